@@ -1,0 +1,47 @@
+"""Time as a port. Decisions take `now` as an argument; shells take a `Clock`.
+
+Two times, never mixed: `monotonic_s` for durations and timeouts of this process, `wall_ms` only for
+what is shown or stored as a date. No decision compares wall clocks of two hosts.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Must not jump backwards in `monotonic_s`; `sleep` must return early never."""
+
+    def monotonic_s(self) -> float: ...
+    def wall_ms(self) -> int: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that a test moves by hand; `sleep` moves it."""
+
+    def __init__(self, start_s: float = 1_000.0) -> None:
+        self._now_s = start_s
+
+    def monotonic_s(self) -> float:
+        return self._now_s
+
+    def wall_ms(self) -> int:
+        return int(self._now_s * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self._now_s += seconds

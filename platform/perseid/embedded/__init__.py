@@ -1,0 +1,1 @@
+"""perseid.embedded."""

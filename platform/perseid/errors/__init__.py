@@ -1,0 +1,118 @@
+"""The error tree of perseid, sorted by what the one who catches it must do.
+
+    PerseidError
+      RetryableError          try again, nothing is lost: a client timed out, a broker is away
+      FencedError             stop at once: a newer owner exists
+      PermanentError          stop the job and tell the user: trying again gives the same error
+        BadInputError         a record, or a file of the user, is not what was declared
+        UsageError            a command or a setting is wrong          (exit code 2)
+        RefusedError          understood, and not done                 (exit code 3)
+        ReplayDataLost        the source no longer holds what a replay needs
+        TopicIdentityChanged  a topic was deleted and made again under a running job
+        LedgerGap             an epoch would be committed while the one before it is missing
+        DamagedFile           a checksum or an identity does not match
+
+A message says what, where, what was expected and what to do next, because only its text survives
+the way from a Spark executor to the driver. `describe` and `parse` carry kind and text over that way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_MARK = re.compile(r"perseid-error\[(?P<kind>[A-Za-z]+)\]: (?P<text>.*?) ::end", re.DOTALL)
+
+
+class PerseidError(Exception):
+    """Base of all errors of perseid."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class RetryableError(PerseidError):
+    """A passing fault of a client, a broker or a file system; the same call may succeed later."""
+
+
+class FencedError(PerseidError):
+    """A newer generation owns what this process was about to write."""
+
+
+class PermanentError(PerseidError):
+    """The same input and code would fail again; a person has to change something."""
+
+
+class BadInputError(PermanentError):
+    """A record or a user's file is not what was declared."""
+
+
+class UsageError(PermanentError):
+    """A command line, option or setting is wrong."""
+
+
+class RefusedError(PermanentError):
+    """The request was understood and is not carried out; the message says what to type instead."""
+
+
+class ReplayDataLost(PermanentError):
+    """Retention removed records that a replay needs (reliability.md, fault 24)."""
+
+    def __init__(self, topic: str, partition: int, needed: int, earliest: int) -> None:
+        self.topic, self.partition, self.needed, self.earliest = topic, partition, needed, earliest
+        super().__init__(topic, partition, needed, earliest)
+
+    def __str__(self) -> str:
+        return (
+            f"ReplayDataLost({self.topic}, {self.partition}, needed={self.needed}, "
+            f"earliest={self.earliest}): retention removed records that the replay needs; raise the "
+            "topic's retention above the checkpoint age, or start over with "
+            "`perseid jobs start JOB --from scratch`"
+        )
+
+
+class TopicIdentityChanged(PermanentError):
+    """A topic has another UUID than the one that a token recorded (reliability.md, fault 23)."""
+
+    def __init__(self, topic: str, expected: str, found: str) -> None:
+        self.topic, self.expected, self.found = topic, expected, found
+        super().__init__(topic, expected, found)
+
+    def __str__(self) -> str:
+        return (
+            f"TopicIdentityChanged({self.topic}, expected={self.expected}, found={self.found}): the "
+            "topic was deleted and made again, so its offsets name other records; remove the job and "
+            "apply it again to read the new topic from its start"
+        )
+
+
+class LedgerGap(PermanentError):
+    """The ledger of a partition misses an epoch below the one to be committed."""
+
+
+class DamagedFile(PermanentError):
+    """A file's checksum, length or identity does not match its content."""
+
+
+_KINDS: dict[str, type[PerseidError]] = {
+    c.__name__: c
+    for c in (
+        RetryableError, FencedError, PermanentError, BadInputError, UsageError, RefusedError,
+        LedgerGap, DamagedFile,
+    )
+}  # fmt: skip
+
+
+def describe(error: BaseException) -> str:
+    """The error as one text that `parse` finds again inside a Spark stack trace."""
+    return f"perseid-error[{type(error).__name__}]: {error} ::end"
+
+
+def parse(text: str) -> PerseidError | None:
+    """The perseid error inside `text`, or None. Errors with fields come back as PermanentError."""
+    found = _MARK.search(text)
+    if found is None:
+        return None
+    kind: Any = _KINDS.get(found["kind"], PermanentError)
+    error: PerseidError = kind(found["text"])
+    return error

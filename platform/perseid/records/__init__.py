@@ -1,0 +1,23 @@
+"""What ZooKeeper holds about a deployment, as frozen dataclasses, and the deployment's settings."""
+
+from perseid.records.deployment import Deployment
+from perseid.records.entries import (
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    JobStatus,
+    LeaderInfo,
+    Plan,
+    WorkerInfo,
+)
+
+__all__ = [
+    "CheckpointPointer",
+    "CheckpointPointers",
+    "Deployment",
+    "JobEntry",
+    "JobStatus",
+    "LeaderInfo",
+    "Plan",
+    "WorkerInfo",
+]

@@ -1,0 +1,121 @@
+"""Entries of ZooKeeper (contracts.md, ZooKeeper): who runs what, from where.
+
+Nothing here grows with the data; what is large lies in Kafka or in the checkpoint store and is
+pointed to. `perseid.registry` gives each entry its path, its JSON form and its CRC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderInfo:
+    """The leading coordinator. `epoch` is the fence that all of its writes carry."""
+
+    id: str
+    epoch: int
+    pid: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One life of one worker. `pid` is the Spark driver's; `incarnation` is new at every start."""
+
+    id: str
+    incarnation: str
+    host: str
+    pid: int
+    supervisor_pid: int
+    cores: int
+    master: str
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """What the user wants: written by the command line, read by the coordinator.
+
+    `desired`: "running" | "stopped" | "removed". `archive` is the SHA-256 name of the validated
+    tree in the store (`archives/<sha256>.tar`). `counter` rises with every change, so that a
+    request made twice is seen twice. `stop_checkpoint`: take a checkpoint before stopping.
+    `start`: {"from": "checkpoint" | "scratch" | "<ISO time>"}.
+    """
+
+    name: str
+    uuid: str
+    revision: str
+    archive: str
+    desired: str
+    counter: int
+    applied_ms: int
+    start: dict[str, Any] = field(default_factory=dict)
+    stop_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPointer:
+    """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
+
+    `token_offset` is the offset of the token of `epoch` in the token log: replay goes on behind it.
+    """
+
+    epoch: int
+    generation: int
+    layout: int
+    revision: str
+    token_offset: int
+    manifest: str
+    crc: int
+    bytes: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPointers:
+    """Complete checkpoints of a job, newest first, two at most."""
+
+    job_uuid: str
+    pointers: tuple[CheckpointPointer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who runs a job's (one, fused) fragment. The highest generation is the truth.
+
+    `owner` is a worker incarnation, None while nobody may run it. `base_epoch` and `base_offset`
+    name the Begin, Rewind target or token behind which epochs are to run when there is neither a
+    log nor a checkpoint. `checkpoints` newest first. `layout_from`: the layout whose checkpoint is
+    restored when it differs from `layout` (right after a switch).
+    """
+
+    job: str
+    job_uuid: str
+    generation: int
+    owner: str | None
+    revision: str
+    archive: str
+    layout: int
+    base_epoch: int
+    base_offset: int
+    checkpoints: tuple[CheckpointPointer, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What the coordinator last knew of a job, for people.
+
+    state: "waiting" | "restoring" | "running" | "stopping" | "stopped" | "failed" | "removed".
+    `error` has {"kind", "text", "next"} while failed. `counter` is the JobEntry's that it answers.
+    """
+
+    job_uuid: str
+    state: str
+    generation: int
+    counter: int
+    time_ms: int
+    error: dict[str, Any] | None = None
+    events: tuple[str, ...] = ()

@@ -1,0 +1,39 @@
+"""Names of topics, transactional ids and consumer groups (contracts.md, Topics)."""
+
+from __future__ import annotations
+
+import re
+
+from perseid.errors import UsageError
+
+_TOPIC = re.compile(r"^[A-Za-z0-9._-]{1,249}$")
+
+
+def check_topic(name: str) -> str:
+    """`name`, or UsageError when Kafka would not take it or it is Kafka's own."""
+    if not _TOPIC.match(name) or name in {".", ".."} or name.startswith("__"):
+        raise UsageError(
+            f"topic name {name!r} is not valid: expected 1 to 249 of A-Z a-z 0-9 . _ - and no "
+            "leading '__'; choose another name"
+        )
+    return name
+
+
+def tokens(job: str) -> str:
+    return f"perseid.{job}.tokens"
+
+
+def progress(job: str) -> str:
+    return f"perseid.{job}.progress"
+
+
+def ledger(job: str) -> str:
+    return f"perseid.{job}.ledger"
+
+
+def group(job: str) -> str:
+    return f"perseid.{job}"
+
+
+def transactional_id(job: str, layout: int, operator: str, partition: int) -> str:
+    return f"perseid.{job}.{layout}.{operator}.{partition}"

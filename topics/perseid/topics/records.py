@@ -1,0 +1,190 @@
+"""The control records of a job: what coordinator and workers write to each other through Kafka.
+
+Each is a frozen dataclass; `perseid.topics.codec` turns it into Avro and back. Epochs, generations
+and layouts only ever rise; a job UUID is new whenever a job is created.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """Offsets [start, end) of one source partition. `topic_id` is Kafka's topic UUID."""
+
+    source: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+Split = tuple[SourceRange, ...]  # what one source task reads, in this order
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """Count and CRC-32 of what an earlier epoch's split read; a replay compares."""
+
+    epoch: int
+    split: int
+    count: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Opens the token chain of a new job UUID; its first token has epoch `epoch` + 1."""
+
+    coordinator_epoch: int
+    job_uuid: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A new leader's first record: records of a lower coordinator epoch behind it are void."""
+
+    coordinator_epoch: int
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Takes back the tokens above `epoch`, which no ledger holds, so that they can be issued anew.
+
+    `previous_offset` is the log offset of the token of `epoch` (or of the Begin).
+    """
+
+    coordinator_epoch: int
+    job_uuid: str
+    epoch: int
+    previous_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Opens one epoch (Meteor Shower's token; architecture.md section 7).
+
+    `previous_offset` is the log offset of the token (or Begin or Rewind target) before it.
+    `time_ms` never falls below the previous token's. `final`: the last epoch of this revision.
+    """
+
+    coordinator_epoch: int
+    job_uuid: str
+    epoch: int
+    previous_offset: int
+    revision: str
+    layout: int
+    splits: tuple[Split, ...]
+    time_ms: int
+    watermark_ms: int | None = None
+    checkpoint: bool = False
+    final: bool = False
+    checks: tuple[InputCheck, ...] = ()
+
+
+TokenRecord = Begin | Claim | Rewind | Token
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """A worker ran one epoch: every partition's state is logged and every sink committed."""
+
+    job_uuid: str
+    generation: int
+    incarnation: str
+    epoch: int
+    token_offset: int
+    rows_in: int
+    rows_out: int
+    duration_ms: int
+    stage_ms: dict[str, int] = field(default_factory=dict)
+    state_bytes: int = 0
+    state_rows: int = 0
+    dead_letters: int = 0
+    checks: tuple[InputCheck, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """One checkpoint part is durable in the store. `path` is relative to the store's root."""
+
+    job_uuid: str
+    generation: int
+    epoch: int
+    layout: int
+    operator: str
+    partition: int
+    path: str
+    bytes: int
+    crc: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """A checkpoint part could not be written; the checkpoint of `epoch` will not complete."""
+
+    job_uuid: str
+    generation: int
+    epoch: int
+    operator: str
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentState:
+    """A fragment's life as its worker sees it.
+
+    state: "restoring" | "running" | "stopped" | "failed". `epoch` is the last one that is done.
+    `error_kind` is a class name of perseid.errors; `permanent` failures stop the job.
+    `restored_from`: "log", "checkpoint:<epoch>" or "scratch"; `events` are for people.
+    """
+
+    job_uuid: str
+    generation: int
+    incarnation: str
+    state: str
+    epoch: int
+    error_kind: str = ""
+    error: str = ""
+    permanent: bool = False
+    restored_from: str = ""
+    events: tuple[str, ...] = ()
+
+
+ProgressRecord = EpochDone | PartDone | PartFailed | FragmentState
+
+
+@dataclass(frozen=True, slots=True)
+class SinkWindow:
+    """What one epoch of one operator partition wrote to one topic partition.
+
+    `checksum` is the sum modulo 2**64 of crc32(value, crc32(key)), so it does not depend on order.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    count: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """Written only inside a sink transaction: this (operator, partition) has committed `epoch`."""
+
+    job_uuid: str
+    layout: int
+    operator: str
+    partition: int
+    generation: int
+    epoch: int
+    token_offset: int
+    outputs: tuple[SinkWindow, ...] = ()
