@@ -1,0 +1,122 @@
+"""From a job to its operator partitions: ids, levels, state and ledger partitions.
+
+A *level* is the number of shuffles in front of an operator partition. Sources and the stateless
+operators behind them run at level 0, inside the source tasks. A keyed operator stands one level
+above its highest input; a stateless operator runs where its input runs. A sink that reads a source
+or a stateless operator gets *writer* partitions one level up: they hold no state, but a ledger.
+All partitions of one level are one Spark stage: gid - base(level) is the task's index in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perseid.jobs.spec import JobSpec, OperatorSpec
+
+DEAD_LETTERS = "dead-letters"  # the operator name of the partition that writes refused records
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One operator partition. `ledger` is its partition of the ledger topic, None without sinks."""
+
+    gid: int
+    operator: str
+    partition: int
+    level: int
+    stateful: bool
+    ledger: int | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The operator partitions of one job under one layout number, ordered by gid."""
+
+    number: int
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def stateful_tasks(self) -> tuple[Task, ...]:
+        return tuple(t for t in self.tasks if t.stateful)
+
+    @cached_property
+    def ledger_tasks(self) -> tuple[Task, ...]:
+        """The tasks that commit every epoch. The dead-letter writer only does when it must."""
+        return tuple(t for t in self.tasks if t.ledger is not None and t.operator != DEAD_LETTERS)
+
+    @property
+    def ledger_partitions(self) -> int:
+        return sum(t.ledger is not None for t in self.tasks)
+
+    @property
+    def levels(self) -> int:
+        """The highest level; level 0 has no tasks of its own, its work is the splits'."""
+        return max((t.level for t in self.tasks), default=0)
+
+    def level(self, number: int) -> tuple[Task, ...]:
+        return tuple(t for t in self.tasks if t.level == number)
+
+    def of(self, operator: str) -> tuple[Task, ...]:
+        return tuple(t for t in self.tasks if t.operator == operator)
+
+
+def is_keyed(operator: OperatorSpec) -> bool:
+    """A keyed operator is shuffled by its key and may hold state; the others are stateless."""
+    return bool(operator.key)
+
+
+def node_levels(spec: JobSpec) -> dict[str, int]:
+    """The level at which each source and operator produces its output."""
+    levels = dict.fromkeys(spec.sources, 0)
+    waiting = dict(spec.operators)
+    while waiting:
+        ready = [n for n, o in waiting.items() if all(i in levels for i in o.inputs.values())]
+        if not ready:
+            raise ValueError(f"operators {sorted(waiting)} read each other or an unknown input")
+        for name in ready:
+            operator = waiting.pop(name)
+            above = max(levels[i] for i in operator.inputs.values())
+            levels[name] = above + 1 if is_keyed(operator) else above
+    return levels
+
+
+def writers(spec: JobSpec) -> dict[str, int]:
+    """Sources and stateless operators that feed a sink, with the number of writer partitions."""
+    found: dict[str, int] = {}
+    for sink in spec.sinks.values():
+        operator = spec.operators.get(sink.input)
+        if operator is None:
+            found[sink.input] = spec.parallelism
+        elif not is_keyed(operator):
+            found[sink.input] = operator.parallelism
+    return found
+
+
+def build(spec: JobSpec, number: int) -> Layout:
+    """The layout of `spec`. The same spec always gives the same gids and ledger partitions."""
+    levels = node_levels(spec)
+    feeding = {sink.input for sink in spec.sinks.values()}
+    groups = [  # (level, name, partitions, stateful, writes)
+        (levels[name], name, operator.parallelism, True, name in feeding)
+        for name, operator in spec.operators.items()
+        if is_keyed(operator)
+    ]
+    groups += [(levels[name] + 1, name, n, False, True) for name, n in writers(spec).items()]
+    if spec.errors.tolerance == "all":
+        groups.append((1, DEAD_LETTERS, 1, False, True))
+    tasks: list[Task] = []
+    ledger = 0
+    for level, name, partitions, stateful, writes in sorted(groups):
+        for partition in range(partitions):
+            tasks.append(
+                Task(len(tasks), name, partition, level, stateful, ledger if writes else None)
+            )
+            ledger += writes
+    return Layout(number, tuple(tasks))
