@@ -1,1 +1,1 @@
-"""perseid.cli."""
+"""The `perseid` command: one module per verb or group of verbs, joined in `main`."""

@@ -1,0 +1,108 @@
+"""The `perseid` command: joins the verbs and turns errors into exit codes.
+
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused (the message says what to type instead). An
+error of perseid is shown as its text; only a defect of perseid itself shows a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from perseid.cli import bench, chaos, checks, cluster, demo, jobs, logs, output, status, topics
+from perseid.errors import PerseidError, RefusedError, UsageError
+
+app = typer.Typer(
+    name="perseid",
+    help="Streaming jobs in Python over Kafka and Spark, exactly once.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich costs 0.1 s at every start
+    pretty_exceptions_enable=False,
+)
+
+app.command("up", epilog="Example: perseid up --workers 3")(cluster.up)
+app.command("down", epilog="Example: perseid down --purge")(cluster.down)
+app.command("status", epilog="Example: perseid status --json")(status.status)
+app.command("init", epilog="Example: perseid init my-job")(jobs.init)
+app.command("demo", epilog="Example: perseid demo --records 300000 --kill worker")(demo.demo)
+app.add_typer(jobs.app, name="jobs", help="Apply, show, start and stop jobs.")
+app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
+app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
+app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
+app.command("bench", epilog="Example: perseid bench wordcount --peer spark")(bench.bench)
+app.command("test", epilog="Example: perseid test --ring unit,contract -k ledger")(checks.test)
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def _replace_by(module: str, arguments: list[str]) -> None:
+    # exec, not a child: signals and exit codes are then the process's own.
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+@app.command("coordinator", context_settings=_PASS_ON)
+def coordinator(context: typer.Context) -> None:
+    """Run one coordinator in the foreground (see `perseid coordinator --help`)."""
+    _replace_by("perseid.coordinator", context.args)
+
+
+@app.command("worker", context_settings=_PASS_ON)
+def worker(context: typer.Context) -> None:
+    """Run one worker in the foreground (see `perseid worker --help`)."""
+    _replace_by("perseid.worker", context.args)
+
+
+@app.command("version", epilog="Example: perseid version --json")
+def version(as_json: output.Json = False) -> None:
+    """Print the versions of perseid and of the parts that it runs."""
+    from importlib.metadata import version as installed
+
+    parts = {name: installed(name) for name in ("perseid", "pyspark", "confluent-kafka", "pyarrow")}
+    parts["python"] = sys.version.split()[0]
+    if as_json:
+        output.document(parts)
+    else:
+        output.fields(parts)
+
+
+def exit_code(error: PerseidError) -> int:
+    """What a shell sees of `error`."""
+    if isinstance(error, UsageError):
+        return 2
+    if isinstance(error, RefusedError):
+        return 3
+    return 1
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    as_json = "--json" in arguments
+    try:
+        result = app(arguments or ["--help"], prog_name="perseid", standalone_mode=False)
+    except PerseidError as error:
+        output.error(type(error).__name__, str(error), as_json=as_json)
+        return exit_code(error)
+    except typer.TyperException as error:
+        output.error("UsageError", _usage_text(error), as_json=as_json)
+        return 2
+    except typer.Abort:
+        output.note("perseid: stopped")
+        return 1
+    except BrokenPipeError:
+        # The reader went away (`perseid logs | head`); what is still buffered has no reader either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _usage_text(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    text = error.format_message()
+    return f"{text} (try `{context.command_path} --help`)" if context is not None else text
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))

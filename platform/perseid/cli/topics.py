@@ -1,0 +1,12 @@
+"""`perseid topics`."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer()
+
+
+@app.callback()
+def group() -> None:
+    """Topics."""
