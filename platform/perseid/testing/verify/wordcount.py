@@ -1,0 +1,93 @@
+"""Judges the output of the `wordcount` job: running counts per word.
+
+Input: lines of words, separated by single blanks. Output: key = the word, value =
+`{"word": w, "n": running count}`, one record per changed word per epoch. So per word `n` must rise
+strictly in offset order, all records of a word must lie in one partition (else offsets order
+nothing), and the last `n` must be how often the word was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from perseid.testing.verify.read import Record, read_topic, read_values
+from perseid.testing.verify.verdict import Tally, Verdict
+
+
+class WordcountCheck:
+    """Takes all input in any order, then all output in offset order per partition."""
+
+    def __init__(self, column: str = "n") -> None:
+        self._column = column
+        self._sent: Counter[str] = Counter()
+        self._highest: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._home: dict[str, int] = {}
+        self._tally = Tally()
+
+    def input(self, values: Iterable[bytes | None]) -> None:
+        """Counts the words of lines. A record without a value has no line, hence no words."""
+        for value in values:
+            self._tally.records += 1
+            if value is not None:
+                self._sent.update(value.decode().split(" "))
+
+    def output(self, record: Record) -> None:
+        """Judges one sink record against those before it."""
+        self._tally.output_records += 1
+        where = f"partition {record.partition} offset {record.offset}"
+        read = self._decode(record)
+        if read is None:
+            self._tally.add("wrong", f"{where}: not a count: {record.key!r} {record.value!r}")
+            return
+        word, n = read
+        if word not in self._sent:
+            self._tally.add("wrong", f"{where}: the word {word!r} was never sent")
+            return
+        if self._home.setdefault(word, record.partition) != record.partition:
+            self._tally.add("wrong", f"{where}: {word!r} is in partition {self._home[word]} too")
+            return
+        highest = self._highest.get(word, 0)
+        if n == highest:
+            self._tally.add("duplicated", f"{where}: {word!r} n={n} again")
+        elif n < highest:
+            self._tally.add("reordered", f"{where}: {word!r} n={n} after {highest}")
+        self._highest[word] = max(highest, n)
+        self._last[word] = n
+
+    def verdict(self) -> Verdict:
+        """Compares the last counts with the truth. Call it once, at the end."""
+        for word, sent in self._sent.items():
+            last = self._last.get(word, 0)
+            if last < sent:
+                self._tally.add("lost", f"{word!r} ends at {last} of {sent}", sent - last)
+            elif last > sent:
+                self._tally.add("wrong", f"{word!r} ends at {last}, but was sent {sent} times")
+        return self._tally.verdict()
+
+    def _decode(self, record: Record) -> tuple[str, int] | None:
+        """Word and count, or None when the record is not one of this job's."""
+        try:
+            value = json.loads(record.value or b"")
+            word, n = value["word"], value[self._column]
+        except (ValueError, KeyError, TypeError):
+            return None
+        if not isinstance(word, str) or type(n) is not int or n < 1:
+            return None
+        return (word, n) if record.key == word.encode() else None
+
+
+def verify_wordcount(
+    bootstrap: str, source_topic: str, sink_topic: str, *, column: str = "n"
+) -> Verdict:
+    """Reads both topics from the start to their read-committed ends and judges the counts.
+
+    The job must have caught up before; what it has not sent yet is reported as lost.
+    """
+    check = WordcountCheck(column)
+    check.input(read_values(bootstrap, source_topic))
+    for record in read_topic(bootstrap, sink_topic):
+        check.output(record)
+    return check.verdict()

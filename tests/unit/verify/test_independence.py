@@ -1,0 +1,25 @@
+"""The verifier must not share code with what it judges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import perseid.testing.verify, perseid.testing.verify.__main__
+print("\\n".join(sorted(m for m in sys.modules if m.split(".")[0] == "perseid")))
+"""
+
+
+def test_verifier_imports_nothing_of_the_engine() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = done.stdout.split()
+    assert "perseid.testing.verify.wordcount" in loaded
+    allowed = {"perseid", "perseid.testing"}
+    strangers = [
+        m for m in loaded if m not in allowed and not m.startswith("perseid.testing.verify")
+    ]
+    assert strangers == []
