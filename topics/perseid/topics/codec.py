@@ -1,0 +1,133 @@
+"""Control records as Avro, and back: single-object encoding with the schema's fingerprint.
+
+    bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
+
+The schemas lie beside this file, one a record. A fingerprint that is not among them was written by
+another version of perseid: that is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from perseid.errors import PermanentError
+from perseid.topics.records import (
+    Begin,
+    Claim,
+    EpochDone,
+    FragmentState,
+    InputCheck,
+    LedgerRecord,
+    PartDone,
+    PartFailed,
+    Rewind,
+    SinkWindow,
+    SourceRange,
+    Token,
+)
+
+Record = (
+    Begin | Claim | Rewind | Token | EpochDone | PartDone | PartFailed | FragmentState
+    | LedgerRecord
+)  # fmt: skip
+
+_MAGIC = b"\xc3\x01"
+_HEADER_BYTES = 10
+_TYPES: Mapping[str, type[Any]] = {
+    t.__name__: t
+    for t in (
+        Begin, Claim, Rewind, Token, EpochDone, PartDone, PartFailed, FragmentState, LedgerRecord,
+    )
+}  # fmt: skip
+
+
+class _Schema(NamedTuple):
+    name: str
+    parsed: Any
+    header: bytes
+
+
+def encode(record: Record) -> bytes:
+    """The record as it stands in a topic."""
+    schema = _by_name()[type(record).__name__]
+    out = io.BytesIO()
+    out.write(schema.header)
+    fastavro.schemaless_writer(out, schema.parsed, _plain(record))
+    return out.getvalue()
+
+
+def decode(data: bytes) -> Record:
+    """The record in `data`; PermanentError when its schema is unknown or the bytes are damaged."""
+    schema = _by_header().get(data[:_HEADER_BYTES])
+    if schema is None:
+        raise PermanentError(
+            f"control record starts with {data[:_HEADER_BYTES].hex()!r}, which names no schema of "
+            "this version: it was written by another version of perseid, or it is no control "
+            "record; run the version that wrote it"
+        )
+    body = io.BytesIO(data)
+    body.seek(_HEADER_BYTES)
+    try:
+        values: Any = fastavro.schemaless_reader(body, schema.parsed, None)
+    except (EOFError, IndexError, ValueError, OverflowError) as error:
+        raise PermanentError(f"{schema.name} of {len(data)} bytes is damaged: {error!r}") from error
+    if body.tell() != len(data):
+        raise PermanentError(f"{schema.name} of {len(data)} bytes ends at {body.tell()}")
+    values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
+    record: Record = _TYPES[schema.name](**values)
+    return record
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, to any depth; the checksum as its eight bytes."""
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if not hasattr(value, "__dataclass_fields__"):
+        return value
+    plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, SinkWindow):
+        plain["checksum"] = value.checksum.to_bytes(8, "big")
+    return plain
+
+
+def _window(values: dict[str, Any]) -> SinkWindow:
+    return SinkWindow(**{**values, "checksum": int.from_bytes(values["checksum"], "big")})
+
+
+_FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
+    "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
+    "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
+    "outputs": lambda windows: tuple(_window(w) for w in windows),
+    "events": tuple,
+}
+
+
+@cache
+def _schemas() -> tuple[_Schema, ...]:
+    found = []
+    for file in resources.files("perseid.topics").joinpath("schemas").iterdir():
+        raw = json.loads(file.read_text())
+        name: str = raw["name"]
+        mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
+        parsed = fastavro.parse_schema(raw, named_schemas={})
+        found.append(_Schema(name, parsed, _MAGIC + mark))
+    return tuple(found)
+
+
+@cache
+def _by_name() -> dict[str, _Schema]:
+    return {s.name: s for s in _schemas()}
+
+
+@cache
+def _by_header() -> dict[bytes, _Schema]:
+    return {s.header: s for s in _schemas()}
