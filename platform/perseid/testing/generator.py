@@ -1,0 +1,200 @@
+"""Writes lines of words to a topic: the input of the demo, the benchmarks and the soak.
+
+Ten words a line, uniform over 100,000, about 97 bytes. A seed decides the content; the lines of a
+seed are cut from a pool of blocks that is made once and then sent again and again, so that making
+lines never limits the rate. Plain confluent-kafka, idempotent: a broker that dies under it neither
+loses nor doubles a line. It runs as a process of its own (`python -m perseid.testing.generator`),
+reports what it sent as JSON lines on stdout, and with `--controlled` takes orders
+`{"rate": r, "limit": n}` as JSON lines on stdin and ends when stdin ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import queue
+import secrets
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Producer
+
+VOCABULARY = 100_000
+WORDS_PER_LINE = 10
+_BLOCK_LINES = 1_000
+_POOL_BLOCKS = 200  # 200,000 different lines hold practically every word
+_STRIPE_LINES = 20  # so many lines go to one partition before the next one's turn
+_QUEUE_RECORDS_MAX = 200_000  # what librdkafka may hold of ours; more would only be memory
+_BURST_S = 1.0  # so much of a stall is caught up with, the rest of it is forgone
+_TICK_S = 0.005
+_REPORT_S = 0.2
+_FLUSH_S = 120.0
+
+
+class Lines:
+    """The endless sequence of lines of a seed: `block(k)` is lines k*1000 to k*1000+999."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._vocabulary = np.array([f"word{i}" for i in range(VOCABULARY)], dtype=object)
+        self._pool: dict[int, list[dict[str, bytes]]] = {}
+
+    def block(self, number: int) -> list[dict[str, bytes]]:
+        """Lines as `produce_batch` takes them. The caller must not change them."""
+        number %= _POOL_BLOCKS
+        if number not in self._pool:
+            random = np.random.default_rng([self._seed, number])
+            picks = random.integers(0, VOCABULARY, (_BLOCK_LINES, WORDS_PER_LINE))
+            rows = self._vocabulary[picks]
+            self._pool[number] = [{"value": " ".join(row).encode()} for row in rows]
+        return self._pool[number]
+
+    def stripe(self, start: int, count: int) -> tuple[int, list[dict[str, bytes]]]:
+        """Up to `count` lines from line `start` on that share a partition, and its stripe number.
+
+        The partition is the stripe number modulo the partitions, so it depends on nothing else.
+        """
+        stripe, within = divmod(start, _STRIPE_LINES)
+        end = start + min(count, _STRIPE_LINES - within)
+        first = start % _BLOCK_LINES
+        return stripe, self.block(start // _BLOCK_LINES)[first : first + end - start]
+
+
+class Allowance:
+    """How many lines are due: `rate` a second (0: no bound), `limit` in all. Pure."""
+
+    def __init__(self, rate: float, limit: int) -> None:
+        self.rate, self.limit = rate, limit
+        self._credit = 0.0
+        self._then_s: float | None = None
+
+    def due(self, now_s: float, sent: int) -> int:
+        """Lines to send now; the caller sends exactly so many, or fewer and loses the rest."""
+        passed_s = 0.0 if self._then_s is None else now_s - self._then_s
+        self._then_s = now_s
+        left = max(self.limit - sent, 0)
+        if self.rate <= 0:
+            return left
+        self._credit = min(self._credit + passed_s * self.rate, self.rate * _BURST_S)
+        due = min(int(self._credit), left)
+        self._credit -= due
+        return due
+
+
+class Feed:
+    """Sends lines in order; `sent` counts what Kafka has acknowledged or librdkafka holds."""
+
+    def __init__(self, bootstrap: str, topic: str, seed: int, *, stamped: bool = False) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "batch.size": 262_144,
+                "queue.buffering.max.messages": 2 * _QUEUE_RECORDS_MAX,
+                "error_cb": lambda _: None,  # a dead broker is expected here; librdkafka retries
+                "logger": _quiet(),
+            }
+        )
+        self._topic = topic
+        self._lines = Lines(seed)
+        self._stamped = stamped
+        described = self._producer.list_topics(topic, timeout=30).topics[topic]
+        self._partitions = len(described.partitions)
+        if described.error is not None or not self._partitions:
+            raise SystemExit(f"topic {topic} cannot be written: {described.error}")
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """Sends up to `count` lines: fewer when librdkafka's queue is full."""
+        goal = self.sent + count
+        while self.sent < goal and len(self._producer) < _QUEUE_RECORDS_MAX:
+            stripe, messages = self._lines.stripe(self.sent, goal - self.sent)
+            if self._stamped:
+                messages = _stamp(messages)
+            self.sent += self._producer.produce_batch(
+                self._topic, messages, partition=stripe % self._partitions
+            )
+        self._producer.poll(0)
+
+    @property
+    def acknowledged(self) -> int:
+        return self.sent - len(self._producer)
+
+    def finish(self) -> None:
+        left = self._producer.flush(_FLUSH_S)
+        if left:
+            raise SystemExit(f"{left} lines were not acknowledged within {_FLUSH_S:.0f} s")
+
+
+def run(feed: Feed, allowance: Allowance, orders: queue.SimpleQueue[Any], until: int) -> None:
+    """Sends until `until` lines are out or an order says stop (None)."""
+    reported_s = 0.0
+    while feed.sent < until:
+        while not orders.empty():
+            order = orders.get()
+            if order is None:
+                return
+            allowance.rate = float(order.get("rate", allowance.rate))
+            allowance.limit = min(int(order.get("limit", allowance.limit)), until)
+        now_s = time.monotonic()
+        feed.send(allowance.due(now_s, feed.sent))
+        if now_s - reported_s > _REPORT_S:
+            reported_s = now_s
+            _report(sent=feed.acknowledged)
+        time.sleep(_TICK_S)
+
+
+def _stamp(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
+    """The lines with the time of sending in place of their first word."""
+    now = b"@%d " % time.time_ns()
+    return [{"value": now + m["value"].partition(b" ")[2]} for m in messages]
+
+
+def _quiet() -> logging.Logger:
+    logger = logging.getLogger("perseid.generator.kafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def _report(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def _read_orders(orders: queue.SimpleQueue[Any]) -> None:
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    orders.put(None)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m perseid.testing.generator")
+    parser.add_argument("--kafka", required=True, help="bootstrap servers")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--records", type=int, default=2**62)
+    parser.add_argument("--rate", type=float, default=0.0, help="lines a second, 0: all it can")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--stamped", action="store_true", help="first word = time sent, in ns")
+    parser.add_argument("--controlled", action="store_true", help="orders on stdin; starts at 0")
+    options = parser.parse_args(arguments)
+    seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+    _report(seed=seed)
+    feed = Feed(options.kafka, options.topic, seed, stamped=options.stamped)
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    limit = 0 if options.controlled else options.records
+    if options.controlled:
+        threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
+    run(feed, Allowance(options.rate, limit), orders, options.records)
+    feed.finish()
+    _report(sent=feed.sent, done=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
