@@ -119,3 +119,13 @@ class JobStatus:
     time_ms: int
     error: dict[str, Any] | None = None
     events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailures:
+    """Passing faults of a job since it last made progress; they space the attempts out."""
+
+    job_uuid: str
+    count: int
+    time_ms: int
+    text: str = ""

@@ -1,0 +1,192 @@
+"""The entries of one deployment: what command line, workers, supervisors and coordinators read.
+
+Writes of the leader are in `perseid.registry.fenced`; here are only the writes that others may do:
+a user's job entry (version checked), a worker's own membership and a supervisor's hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from perseid.records import (
+    CheckpointPointers,
+    Deployment,
+    JobEntry,
+    JobFailures,
+    JobStatus,
+    LeaderInfo,
+    Plan,
+    WorkerInfo,
+)
+from perseid.registry import codec, paths
+from perseid.registry.port import (
+    ConflictError,
+    Coordination,
+    Create,
+    Delete,
+    SessionState,
+    Set,
+    Write,
+)
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[Entry]):
+    """An entry and the version to give when it is changed."""
+
+    value: Entry
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEntry:
+    """Content of the fence: the highest coordinator epoch ever given out, and to whom."""
+
+    epoch: int
+    leader: str
+
+
+class Registry:
+    """All methods raise RetryableError while ZooKeeper is out of reach."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self.coordination = coordination
+        self._make_skeleton()
+
+    @classmethod
+    def connect(cls, deployment: Deployment, timeout_s: float = 10.0) -> Registry:
+        """A registry with a session of its own on the deployment's ZooKeeper."""
+        from perseid.registry.zookeeper import KazooCoordination
+
+        coordination = KazooCoordination(
+            deployment.zookeeper, deployment.chroot, deployment.zookeeper_session_s
+        )
+        coordination.start(timeout_s)
+        return cls(coordination)
+
+    def close(self) -> None:
+        self.coordination.close()
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def jobs(self) -> dict[str, JobEntry]:
+        """Every applied job by name; removed ones are absent."""
+        found = {name: self.job_entry(name) for name in self.coordination.children(paths.JOBS)}
+        return {name: stored.value for name, stored in found.items() if stored is not None}
+
+    def job_entry(self, name: str) -> Stored[JobEntry] | None:
+        return self.read(paths.spec(name), JobEntry)
+
+    def put_job_entry(self, entry: JobEntry, expected_version: int | None) -> None:
+        """Writes what the user wants. `expected_version` None: there must be no entry yet.
+
+        Raises ConflictError when the entry has changed since it was read.
+        """
+        path = paths.spec(entry.name)
+        changed = Set(paths.CHANGED, entry.name.encode())
+        if expected_version is not None:
+            write = Set(path, codec.encode(entry), expected_version)
+            self.coordination.write(write, changed)
+            return
+        parent: tuple[Write, ...] = ()
+        if self.coordination.get(paths.job(entry.name)) is None:
+            parent = (Create(paths.job(entry.name), b""),)
+        self.coordination.write(*parent, Create(path, codec.encode(entry)), changed)
+
+    def plan(self, name: str) -> Plan | None:
+        return self._value(paths.plan(name), Plan)
+
+    def pointers(self, name: str) -> CheckpointPointers | None:
+        return self._value(paths.checkpoint(name), CheckpointPointers)
+
+    def status(self, name: str) -> JobStatus | None:
+        return self._value(paths.status(name), JobStatus)
+
+    def failures(self, name: str) -> JobFailures | None:
+        return self._value(paths.failures(name), JobFailures)
+
+    def generation(self, name: str) -> int:
+        """The highest generation ever given out under this job name; 0 before the first."""
+        node = self.coordination.get(paths.generation(name))
+        return int(node.data) if node is not None else 0
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """The live workers, in the order of their incarnations."""
+        names = self.coordination.children(paths.WORKERS)
+        found = (self._value(paths.worker(name), WorkerInfo) for name in names)
+        return tuple(worker for worker in found if worker is not None)
+
+    def leader(self) -> LeaderInfo | None:
+        return self._value(paths.LEADER, LeaderInfo)
+
+    def register_worker(self, info: WorkerInfo) -> None:
+        """Announces this process as long as the session lives. Calling it again is harmless."""
+        path = paths.worker(info.incarnation)
+        node = self.coordination.get(path)
+        if node is not None and node.mine:
+            return
+        stale: tuple[Write, ...] = (Delete(path, node.version),) if node is not None else ()
+        try:
+            self.coordination.write(*stale, Create(path, codec.encode(info), ephemeral=True))
+        except ConflictError:
+            # A first try whose outcome was unknown may have come through in the meantime.
+            node = self.coordination.get(path)
+            if node is None or not node.mine:
+                raise
+
+    def remove_worker(self, worker_id: str, pid: int) -> bool:
+        """A supervisor's hint that this process is dead, so that nobody waits for its session."""
+        for worker in self.workers():
+            if worker.id == worker_id and worker.pid == pid:
+                try:
+                    self.coordination.write(Delete(paths.worker(worker.incarnation)))
+                except ConflictError:
+                    return False  # it went by itself
+                return True
+        return False
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Calls back after any job entry, plan or member changed; calls are merged.
+
+        The callback must not block and must not read the registry itself: it runs in the client's
+        thread. Set an event there and read in a thread of your own.
+        """
+        for path in (paths.CHANGED, paths.WORKERS, paths.LEADER):
+            self.coordination.watch(path, callback)
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> None:
+        """Calls back at every change of the session's state; the callback must not block."""
+        self.coordination.on_session(callback)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, path: str, kind: type[Entry]) -> Stored[Entry] | None:
+        """The entry at `path` with its version. Raises DamagedFile when it is not a good one."""
+        node = self.coordination.get(path)
+        if node is None:
+            return None
+        return Stored(codec.decode(node.data, kind, path), node.version)
+
+    def _value(self, path: str, kind: type[Entry]) -> Entry | None:
+        stored = self.read(path, kind)
+        return stored.value if stored is not None else None
+
+    def _make_skeleton(self) -> None:
+        first = {
+            paths.JOBS: b"", paths.WORKERS: b"", paths.CHANGED: b"",
+            paths.EPOCH: codec.encode(EpochEntry(0, "")),
+        }  # fmt: skip
+        for path, data in first.items():
+            if self.coordination.get(path) is None:
+                try:
+                    self.coordination.write(Create(path, data))
+                except ConflictError:
+                    continue  # another process was faster

@@ -1,0 +1,55 @@
+"""Where each entry lies (contracts.md, ZooKeeper), relative to the deployment's root."""
+
+from __future__ import annotations
+
+import re
+
+from perseid.errors import UsageError
+
+EPOCH = "/epoch"        # the fence: its version guards every write of the leader
+LEADER = "/leader"      # ephemeral, of the leading coordinator
+WORKERS = "/workers"    # one ephemeral child per worker incarnation
+JOBS = "/jobs"
+CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all
+
+_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+
+
+def part(name: str) -> str:
+    """`name` as one step of a path, or UsageError: a name must never reach another node."""
+    if not _PART.match(name):
+        raise UsageError(f"{name!r} cannot be a node name: expected letters, digits, '.', '_', '-'")
+    return name
+
+
+def worker(incarnation: str) -> str:
+    return f"{WORKERS}/{part(incarnation)}"
+
+
+def job(name: str) -> str:
+    return f"{JOBS}/{part(name)}"
+
+
+def spec(name: str) -> str:
+    return f"{job(name)}/spec"
+
+
+def generation(name: str) -> str:
+    """Outlives `jobs remove`: a job applied again goes on above it."""
+    return f"{job(name)}/generation"
+
+
+def plan(name: str) -> str:
+    return f"{job(name)}/plan"
+
+
+def checkpoint(name: str) -> str:
+    return f"{job(name)}/checkpoint"
+
+
+def failures(name: str) -> str:
+    return f"{job(name)}/failures"
+
+
+def status(name: str) -> str:
+    return f"{job(name)}/status"

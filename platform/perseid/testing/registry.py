@@ -1,0 +1,201 @@
+"""A ZooKeeper in memory: one `FakeZooKeeper`, any number of `FakeCoordination` sessions.
+
+Faults are given by hand: `suspend` and `resume` a session, `expire` it, or let the next write have
+an unknown outcome, done or not done. Watches are delivered at once, in the caller's thread, or
+collected until `deliver` when the fake is made with `deliver_at_once=False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import RLock
+
+from perseid.errors import RetryableError
+from perseid.registry.port import (
+    ANY_VERSION,
+    Check,
+    ConflictError,
+    Create,
+    Delete,
+    Node,
+    SessionState,
+    Set,
+    UnknownOutcomeError,
+    Write,
+)
+
+
+@dataclass(slots=True)
+class _Node:
+    data: bytes
+    version: int = 0
+    session: int | None = None
+
+
+@dataclass(slots=True)
+class _Watch:
+    session: FakeCoordination
+    path: str
+    callback: Callable[[], None]
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+@dataclass
+class FakeZooKeeper:
+    """The server. Every method takes its lock, so sessions may live in different threads."""
+
+    deliver_at_once: bool = True
+    nodes: dict[str, _Node] = field(default_factory=lambda: {"/": _Node(b"")})
+    watches: list[_Watch] = field(default_factory=list)
+    pending: list[_Watch] = field(default_factory=list)
+    sessions: int = 0
+    lock: RLock = field(default_factory=RLock)
+
+    def session(self) -> FakeCoordination:
+        self.sessions += 1
+        return FakeCoordination(self, self.sessions)
+
+    def apply(self, session: int, writes: tuple[Write, ...]) -> None:
+        """All writes or none, like one ZooKeeper transaction."""
+        with self.lock:
+            before = {path: _Node(n.data, n.version, n.session) for path, n in self.nodes.items()}
+            try:
+                for write in writes:
+                    self._apply_one(session, write)
+            except ConflictError:
+                self.nodes = before
+                raise
+            self._touch([w.path for w in writes if not isinstance(w, Check)])
+
+    def drop_session(self, session: int) -> None:
+        with self.lock:
+            gone = [path for path, node in self.nodes.items() if node.session == session]
+            for path in gone:
+                del self.nodes[path]
+            self._touch(gone)
+
+    def children(self, path: str) -> tuple[str, ...]:
+        prefix = path.rstrip("/") + "/"
+        inside = (p.removeprefix(prefix) for p in self.nodes if p.startswith(prefix))
+        return tuple(sorted(name for name in inside if name and "/" not in name))
+
+    def deliver(self) -> None:
+        """Calls the watches that fired; each once, however often it fired."""
+        with self.lock:
+            pending, self.pending = self.pending, []
+        for watch in pending:
+            if watch.session.state is SessionState.CONNECTED:
+                watch.callback()
+
+    def _touch(self, changed: list[str]) -> None:
+        seen = set(changed) | {_parent(path) for path in changed}
+        for watch in self.watches:
+            if watch.path in seen and watch not in self.pending:
+                self.pending.append(watch)
+        if self.deliver_at_once:
+            self.deliver()
+
+    def _apply_one(self, session: int, write: Write) -> None:
+        node = self.nodes.get(write.path)
+        match write:
+            case Create(path=path, data=data, ephemeral=ephemeral):
+                _require(node is None and _parent(path) in self.nodes, write)
+                self.nodes[path] = _Node(data, 0, session if ephemeral else None)
+            case Set(data=data, version=version):
+                found = _expect(node, version, write)
+                found.data, found.version = data, found.version + 1
+            case Delete(path=path, version=version):
+                _expect(node, version, write)
+                _require(not self.children(path), write)
+                del self.nodes[path]
+            case Check(version=version):
+                _expect(node, version, write)
+
+
+def _require(holds: bool, write: Write) -> None:
+    if not holds:
+        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
+
+
+def _expect(node: _Node | None, version: int, write: Write) -> _Node:
+    if node is None or version not in (ANY_VERSION, node.version):
+        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
+    return node
+
+
+class FakeCoordination:
+    """One session. `unknown_next` = "done" or "not done" makes the next write's outcome unknown."""
+
+    def __init__(self, server: FakeZooKeeper, session: int) -> None:
+        self._server = server
+        self._session = session
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self.state = SessionState.CONNECTED
+        self.unknown_next: str | None = None
+
+    def get(self, path: str) -> Node | None:
+        self._check_connected()
+        with self._server.lock:
+            node = self._server.nodes.get(path)
+            if node is None:
+                return None
+            mine = node.session == self._session
+            return Node(node.data, node.version, node.session is not None, mine)
+
+    def children(self, path: str) -> tuple[str, ...]:
+        self._check_connected()
+        with self._server.lock:
+            return self._server.children(path)
+
+    def write(self, *writes: Write) -> None:
+        if self.state is not SessionState.CONNECTED:
+            raise UnknownOutcomeError("the session is suspended")
+        unknown, self.unknown_next = self.unknown_next, None
+        if unknown == "not done":
+            raise UnknownOutcomeError("no answer")
+        self._server.apply(self._session, writes)
+        if unknown == "done":
+            raise UnknownOutcomeError("no answer")
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        with self._server.lock:
+            self._server.watches.append(_Watch(self, path, callback))
+        callback()  # as a real watch that has just been armed
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> None:
+        self._listeners.append(callback)
+
+    def close(self) -> None:
+        self._server.drop_session(self._session)
+        self._server.watches = [w for w in self._server.watches if w.session is not self]
+        self.state = SessionState.LOST
+
+    def suspend(self) -> None:
+        self._become(SessionState.SUSPENDED)
+
+    def resume(self) -> None:
+        """The connection is back, with a new session if the old one has expired meanwhile."""
+        self._become(SessionState.CONNECTED)
+        for watch in [w for w in self._server.watches if w.session is self]:
+            watch.callback()
+
+    def expire(self) -> None:
+        """The server forgets the session; this client hears of it when it is next connected."""
+        self._server.drop_session(self._session)
+        self._server.sessions += 1
+        self._session = self._server.sessions
+        self._become(SessionState.SUSPENDED)
+        self._become(SessionState.LOST)
+
+    def _become(self, state: SessionState) -> None:
+        self.state = state
+        for listener in self._listeners:
+            listener(state)
+
+    def _check_connected(self) -> None:
+        if self.state is not SessionState.CONNECTED:
+            raise RetryableError("the session is suspended")
