@@ -1,0 +1,131 @@
+"""Keys of a table: from Arrow columns to distinct Python keys.
+
+A key of one field is looked up by its Python value, one of several fields by a tuple. Keys are made
+distinct in Arrow first, in the order of their first appearance, so that Python sees each key once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.state.columns import Slots, conform, python_values, type_is
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Distinct keys. `rows[i]` is the key of input row i; None when no key comes twice."""
+
+    arrays: tuple[pa.Array, ...]
+    python: list[Any]
+    rows: Slots | None
+
+    def __len__(self) -> int:
+        return len(self.python)
+
+    def last_rows(self) -> Slots | None:
+        """The last input row of each key; None when no key comes twice."""
+        if self.rows is None:
+            return None
+        last = np.empty(len(self.python), np.int64)
+        last[self.rows] = np.arange(len(self.rows))  # of a repeated index the last value stays
+        return last
+
+
+class KeyFields:
+    """The key columns of one table: their names and types."""
+
+    def __init__(self, key: pa.DataType | Mapping[str, pa.DataType]) -> None:
+        self.types: dict[str, pa.DataType] = dict(key) if isinstance(key, Mapping) else {"key": key}
+        if not self.types:
+            raise BadInputError("Table(key={}) has no key column; name at least one")
+        for name, kind in self.types.items():
+            if not usable(kind):
+                raise BadInputError(
+                    f"key column {name!r} of type {kind}: a key is a string, binary, integer, "
+                    "boolean, date, time or timestamp"
+                )
+
+    def arrays(self, keys: Any) -> tuple[pa.Array, ...]:
+        """`keys` as one array a field, of the declared types and without nulls."""
+        arrays = tuple(
+            conform(values, kind, f"key column {name!r}")
+            for (name, kind), values in zip(self.types.items(), self._fields(keys), strict=True)
+        )
+        for name, array in zip(self.types, arrays, strict=True):
+            if array.null_count:
+                row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+                raise BadInputError(
+                    f"key column {name!r} is null in row {row}; a table's key cannot be null: "
+                    "filter such rows out, or replace the null by a value of your own"
+                )
+        if len({len(array) for array in arrays}) > 1:
+            raise BadInputError(f"key columns {list(self.types)} have different lengths")
+        return arrays
+
+    def distinct(self, keys: Any) -> Distinct:
+        """The distinct keys among `keys`, in the order of their first appearance."""
+        arrays = self.arrays(keys)
+        rows, count = codes(arrays)
+        if count == len(rows):
+            return Distinct(arrays, python_keys(arrays), None)
+        first = np.empty(count, np.int64)
+        first[rows[::-1]] = np.arange(len(rows) - 1, -1, -1)
+        chosen = pa.array(first)
+        distinct = tuple(array.take(chosen) for array in arrays)
+        return Distinct(distinct, python_keys(distinct), rows)
+
+    def known_distinct(self, keys: pa.Table) -> Distinct:
+        """As `distinct`, for a table that a primitive wrote itself."""
+        arrays = tuple(conform(keys[name], kind, name) for name, kind in self.types.items())
+        return Distinct(arrays, python_keys(arrays), None)
+
+    def _fields(self, keys: Any) -> list[Any]:
+        if isinstance(keys, pa.Table | pa.RecordBatch | Mapping):
+            names = keys if isinstance(keys, Mapping) else keys.schema.names
+            missing = [name for name in self.types if name not in names]
+            if missing:
+                raise BadInputError(f"key columns {missing} are missing; given: {list(names)}")
+            return [keys[name] for name in self.types]
+        if len(self.types) > 1:
+            raise BadInputError(f"give a table or a dict with the key columns {list(self.types)}")
+        return [keys]
+
+
+def usable(kind: pa.DataType) -> bool:
+    """Floats are no keys: NaN is not equal to itself."""
+    return bool(
+        type_is.is_integer(kind)
+        or type_is.is_boolean(kind)
+        or (type_is.is_temporal(kind) and kind.bit_width in (32, 64))
+        or type_is.is_string(kind)
+        or type_is.is_large_string(kind)
+        or type_is.is_binary(kind)
+        or type_is.is_large_binary(kind)
+    )
+
+
+def codes(arrays: tuple[pa.Array, ...]) -> tuple[Slots, int]:
+    """A number for each row, equal for equal keys, counted up by first appearance; how many."""
+    encoded = arrays[0].dictionary_encode()
+    for array in arrays[1:]:
+        other = array.dictionary_encode()
+        pair = numbered(encoded) * max(1, len(other.dictionary)) + numbered(other)
+        encoded = pa.array(pair).dictionary_encode()
+    return numbered(encoded), len(encoded.dictionary)
+
+
+def numbered(encoded: pa.DictionaryArray) -> Slots:
+    codes: Slots = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def python_keys(arrays: tuple[pa.Array, ...]) -> list[Any]:
+    if len(arrays) == 1:
+        return python_values(arrays[0])
+    return list(zip(*(python_values(array) for array in arrays), strict=True))

@@ -1,0 +1,84 @@
+"""What every state primitive can do, and how an operator gets its own.
+
+A primitive is declared as a class attribute of an operator (`total = Table(...)`) and `bind` gives
+each operator instance, that is each operator partition, a live copy. All changes go through the
+primitive, so that it can tell the *net* change since the last `commit`: the delta. Whoever has the
+state of epoch e-1 and the delta of epoch e has the state of epoch e, order of rows included.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import pyarrow as pa
+
+
+class Primitive(ABC):
+    """One piece of an operator partition's state. Vectorised: Arrow in, Arrow out."""
+
+    @abstractmethod
+    def fresh(self) -> Self:
+        """An empty primitive of the same declaration."""
+
+    @abstractmethod
+    def schema(self) -> dict[str, Any]:
+        """The declaration as JSON data; state may move between two that are equal."""
+
+    @abstractmethod
+    def delta(self) -> pa.Table | None:
+        """The net change since the last `commit`, None when there is none. Changes nothing."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Forgets the change set: the present state is the base of the next delta."""
+
+    @abstractmethod
+    def apply(self, delta: pa.Table) -> None:
+        """Brings a copy without uncommitted changes to the state after `delta`."""
+
+    @abstractmethod
+    def snapshot(self) -> pa.Table:
+        """The whole state, uncommitted changes included."""
+
+    @abstractmethod
+    def restore(self, snapshot: pa.Table) -> None:
+        """Replaces the whole state and forgets the change set."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """About the bytes of a snapshot, in constant time."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of a snapshot, in constant time."""
+
+
+def declared(operator: type) -> dict[str, Primitive]:
+    """The primitives that a class declares, base classes first, in the order of the source."""
+    found: dict[str, Primitive] = {}
+    for base in reversed(operator.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, Primitive):
+                found[name] = value
+            else:
+                found.pop(name, None)  # a subclass took the name for something else
+    return found
+
+
+def bind(operator: Any) -> dict[str, Primitive]:
+    """Gives `operator` (an instance) an empty live copy of each declared primitive.
+
+    They become instance attributes and are returned by name.
+    """
+    live = {name: primitive.fresh() for name, primitive in declared(type(operator)).items()}
+    for name, primitive in live.items():
+        setattr(operator, name, primitive)
+    return live
+
+
+def schema_of(operator: type) -> dict[str, Any]:
+    """The state schema of an operator class as JSON data: equal schemas can keep their state."""
+    return {name: primitive.schema() for name, primitive in declared(operator).items()}
