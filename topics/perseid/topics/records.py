@@ -26,10 +26,11 @@ Split = tuple[SourceRange, ...]  # what one source task reads, in this order
 
 @dataclass(frozen=True, slots=True)
 class InputCheck:
-    """Count and CRC-32 of what an earlier epoch's split read; a replay compares."""
+    """Count and CRC-32 of what an earlier epoch's split read of one source; a replay compares."""
 
     epoch: int
     split: int
+    source: str
     count: int
     crc: int
 
