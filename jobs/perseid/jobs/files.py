@@ -1,0 +1,86 @@
+"""What a job file says about the files beside it: schemas that parse, modules that exist."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from perseid.jobs.checks import Draft, Finding
+from perseid.jobs.problems import listed, nearest, shown
+
+SCHEMA_BYTES_MAX = 256 * 1024
+
+
+def all_of(draft: Draft, folder: Path) -> Iterator[Finding]:
+    for kind, section in (("sources", draft.sources), ("sinks", draft.sinks)):
+        for name, block in section.items():
+            if block is not None and block.schema_ is not None and block.format == "avro":
+                yield from _schema((kind, name, "schema"), block.schema_, folder)
+    for name, operator in draft.operators.items():
+        if operator is not None and operator.use is not None:
+            yield from _module(("operators", name, "use"), operator.use, folder)
+
+
+def inside(folder: Path, name: str) -> Path | None:
+    """The regular file `name` in `folder`, or None; a symlink, or what one leads to, is none."""
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        return None
+    return path if path.resolve().is_relative_to(folder.resolve()) else None
+
+
+def _schema(path: tuple[str, ...], name: str, folder: Path) -> Iterator[Finding]:
+    where = ".".join(path)
+    file = inside(folder, name)
+    if file is None:
+        present = [p.name for p in folder.glob("*.avsc")]
+        close = nearest(name, present)
+        write = f"write `{close}`" if close else "add the file"
+        yield path, f"{where}: found {shown(name)}, expected a file beside job.yaml; {write}"
+        return
+    if file.stat().st_size > SCHEMA_BYTES_MAX:
+        yield path, f"{where}: {name} is larger than {SCHEMA_BYTES_MAX} bytes; make it smaller"
+        return
+    wrong = avro_mistake(file)
+    if wrong is not None:
+        yield path, f"{where}: {name} is no Avro schema of a record ({wrong}); mend {name}"
+
+
+def avro_mistake(file: Path) -> str | None:
+    """Why the file is no Avro record schema, or None."""
+    import fastavro
+
+    try:
+        raw = json.loads(file.read_bytes())
+        fastavro.parse_schema(raw)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return (str(error).splitlines() or [type(error).__name__])[0][:120]
+    except Exception as error:  # fastavro's schema errors share no base class but Exception
+        return f"{type(error).__name__}: {error}"[:160]
+    if not isinstance(raw, dict) or raw.get("type") != "record":
+        return "its type is not record"
+    return None
+
+
+def _module(path: tuple[str, ...], use: str, folder: Path) -> Iterator[Finding]:
+    module, name = use.split(":")
+    where = ".".join(path)
+    if module == "library":
+        from perseid.jobs.library import NAMES
+
+        if name not in NAMES and not name.lower().startswith("window"):
+            close = nearest(name, NAMES)
+            write = f"write `library:{close}`" if close else f"it has {listed(NAMES)}"
+            yield path, f"{where}: found {shown(use)}, which the library does not have; {write}"
+        return
+    relative = module.replace(".", "/")
+    if inside(folder, f"{relative}.py") or inside(folder, f"{relative}/__init__.py"):
+        return
+    present = [p.stem for p in folder.glob("*.py")]
+    close = nearest(module, present)
+    write = f"write `{close}:{name}`" if close else f"add {relative}.py with class {name}"
+    yield path, (
+        f"{where}: found {shown(use)}, expected a module beside job.yaml ({listed(present)}); "
+        f"{write}"
+    )

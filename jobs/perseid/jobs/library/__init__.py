@@ -1,0 +1,19 @@
+"""Operators that come with perseid: `use: "library:Name"` with their parameters in `with:`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perseid.jobs.operator import Operator
+    from perseid.jobs.spec import OperatorSpec
+
+NAMES: tuple[str, ...] = ("CountByKey", "Sum")
+
+
+def build(name: str, spec: OperatorSpec) -> type[Operator]:
+    """The operator class `library:name` for this use of it; key types come from `with: types`."""
+    from perseid.jobs.library import totals
+
+    builders = {"CountByKey": totals.count_by_key, "Sum": totals.sum_by_key}
+    return builders[name](spec)

@@ -1,0 +1,135 @@
+"""`Operator`, what a user's class extends, and `Emitter`, what it writes to.
+
+A worker drives an operator in this order:
+
+1. `open` once, before anything else: who it is and its parameters.
+2. `perseid.state.bind` gives it live state, which is then restored.
+3. `enter` at every epoch, then `process` once; a combiner is entered and called per split.
+
+The same input in the same epoch must give the same output, in any process: there is no clock but
+`now` and no randomness but `random`.
+"""
+
+# ruff: noqa: A005 - users know it as perseid.jobs.operator; nothing runs as a script in this folder
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perseid.jobs.spec import OperatorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which operator partition of which job an instance is."""
+
+    job: str
+    operator: str
+    partition: int
+    parallelism: int
+
+
+class Emitter:
+    """Takes an operator's output of one epoch, in order."""
+
+    def __init__(self, operator: str, output: pa.Schema | None = None) -> None:
+        self._operator, self._output = operator, output
+        self._tables: list[pa.Table] = []
+
+    def emit(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Adds rows. All rows of an operator have the same columns."""
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if not isinstance(rows, pa.Table):
+            raise BadInputError(
+                f"operator {self._operator} emitted a {type(rows).__name__}, expected a "
+                "pyarrow Table or RecordBatch; write `out.emit(pa.table({...}))`"
+            )
+        self._tables.append(self._conform(rows))
+
+    def table(self) -> pa.Table | None:
+        """Everything emitted, or None when there was nothing; the emitter is empty then."""
+        tables, self._tables = self._tables, []
+        return pa.concat_tables(tables) if tables else None
+
+    def _conform(self, rows: pa.Table) -> pa.Table:
+        expected = self._output or (self._tables[0].schema if self._tables else None)
+        if expected is None or rows.schema.equals(expected):
+            return rows
+        try:
+            return rows.select(expected.names).cast(expected)
+        except (KeyError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            said = "declares" if self._output is not None else "first emitted"
+            raise BadInputError(
+                f"operator {self._operator} emitted columns {_columns(rows.schema)}, but it "
+                f"{said} {_columns(expected)}: {error}; emit the same columns every time"
+            ) from None
+
+
+class Operator:
+    """One operator partition.
+
+    `output` declares the columns that are emitted; it is needed when a SQL operator or another
+    keyed operator reads them before any row was seen, and checked whenever it is there. `now` is
+    the token's time in milliseconds since 1970 (UTC), so that replays agree.
+    """
+
+    output: ClassVar[pa.Schema | None] = None
+
+    epoch: int
+    now: int
+    random: random.Random
+    partition: int
+    parallelism: int
+    parameters: dict[str, Any]
+
+    def combine(self, batch: pa.Table) -> pa.Table:
+        """Optional: shrinks one split's input before it is shuffled; must keep the key columns."""
+        raise NotImplementedError
+
+    def process(self, batch: Any, out: Emitter) -> None:
+        """One partition's whole epoch. With several inputs `batch` is a dict of tables by name."""
+        raise NotImplementedError(f"{type(self).__name__} has no method process(self, batch, out)")
+
+    def open(self, identity: Identity, parameters: dict[str, Any]) -> None:
+        """Called once by the worker, before state is bound."""
+        self._identity = identity
+        self.partition, self.parallelism = identity.partition, identity.parallelism
+        self.parameters = parameters
+        self.enter(0, 0)
+
+    def enter(self, epoch: int, now_ms: int) -> None:
+        """Called by the worker before `combine` and `process` of an epoch."""
+        self.epoch, self.now = epoch, now_ms
+        self.random = seeded(self._identity, epoch)
+
+
+def seeded(identity: Identity, epoch: int) -> random.Random:
+    """The same numbers for the same operator partition and epoch, whoever runs it."""
+    text = f"{identity.job}/{identity.operator}/{identity.partition}/{epoch}"
+    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+
+def combines(operator: type[Operator]) -> bool:
+    """Whether the class has a combiner of its own."""
+    return operator.combine is not Operator.combine
+
+
+def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[Operator]:
+    """The class that `spec.use` names, see `perseid.jobs.loading`, which imports this module."""
+    from perseid.jobs import loading
+
+    return loading.load(spec, folder, allow_code=allow_code)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{f.name} {f.type}" for f in schema) + ")"

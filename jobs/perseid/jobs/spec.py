@@ -1,0 +1,125 @@
+"""A validated job, normalised: what every other part of perseid reads instead of job.yaml.
+
+`perseid.jobs.parse` is the one place that makes these. All of it is data: equal specs mean equal
+jobs, and the JSON form is what `jobs show --json` prints.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SourceFormat = Literal["text", "json", "avro", "bytes"]
+ColumnType = Literal["string", "int64", "float64", "bool", "binary", "timestamp"]
+COLUMN_TYPES: tuple[ColumnType, ...] = (
+    "string", "int64", "float64", "bool", "binary", "timestamp",
+)  # fmt: skip
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceSpec(_Frozen):
+    """One Kafka topic that is read. `columns` of json only; text and bytes have `value`.
+
+    `start`: "earliest", "latest", an ISO time in UTC, or the first offset of each partition.
+    """
+
+    topic: str
+    format: SourceFormat
+    columns: dict[str, ColumnType] = {}
+    schema_file: str | None = None
+    start: str | dict[int, int] = "earliest"
+
+
+class OperatorSpec(_Frozen):
+    """One operator: either `sql` or `use`. Keyed (`key`) operators may hold state.
+
+    `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
+    "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    """
+
+    inputs: dict[str, str]
+    sql: str | None = None
+    use: str | None = None
+    key: tuple[str, ...] = ()
+    parallelism: int
+    order: Literal["required", "free"] = "required"
+    with_: dict[str, Any] = {}
+    memory_bytes: int | None = None
+
+
+class SinkSpec(_Frozen):
+    """One Kafka topic that is written. `partitions` is for its creation only."""
+
+    input: str
+    topic: str
+    format: SourceFormat
+    key: str | None = None
+    headers: bool = False
+    order: Literal["required", "free"] = "required"
+    schema_file: str | None = None
+    partitions: int | None = None
+
+
+class CheckpointSpec(_Frozen):
+    """When checkpoints are taken. `size_timed`: at a moment of small state within the period."""
+
+    period_s: float = 30.0
+    size_timed: bool = True
+
+
+class FaultToleranceSpec(_Frozen):
+    """How failures are survived. Only exact mode is built."""
+
+    mode: Literal["exact"] = "exact"
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+
+class ErrorsSpec(_Frozen):
+    """What happens to records that cannot be decoded: stop the job, or a dead-letter topic.
+
+    `deadletter_topic` is set whenever `tolerance` is "all".
+    """
+
+    tolerance: Literal["none", "all"] = "none"
+    deadletter_topic: str | None = None
+
+
+class EpochSpec(_Frozen):
+    """Upper bounds of one epoch."""
+
+    target_s: float = 0.5
+    max_records: int = 200_000
+
+
+class JobSpec(_Frozen):
+    """One job. Sources and operators share one name space; sinks have their own."""
+
+    name: str
+    parallelism: int
+    sources: dict[str, SourceSpec]
+    operators: dict[str, OperatorSpec]
+    sinks: dict[str, SinkSpec]
+    fault_tolerance: FaultToleranceSpec = FaultToleranceSpec()
+    errors: ErrorsSpec = ErrorsSpec()
+    epoch: EpochSpec = EpochSpec()
+
+    @property
+    def written_topics(self) -> dict[str, int]:
+        """The topics that this job writes for its user, with the partitions they are made with."""
+        found = {s.topic: s.partitions or self.parallelism for s in self.sinks.values()}
+        if self.errors.tolerance == "all" and self.errors.deadletter_topic is not None:
+            found.setdefault(self.errors.deadletter_topic, 1)
+        return found
+
+
+def source_columns(source: SourceSpec) -> dict[str, str] | None:
+    """The columns that a source yields, or None when only its Avro schema says."""
+    if source.format == "json":
+        return dict(source.columns)
+    if source.format == "avro":
+        return None
+    return {"value": "string" if source.format == "text" else "binary"}

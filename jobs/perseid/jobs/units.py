@@ -1,0 +1,33 @@
+"""Durations ("10s") and sizes ("64MiB") as people write them."""
+
+from __future__ import annotations
+
+import re
+
+DURATION_EXPECTED = 'a duration such as "500ms", "10s", "5m" or "1h"'
+SIZE_EXPECTED = 'a size such as "64MiB" or "512KiB"'
+
+_NUMBER = r"(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?)\s*"
+_DURATION = re.compile(_NUMBER + r"(?P<unit>ms|s|m|min|h|d)\Z")
+_SIZE = re.compile(_NUMBER + r"(?P<unit>B|KiB|MiB|GiB|kB|KB|MB|GB)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+    "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3,
+}  # fmt: skip
+
+
+def seconds(text: object) -> float:
+    """The duration in seconds; ValueError says what was expected."""
+    found = _DURATION.match(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError(DURATION_EXPECTED)
+    return round(float(found["number"]) * _SECONDS[found["unit"]], 6)
+
+
+def size_bytes(text: object) -> int:
+    """The size in bytes; ValueError says what was expected."""
+    found = _SIZE.match(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError(SIZE_EXPECTED)
+    return int(float(found["number"]) * _BYTES[found["unit"]])
