@@ -1,0 +1,168 @@
+"""Files as a port: the few operations on which the state log's guarantees rest.
+
+A new file appears whole or not at all and never replaces another; a directory is renamed in one
+step, after which whoever still uses the old name fails. `LocalFiles` is the adapter for a local
+file system, `perseid.testing.files` has a fake that crashes where a test says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from perseid.errors import RetryableError
+
+TEMPORARY = ".tmp"
+
+
+class Files(Protocol):
+    """A file system. Faults other than those named raise RetryableError with the path."""
+
+    def list(self, directory: str) -> list[str]:
+        """Names in `directory`, sorted, temporary files too. FileNotFoundError when it is gone."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. FileNotFoundError when it is gone."""
+        ...
+
+    def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
+        """Makes a file of the chunks; False, and nothing changed, when `path` is taken.
+
+        Must not show a part of the file under `path`, and must not make the directory:
+        FileNotFoundError when that is gone.
+        """
+        ...
+
+    def rename(self, source: str, target: str) -> bool:
+        """Renames a file or directory in one step, making `target`'s parents first.
+
+        False, and nothing changed, when `source` is gone or `target` is a directory in use.
+        """
+        ...
+
+    def delete(self, path: str) -> None:
+        """Removes a file, or a directory with all in it. Nothing happens when it is gone."""
+        ...
+
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        """Makes a directory unless it is there. FileNotFoundError when its parent is missing."""
+        ...
+
+
+class LocalFiles:
+    """Files of this host.
+
+    `sync`: each change is on the disk before the call returns, so it survives a power failure.
+    State logs do without: they lie in memory by default, a process's death loses nothing that was
+    written, and after a power failure damaged files are found by their CRC and computed again. The
+    checkpoint store syncs.
+    """
+
+    def __init__(self, *, sync: bool = False) -> None:
+        self._sync = sync
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except NotADirectoryError as error:
+            raise FileNotFoundError(directory) from error
+
+    def read(self, path: str) -> bytes:
+        with faults("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
+        # 1. Write a file of another name in the same directory. 2. Give it the name by `link`,
+        # which, unlike rename, fails when the name is taken. 3. Remove the other name.
+        directory, name = os.path.split(path)
+        temporary = temporary_name(directory, name)
+        with faults("write", path):
+            try:
+                write_file(temporary, chunks, sync=self._sync)
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            if self._sync:
+                sync_directory(directory)
+        return True
+
+    def rename(self, source: str, target: str) -> bool:
+        with faults("rename", source):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            try:
+                os.rename(source, target)
+            except FileNotFoundError:
+                return False
+            except OSError:
+                if os.path.isdir(target):
+                    return False
+                raise
+            if self._sync:
+                sync_directory(os.path.dirname(target))
+        return True
+
+    def delete(self, path: str) -> None:
+        with faults("delete", path):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return
+            except (IsADirectoryError, PermissionError):
+                shutil.rmtree(path, ignore_errors=True)
+                if os.path.lexists(path):
+                    raise
+
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        with faults("make directory", path):
+            if parents:
+                os.makedirs(path, exist_ok=True)
+                return
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+
+
+def temporary_name(directory: str, name: str) -> str:
+    """A name beside `name` that no other process or thread uses."""
+    return os.path.join(directory, f".{name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+
+
+def write_file(path: str, chunks: Iterable[Any], *, sync: bool) -> None:
+    """Writes a file that must not be there. A failed fsync is never repeated: the file is void."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with open(descriptor, "wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+
+
+def sync_directory(path: str) -> None:
+    """Makes new names in `path` survive a power failure."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def faults(what: str, path: str) -> Any:
+    """Turns the errors of a file system into RetryableError, a missing file excepted."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RetryableError(
+            f"cannot {what} {path}: {error.strerror or error}; look at the space and health of "
+            "that volume, the work goes on when it can be written again"
+        ) from error

@@ -1,0 +1,330 @@
+"""The state log of one operator partition: a directory of immutable files.
+
+    s-<epoch>.snapshot   the state at the end of the epoch
+    e-<epoch>.delta      what the epoch changed, and the outputs that it made
+
+A log begins with a snapshot (an empty one for a new job) and then holds every epoch without a gap,
+so the state at any epoch is a snapshot and the deltas behind it. That a delta appears under its
+name is the commit point of the epoch for this partition. Files never change: who comes second with
+an epoch gets the first one's file.
+
+The directory's path has the owner's generation in it. A new owner renames it (`adopt`), after which
+the old one's next write fails with FencedError instead of mixing in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perseid.errors import DamagedFile, FencedError, RetryableError
+from perseid.records import crashpoints
+from perseid.state import blob
+from perseid.state.blob import Header, Identity, Sections
+from perseid.state.files import TEMPORARY, Files
+
+DELTA = "delta"
+SNAPSHOT = "snapshot"
+_OWNER = re.compile(r"g\d{10}-")
+_NAME = re.compile(r"(?P<letter>[es])-(?P<epoch>\d{12})\.(delta|snapshot)")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One file of the log: a delta or a snapshot."""
+
+    header: Header
+    sections: Sections
+
+
+class StateLog:
+    """The log in `directory`, which `adopt` and `create` have made. Safe in several processes.
+
+    Every method raises FencedError when the directory is gone, DamagedFile when a file is not what
+    was written; `repair` then leaves what can still be trusted.
+    """
+
+    def __init__(self, files: Files, directory: str, identity: Identity) -> None:
+        self._files = files
+        self._directory = directory
+        self._identity = identity
+        self._tip: int | None = None  # the newest epoch this object has seen or written
+
+    # Begin --------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Makes the directory unless it is there; the owner's must be (see `adopt`)."""
+        with fenced(self._directory):
+            self._files.make_directory(self._directory)
+
+    def begin(self, epoch: int, generation: int, token_offset: int) -> LogEntry:
+        """Says that the state at the end of `epoch` is empty. The first epoch is the next one."""
+        return self.write_snapshot(epoch, generation, token_offset, {})
+
+    # Read ---------------------------------------------------------------------------------------
+
+    def epochs(self) -> list[int]:
+        """Epochs that have a delta, sorted."""
+        return self._listed("e")
+
+    def snapshots(self) -> list[int]:
+        """Epochs that have a snapshot, sorted."""
+        return self._listed("s")
+
+    def last_epoch(self) -> int | None:
+        """The newest epoch whose state the log has; None when it was never begun."""
+        return max([*self.epochs(), *self.snapshots()], default=None)
+
+    def entry(self, epoch: int) -> LogEntry:
+        """The delta of `epoch`."""
+        return self._read(DELTA, epoch)
+
+    def snapshot(self, epoch: int) -> LogEntry:
+        """The snapshot of `epoch`."""
+        return self._read(SNAPSHOT, epoch)
+
+    def load(self, upto: int | None = None) -> tuple[LogEntry | None, list[LogEntry]]:
+        """The newest snapshot (not after `upto`) and all deltas after it, in order.
+
+        (None, []) only for a log that was never begun. Ends at the newest epoch when that comes
+        before `upto`.
+        """
+        epochs, snapshots = self.epochs(), self.snapshots()
+        if not epochs and not snapshots:
+            return None, []
+        limit = max([*epochs, *snapshots]) if upto is None else upto
+        base = max((e for e in snapshots if e <= limit), default=None)
+        if base is None:
+            raise DamagedFile(
+                f"{self._directory} has no snapshot at or before epoch {limit}, so its deltas "
+                f"{_span(epochs)} have no base; snapshots: {snapshots}"
+            )
+        return self._read(SNAPSHOT, base), list(self.deltas(base, limit))
+
+    def deltas(self, after: int, upto: int | None = None) -> Iterator[LogEntry]:
+        """The deltas of the epochs above `after`, in order and without a gap."""
+        expected = after + 1
+        for epoch in self.epochs():
+            if epoch <= after or (upto is not None and epoch > upto):
+                continue
+            if epoch != expected:
+                raise DamagedFile(f"{self._directory} has no delta of epoch {expected}")
+            yield self._read(DELTA, epoch)
+            expected += 1
+
+    # Write --------------------------------------------------------------------------------------
+
+    def append(
+        self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
+    ) -> LogEntry:
+        """Commits `epoch`. A valid file of the same token that is there already is returned.
+
+        RetryableError when the file there is of another token (discard it first), or when the epoch
+        is not the next one.
+        """
+        if self._tip != epoch - 1:
+            self._refuse_gap(epoch)
+        entry = self._write(DELTA, epoch, generation, token_offset, sections)
+        crashpoints.reach("log.after-rename")
+        self._tip = epoch
+        return entry
+
+    def write_snapshot(
+        self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
+    ) -> LogEntry:
+        """Writes the state at the end of `epoch`; a valid one that is there already is returned."""
+        return self._write(SNAPSHOT, epoch, generation, token_offset, sections)
+
+    # Remove -------------------------------------------------------------------------------------
+
+    def discard_from(self, epoch: int) -> None:
+        """Removes deltas and snapshots of `epoch` and later, the newest first."""
+        self._tip = None
+        for found in reversed(self.snapshots()):
+            if found >= epoch:
+                self._files.delete(self._path(SNAPSHOT, found))
+        for found in reversed(self.epochs()):
+            if found >= epoch:
+                self._files.delete(self._path(DELTA, found))
+
+    def collect(self, checkpoint_epoch: int) -> None:
+        """Removes what a complete checkpoint of `checkpoint_epoch` makes needless.
+
+        The newest snapshot at or before it stays as the base, with all deltas behind it; without
+        such a snapshot nothing is removed.
+        """
+        snapshots = self.snapshots()
+        base = max((e for e in snapshots if e <= checkpoint_epoch), default=None)
+        if base is None:
+            return
+        for epoch in snapshots:
+            if epoch < base:
+                self._files.delete(self._path(SNAPSHOT, epoch))
+        for epoch in self.epochs():
+            if epoch <= base:
+                self._files.delete(self._path(DELTA, epoch))
+
+    def repair(self) -> list[str]:
+        """Leaves only what can be trusted; returns what was wrong, empty when nothing was.
+
+        Damaged files are set aside as `<name>.damaged`, and all deltas behind the first damaged or
+        missing one are removed. Afterwards `load` works, and gives nothing if nothing is left: then
+        a checkpoint must be restored.
+        """
+        self._tip = None
+        problems: list[str] = []
+        good = [e for e in self.snapshots() if self._sound(SNAPSHOT, e, problems)]
+        reached = max(good, default=None)
+        if reached is None:
+            self.discard_from(0)
+            return problems
+        for epoch in self.epochs():
+            if epoch <= reached:
+                continue
+            if epoch == reached + 1 and self._sound(DELTA, epoch, problems):
+                reached = epoch
+            else:
+                problems.append(f"{self._directory}: epochs from {reached + 1} on are lost")
+                self.discard_from(reached + 1)
+                break
+        return problems
+
+    # Files --------------------------------------------------------------------------------------
+
+    def _listed(self, letter: str) -> list[int]:
+        with fenced(self._directory):
+            names = self._files.list(self._directory)
+        matches = (_NAME.fullmatch(name) for name in names)
+        return [int(m["epoch"]) for m in matches if m is not None and m["letter"] == letter]
+
+    def _path(self, kind: str, epoch: int) -> str:
+        return f"{self._directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
+
+    def _read(self, kind: str, epoch: int) -> LogEntry:
+        path = self._path(kind, epoch)
+        try:
+            data = self._files.read(path)
+        except FileNotFoundError as error:
+            self._listed("e")  # FencedError when the whole directory is gone
+            raise DamagedFile(f"{path} is missing") from error
+        header, sections = blob.decode(data, where=path, identity=self._identity, kind=kind)
+        if header.epoch != epoch:
+            raise DamagedFile(f"{path} is of epoch {header.epoch}")
+        return LogEntry(header, sections)
+
+    def _write(
+        self, kind: str, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
+    ) -> LogEntry:
+        header = Header(kind, self._identity, epoch, generation, token_offset)
+        chunks: Iterable[memoryview] = blob.encode(header, sections)
+        if kind == DELTA:
+            chunks = _then_reach(chunks, "log.before-rename")
+        with fenced(self._directory):
+            made = self._files.write_new(self._path(kind, epoch), chunks)
+        if made:
+            return LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
+        entry = self._read(kind, epoch)
+        if entry.header.token_offset != token_offset:
+            raise RetryableError(
+                f"{self._path(kind, epoch)} is of the token at {entry.header.token_offset}, not of "
+                f"the one at {token_offset}; it is stale and must be discarded first"
+            )
+        return entry
+
+    def _refuse_gap(self, epoch: int) -> None:
+        last = self.last_epoch()
+        if last is None or (epoch != last + 1 and epoch not in self.epochs()):
+            raise RetryableError(
+                f"{self._directory} cannot take epoch {epoch}: "
+                + ("it was not begun" if last is None else f"its newest is {last}")
+            )
+
+    def _sound(self, kind: str, epoch: int, problems: list[str]) -> bool:
+        try:
+            self._read(kind, epoch)
+        except DamagedFile as error:
+            problems.append(str(error))
+            path = self._path(kind, epoch)
+            self._files.rename(path, f"{path}.damaged")
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def fenced(directory: str) -> Iterator[None]:
+    """A missing directory means that a newer owner has taken it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FencedError(
+            f"the state log {directory} is gone: a newer owner has taken it"
+        ) from error
+
+
+def owner_directory(root: str, job_uuid: str, layout: int, owner: str) -> str:
+    """Where `owner` keeps the logs of a job's layout."""
+    return f"{root}/{job_uuid}/{layout}/{owner}"
+
+
+def log_directory(owned: str, operator: str, partition: int) -> str:
+    """The log of one operator partition inside an owner's directory."""
+    return f"{owned}/{operator}-{partition}"
+
+
+def owner_name(generation: int, incarnation: str) -> str:
+    """An owner: sorts by generation."""
+    return f"g{generation:010d}-{incarnation}"
+
+
+def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> str | None:
+    """Takes over the logs of the newest owner before `owner`; returns its name, None if none.
+
+    Afterwards `owner`'s directory exists and no older one does. FencedError when an owner of the
+    same or a higher generation is there: then it is this caller that is out of date.
+    """
+    layout_directory = f"{root}/{job_uuid}/{layout}"
+    mine = owner_directory(root, job_uuid, layout, owner)
+    files.make_directory(layout_directory, parents=True)
+    adopted = None
+    while True:
+        names = [name for name in files.list(layout_directory) if _OWNER.match(name)]
+        others = [name for name in names if name != owner]
+        newer = [name for name in others if name[:11] >= owner[:11]]
+        if newer:
+            raise FencedError(f"{layout_directory}/{newer[-1]} is of a newer owner than {owner}")
+        if owner in names or not others:
+            break
+        # Another process may be quicker, of this owner or of one between: then look again.
+        left = _temporaries(files, f"{layout_directory}/{others[-1]}")
+        if files.rename(f"{layout_directory}/{others[-1]}", mine):
+            adopted = others.pop()
+            for path in left:
+                files.delete(f"{mine}/{path}")
+            break
+    files.make_directory(mine)
+    for name in others:
+        files.delete(f"{layout_directory}/{name}")
+    return adopted
+
+
+def _temporaries(files: Files, owned: str) -> list[str]:
+    """Files that a dead owner left half written, relative to its directory."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):  # it may be renamed under our hands
+        for log in files.list(owned):
+            names = files.list(f"{owned}/{log}")
+            found += [f"{log}/{name}" for name in names if name.endswith(TEMPORARY)]
+    return found
+
+
+def _then_reach(chunks: Iterable[memoryview], name: str) -> Iterator[memoryview]:
+    """The chunks, then the crash point: all is written, nothing has its name yet."""
+    yield from chunks
+    crashpoints.reach(name)
+
+
+def _span(epochs: list[int]) -> str:
+    return f"{epochs[0]}..{epochs[-1]}" if epochs else "(none)"
