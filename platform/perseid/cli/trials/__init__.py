@@ -1,0 +1,1 @@
+"""What `demo`, `bench` and the soak share: feed a job, follow it, break it, judge it."""
