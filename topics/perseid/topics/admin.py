@@ -1,0 +1,272 @@
+"""Topics and offsets: explicit creation, identity, where a partition begins and ends.
+
+Every call has a time limit. A broker that does not answer is a RetryableError; a topic that is not
+there is a PermanentError that names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perseid.errors import PermanentError, RetryableError
+from perseid.topics import clients
+from perseid.topics.names import check_topic
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+Partition = tuple[str, int]  # topic, partition number
+
+MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a topic is. `topic_id` is new whenever a topic of that name is created."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    cleanup_policy: str = "delete"
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+
+class TopicReader(Protocol):
+    """What exists and from where to where. Must not create a topic by asking for it."""
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        """Every topic of `topics` that exists; what does not exist is left out."""
+        ...
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = True
+    ) -> dict[Partition, int]:
+        """The last stable offsets; the high watermarks when not `committed`."""
+        ...
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
+
+    def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
+        """The first offset with a timestamp of at least `time_ms`; the end when there is none."""
+        ...
+
+    def list(self) -> list[str]: ...
+
+
+class TopicChanger(Protocol):
+    """What changes topics. Each does nothing when it is done already."""
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+        """True when made now, False when it was there. PermanentError for a bad name or setting."""
+        ...
+
+    def grow(self, topic: str, partitions: int) -> None: ...
+    def delete(self, topics: Sequence[str]) -> None: ...
+
+    def delete_records(self, before: Mapping[Partition, int]) -> None:
+        """Trims each partition up to, not including, the offset."""
+        ...
+
+
+class TopicAdmin:
+    """TopicReader and TopicChanger on a real cluster."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, replication: int = -1) -> None:
+        """`replication` -1 is the broker's default.replication.factor."""
+        self._client = clients.admin(bootstrap)
+        self._timeout_s = timeout_s
+        self._replication = replication
+
+    @property
+    def client(self) -> AdminClient:
+        return self._client
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        from confluent_kafka import KafkaError, TopicCollection
+
+        if not topics:
+            return {}
+        found: dict[str, Any] = {}
+        asked = self._client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=self._timeout_s
+        )
+        for name, future in asked.items():
+            missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+            answer = self._result(future, f"describing topic {name}", absent=missing)
+            if answer is not None:
+                found[name] = answer
+        api = _api()
+        resources = {n: api.ConfigResource(api.ResourceType.TOPIC, n) for n in found}
+        settings = (
+            self._client.describe_configs(list(resources.values()), request_timeout=self._timeout_s)
+            if resources
+            else {}
+        )
+        infos = {}
+        for name, answer in found.items():
+            values = self._result(settings[resources[name]], f"settings of topic {name}")
+            infos[name] = TopicInfo(
+                name,
+                str(answer.topic_id),
+                len(answer.partitions),
+                values["cleanup.policy"].value,
+                int(values["max.message.bytes"].value),
+            )
+        return infos
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = True
+    ) -> dict[Partition, int]:
+        return self._offsets(partitions, _api().OffsetSpec.latest(), committed=committed)
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return self._offsets(partitions, _api().OffsetSpec.earliest())
+
+    def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
+        found = self._offsets(partitions, _api().OffsetSpec.for_timestamp(time_ms))
+        late = [p for p, offset in found.items() if offset < 0]
+        return {**found, **self.ends(late)} if late else found
+
+    def list(self) -> list[str]:
+        from confluent_kafka import KafkaException
+
+        try:
+            listed = self._client.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            raise clients.as_error(error.args[0], "listing topics") from error
+        return sorted(t for t in listed.topics if not t.startswith("__"))
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+        from confluent_kafka import KafkaError
+
+        if partitions < 1:
+            raise PermanentError(f"topic {topic} with {partitions} partitions: at least 1")
+        new = _api().NewTopic(
+            check_topic(topic), partitions, self._replication, config=dict(config or {})
+        )
+        asked = self._client.create_topics([new], request_timeout=self._timeout_s)
+        there = (KafkaError.TOPIC_ALREADY_EXISTS,)
+        done = self._result(asked[topic], f"creating topic {topic}", absent=there, nothing=True)
+        if done:
+            self._await_leaders(topic, partitions)
+        return bool(done)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        info = self.describe([topic]).get(topic)
+        if info is not None and info.partitions >= partitions:
+            return
+        asked = self._client.create_partitions(
+            [_api().NewPartitions(topic, partitions)], request_timeout=self._timeout_s
+        )
+        self._result(asked[topic], f"growing topic {topic} to {partitions} partitions")
+        self._await_leaders(topic, partitions)
+
+    def delete(self, topics: Sequence[str]) -> None:
+        from confluent_kafka import KafkaError
+
+        if not topics:
+            return
+        asked = self._client.delete_topics(list(topics), request_timeout=self._timeout_s)
+        for name, future in asked.items():
+            gone = (KafkaError.UNKNOWN_TOPIC_OR_PART,)
+            self._result(future, f"deleting topic {name}", absent=gone)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        if not before:
+            return
+        cuts = [TopicPartition(t, p, offset) for (t, p), offset in before.items()]
+        asked = self._client.delete_records(cuts, request_timeout=self._timeout_s)
+        for cut, future in asked.items():
+            self._result(future, f"trimming {cut.topic}[{cut.partition}]")
+
+    def _offsets(
+        self, partitions: Iterable[Partition], spec: Any, *, committed: bool = True
+    ) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
+
+        asked = {TopicPartition(t, p): spec for t, p in partitions}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[Partition, int] = {}
+        # The client looks leaders up in a cache that does not know partitions added since: whatever
+        # it calls unknown is asked again behind a fresh look at the topic.
+        codes = KafkaError
+        for unknown in ((codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes._NOENT), ()):
+            if not asked:
+                break
+            answers = self._client.list_offsets(
+                asked, isolation_level=level, request_timeout=self._timeout_s
+            )
+            for tp, future in answers.items():
+                what = f"offsets of {tp.topic}[{tp.partition}]"
+                answer = self._result(future, what, absent=unknown)
+                if answer is not None:
+                    found[tp.topic, tp.partition] = answer.offset
+            asked = {tp: spec for tp in asked if (tp.topic, tp.partition) not in found}
+            for topic in {tp.topic for tp in asked}:
+                self._look(topic)
+        return found
+
+    def _look(self, topic: str) -> int:
+        """Fetches the topic's metadata; how many of its partitions have a leader."""
+        from confluent_kafka import KafkaException
+
+        try:
+            seen = self._client.list_topics(topic, timeout=self._timeout_s).topics[topic]
+        except KafkaException as error:
+            raise clients.as_error(error.args[0], f"looking up topic {topic}") from error
+        if seen.error is not None:
+            raise clients.as_error(seen.error, f"looking up topic {topic}")
+        return sum(p.leader >= 0 for p in seen.partitions.values())
+
+    def _leaders(self, topic: str) -> int:
+        try:
+            return self._look(topic)
+        except PermanentError:  # created, and not yet known
+            return 0
+
+    def _await_leaders(self, topic: str, partitions: int) -> None:
+        """A created topic answers a moment later; who asks for its offsets must not be refused."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while self._leaders(topic) < partitions:
+            if time.monotonic() > deadline_s:
+                raise RetryableError(f"topic {topic}: no leader after {self._timeout_s} s")
+            self._client.poll(0.02)
+
+    def _result(
+        self,
+        future: Future[Any],
+        what: str,
+        *,
+        absent: tuple[int, ...] = (),
+        nothing: bool = False,
+    ) -> Any:
+        """The future's answer; None for an error code in `absent`; True for "done" if `nothing`."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = future.result(timeout=self._timeout_s + 1)
+        except FutureTimeout as error:
+            raise RetryableError(f"{what}: no answer in {self._timeout_s} s") from error
+        except KafkaException as error:
+            if error.args[0].code() in absent:
+                return None
+            raise clients.as_error(error.args[0], what) from error
+        return True if nothing else answer
+
+
+def _api() -> Any:
+    """The client's admin module, which ships no complete types."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
