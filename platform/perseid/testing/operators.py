@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from perseid.jobs import loading, parse
 from perseid.jobs.operator import Emitter, Identity, Operator, combines
 from perseid.state import Primitive, bind
 
-Rows = pa.Table | Mapping[str, Sequence[Any]]
+Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 EPOCH_MS = 500
 
 

@@ -1,0 +1,136 @@
+"""What changes between two revisions of a job, and whether its state can be kept.
+
+Pure. State is kept only when nothing of it would be read in another way or be left behind: the same
+keyed operators with the same key, number of partitions and primitives. All else may change freely:
+SQL, code, stateless operators, sinks, settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perseid.jobs.layout import is_keyed
+from perseid.jobs.operator import Operator
+from perseid.jobs.problems import shown
+from perseid.jobs.spec import JobSpec
+
+Classes = Mapping[str, type[Operator]]
+
+
+def difference(old: JobSpec | None, new: JobSpec | None) -> list[str]:
+    """One line per change, `+` new, `-` gone, `~` other; empty when the specs are equal."""
+    before = _flat(old.model_dump()) if old else {}
+    after = _flat(new.model_dump()) if new else {}
+    lines = []
+    for path in [*before, *(p for p in after if p not in before)]:
+        if path not in after:
+            lines.append(f"- {path}: {shown(before[path])}")
+        elif path not in before:
+            lines.append(f"+ {path}: {shown(after[path])}")
+        elif before[path] != after[path]:
+            lines.append(f"~ {path}: {shown(before[path])} -> {shown(after[path])}")
+    return lines
+
+
+def file_difference(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
+    """A unified diff of the files of two revisions, job.yaml included."""
+    import difflib
+
+    lines: list[str] = []
+    for path in sorted(old.keys() | new.keys()):
+        if old.get(path) != new.get(path):
+            before = old.get(path, b"").decode("utf-8", "replace").splitlines()
+            after = new.get(path, b"").decode("utf-8", "replace").splitlines()
+            lines += difflib.unified_diff(
+                before, after, path if path in old else "/dev/null",
+                path if path in new else "/dev/null", lineterm="",
+            )  # fmt: skip
+    return lines
+
+
+def state_schemas(spec: JobSpec, classes: Classes) -> dict[str, dict[str, Any]]:
+    """What the state of each keyed operator looks like, as JSON; equal means interchangeable."""
+    from perseid.state import schema_of
+
+    return {
+        name: {
+            "key": list(operator.key),
+            "parallelism": operator.parallelism,
+            "primitives": schema_of(classes[name]),
+        }
+        for name, operator in spec.operators.items() if is_keyed(operator)
+    }  # fmt: skip
+
+
+def disagreements(
+    old: JobSpec, old_classes: Classes, new: JobSpec, new_classes: Classes
+) -> list[str]:
+    """Why the new revision cannot go on with the old one's state; empty when it can."""
+    return [*_sources(old, new),
+            *_states(state_schemas(old, old_classes), state_schemas(new, new_classes))]  # fmt: skip
+
+
+def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
+    """Whether operators, keys, parallelism or who feeds a sink changed (architecture.md, Layout).
+
+    The levels of operators count too: they decide which task an operator partition is.
+    """
+    return _layout(old) != _layout(new)
+
+
+def _layout(spec: JobSpec) -> list[Any]:
+    from perseid.jobs.layout import build
+
+    tasks = [(t.operator, t.partition, t.level, t.stateful, t.ledger) for t in build(spec, 0).tasks]
+    operators = [
+        (n, o.inputs, o.key, o.parallelism, o.sql is None) for n, o in spec.operators.items()
+    ]
+    return [sorted(tasks), sorted(operators, key=lambda o: o[0])]
+
+
+def _sources(old: JobSpec, new: JobSpec) -> Iterator[str]:
+    for name in old.sources.keys() & new.sources.keys():
+        before, after = old.sources[name].topic, new.sources[name].topic
+        if before != after:
+            yield (
+                f"source {name} reads {after} instead of {before}, whose offsets it would go on "
+                "with; give the source of the other topic another name"
+            )
+
+
+def _states(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"operator {name}: is gone, and its state would be lost"
+        elif name not in old:
+            yield f"operator {name}: is new and keyed, but the checkpoint has no state for it"
+        else:
+            yield from _state(name, old[name], new[name])
+
+
+def _state(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    if old["key"] != new["key"]:
+        yield f"operator {name}: key {', '.join(old['key'])} -> {', '.join(new['key'])}"
+    if old["parallelism"] != new["parallelism"]:
+        yield (
+            f"operator {name}: parallelism {old['parallelism']} -> {new['parallelism']} "
+            "(changing it under state is not built yet)"
+        )
+    before, after = _flat(old["primitives"]), _flat(new["primitives"])
+    for path in sorted(before.keys() | after.keys()):
+        if before.get(path) != after.get(path):
+            yield (
+                f"operator {name}: state {path}: {before.get(path, 'absent')} -> "
+                f"{after.get(path, 'absent')}"
+            )
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted paths; empty mappings and unset values are left out."""
+    if not isinstance(value, Mapping):
+        return {} if value is None or value in ((), [], "") else {path: value}
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= _flat(inner, f"{path}.{key}" if path else str(key))
+    return found
