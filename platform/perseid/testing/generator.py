@@ -151,9 +151,12 @@ def run(feed: Feed, allowance: Allowance, orders: queue.SimpleQueue[Any], until:
 
 
 def _stamp(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
-    """The lines with the time of sending in place of their first word."""
-    now = b"@%d " % time.time_ns()
-    return [{"value": now + m["value"].partition(b" ")[2]} for m in messages]
+    """The lines with the time of sending in place of their first word, a nanosecond apart."""
+    now_ns = time.time_ns()
+    return [
+        {"value": b"@%d " % (now_ns + i) + m["value"].partition(b" ")[2]}
+        for i, m in enumerate(messages)
+    ]
 
 
 def _quiet() -> logging.Logger:

@@ -31,7 +31,13 @@ class ReadError(Exception):
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Record]:
     """All committed records, partition after partition, each in offset order."""
-    for message in _messages(bootstrap, topic):
+    for partition in partitions(bootstrap, topic):
+        yield from read_partition(bootstrap, topic, partition)
+
+
+def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[Record]:
+    """The committed records of one partition in offset order."""
+    for message in _messages(bootstrap, topic, partition):
         yield Record(
             message.partition(),
             message.offset(),
@@ -43,37 +49,37 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[Record]:
 
 def read_values(bootstrap: str, topic: str) -> Iterator[bytes | None]:
     """Only the values of `read_topic`, which is all that counting words needs."""
-    for message in _messages(bootstrap, topic):
-        yield message.value()
+    for partition in partitions(bootstrap, topic):
+        for message in _messages(bootstrap, topic, partition):
+            yield message.value()
 
 
 def partitions(bootstrap: str, topic: str) -> list[int]:
     """The partition numbers of `topic`; ReadError when there is no such topic."""
-    consumer = _consumer(bootstrap)
+    reader = consumer(bootstrap)
     try:
-        found = consumer.list_topics(topic, timeout=10).topics[topic]
+        found = reader.list_topics(topic, timeout=10).topics[topic]
         if found.error is not None:
             raise ReadError(f"topic {topic}: {found.error}")
         return sorted(found.partitions)
     finally:
-        consumer.close()
+        reader.close()
 
 
-def _messages(bootstrap: str, topic: str) -> Iterator:  # type: ignore[type-arg]
-    for partition in partitions(bootstrap, topic):
-        consumer = _consumer(bootstrap)
-        try:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            yield from _to_end(consumer, f"{topic}[{partition}]")
-        finally:
-            consumer.close()
+def _messages(bootstrap: str, topic: str, partition: int) -> Iterator:  # type: ignore[type-arg]
+    reader = consumer(bootstrap)
+    try:
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        yield from _to_end(reader, f"{topic}[{partition}]")
+    finally:
+        reader.close()
 
 
-def _to_end(consumer: Consumer, name: str) -> Iterator:  # type: ignore[type-arg]
+def _to_end(reader: Consumer, name: str) -> Iterator:  # type: ignore[type-arg]
     """Yields messages until the broker says that the partition ends here."""
     silent_s = 0.0
     while True:
-        batch = consumer.consume(_BATCH_RECORDS, timeout=0.2)
+        batch = reader.consume(_BATCH_RECORDS, timeout=0.2)
         silent_s = 0.0 if batch else silent_s + 0.2
         if silent_s > _SILENCE_S:
             raise ReadError(f"{name}: neither a record nor the end for {_SILENCE_S:.0f} s")
@@ -87,11 +93,12 @@ def _to_end(consumer: Consumer, name: str) -> Iterator:  # type: ignore[type-arg
                 raise KafkaException(error)
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def consumer(bootstrap: str) -> Consumer:
+    """A consumer with explicit settings, for partitions assigned by hand."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "verifier",  # never joined: partitions are assigned by hand
+            "group.id": "verifier",  # never joined
             "isolation.level": "read_committed",
             "check.crcs": True,
             "auto.offset.reset": "error",

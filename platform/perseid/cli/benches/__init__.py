@@ -1,0 +1,1 @@
+"""The benchmarks of `perseid bench`: what is run, on both sides, and how it is measured."""

@@ -1,0 +1,96 @@
+"""The wordcount job in plain PySpark Structured Streaming: the peer of `bench`.
+
+Run by the peer's own interpreter (PySpark 4.0.0 in a venv of its own), so it imports nothing of
+perseid. Kafka through Spark's JVM connector, counts in the default HDFS-backed state store, update
+mode: one JSON record per changed word per trigger, at-least-once. Settings are the lean ones that
+perseid itself uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.checkpointFileManagerClass":
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}  # fmt: skip
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kafka", required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--sink", required=True)
+    parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
+    parser.add_argument("--ivy", required=True, help="folder for the connector's jars")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--memory", default="1g")
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--max-offsets", type=int, default=200_000, help="lines a trigger at most")
+    parser.add_argument("--resolve-only", action="store_true", help="fetch the jars and end")
+    return parser.parse_args()
+
+
+def _session(options: argparse.Namespace) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(options.master).appName("peer")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    return (
+        builder.config("spark.jars.packages", CONNECTOR)
+        .config("spark.jars.ivy", options.ivy)
+        .config("spark.driver.memory", options.memory)
+        .config("spark.sql.shuffle.partitions", str(options.partitions))
+        .getOrCreate()
+    )
+
+
+def _query(spark: Any, options: argparse.Namespace) -> Any:
+    lines = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", options.kafka)
+        .option("subscribe", options.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", options.max_offsets)
+        .load()
+    )
+    counts = (
+        lines.selectExpr("explode(split(cast(value AS string), ' ')) AS word")
+        .groupBy("word")
+        .count()
+        .selectExpr("word AS key", "to_json(struct(word, count AS n)) AS value")
+    )
+    return (
+        counts.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", options.kafka)
+        .option("topic", options.sink)
+        .option("checkpointLocation", options.checkpoint)
+        .outputMode("update")
+        .start()
+    )
+
+
+def main() -> None:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    options = _options()
+    spark = _session(options)
+    spark.sparkContext.setLogLevel("ERROR")
+    if not options.resolve_only:
+        _query(spark, options).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

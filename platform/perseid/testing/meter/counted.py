@@ -1,0 +1,104 @@
+"""What a sink says about progress: words counted, when, and the first news after a moment. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perseid.testing.verify.read import Record
+
+_BIN_MS = 100
+
+
+class Highest:
+    """The highest `n` of each word so far; their sum is how many words have been counted."""
+
+    def __init__(self) -> None:
+        self._highest: dict[bytes, int] = {}
+        self.words = 0
+        self.records = 0
+        self.repeated = 0
+
+    def feed(self, key: bytes | None, value: bytes | None) -> int:
+        """How many words the record newly counts; 0 when it repeats or is not a count."""
+        self.records += 1
+        if key is None or value is None:
+            return 0
+        n = int(json.loads(value)["n"])
+        news = n - self._highest.get(key, 0)
+        if news <= 0:
+            self.repeated += 1
+            return 0
+        self._highest[key] = n
+        self.words += news
+        return news
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Lines a second from committed outputs, over `seconds` that follow the warm-up."""
+
+    lines_per_s: float
+    seconds: float
+    lines: float
+    messages_out: int
+    repeated: int
+
+
+def speed(
+    records: Iterable[Record], *, warm_up_s: float, words_per_line: int, window_s: float = 3600.0
+) -> Speed:
+    """Speed between the end of the warm-up and the last output, `window_s` later at most.
+
+    Both ends are moments of output: from the last one within the warm-up to the last one of all.
+    So a system that puts out rarely is not credited for input that it has not answered yet.
+    """
+    highest = Highest()
+    bins: dict[int, int] = {}
+    messages: dict[int, int] = {}
+    for record in records:
+        place = record.time_ms // _BIN_MS
+        bins[place] = bins.get(place, 0) + highest.feed(record.key, record.value)
+        messages[place] = messages.get(place, 0) + 1
+    if not bins:
+        return Speed(0.0, 0.0, 0.0, 0, 0)
+    first = min(bins)
+    warm_end = first + int(warm_up_s * 1000 / _BIN_MS)
+    end = warm_end + int(window_s * 1000 / _BIN_MS)
+    start = max(place for place in bins if place <= warm_end)
+    within = [place for place in bins if start < place <= end]
+    if not within:
+        return Speed(0.0, 0.0, 0.0, highest.records, highest.repeated)
+    seconds = (max(within) - start) * _BIN_MS / 1000
+    lines = sum(bins[place] for place in within) / words_per_line
+    out = sum(messages[place] for place in within)
+    return Speed(lines / seconds, seconds, lines, out, highest.repeated)
+
+
+def first_news(partitions: Iterable[list[Record]], moments_ms: list[int]) -> list[int | None]:
+    """For each moment the append time of the first record after it that counts anything new.
+
+    A record that only repeats what was out before (an at-least-once sink does so after a crash) is
+    no news: the stream has come back only when it goes on.
+    """
+    found: list[int | None] = [None] * len(moments_ms)
+    for records in partitions:
+        highest = Highest()
+        for record in records:
+            if not highest.feed(record.key, record.value):
+                continue
+            for i, moment in enumerate(moments_ms):
+                seen = found[i]
+                if record.time_ms >= moment and (seen is None or record.time_ms < seen):
+                    found[i] = record.time_ms
+    return found
+
+
+def percentile(samples: list[float], share: float) -> float:
+    """The smallest sample that at least `share` of all do not exceed (nearest rank)."""
+    if not samples:
+        raise ValueError("no samples")
+    ranked = sorted(samples)
+    return ranked[max(math.ceil(len(ranked) * share) - 1, 0)]
