@@ -2,14 +2,91 @@
 
 from __future__ import annotations
 
-from perseid.errors import RefusedError
+from typing import Annotated
+
+import typer
+
+from perseid.cli import output
+from perseid.errors import UsageError
+
+MASTERS = ("local[", "standalone", "spark://", "embedded")
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Workers; default 2, or as many as run.")
+]
+Coordinators = Annotated[
+    int | None, typer.Option("--coordinators", min=0, help="Coordinators; default 2.")
+]
 
 
-def up() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid up` is not built yet")
+def _own(what: str, example: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        f"--{what}",
+        envvar=f"PERSEID_{what.upper()}",
+        help=f"Use your own ({example}); kept until you say `embedded`.",
+    )
+    return option
 
 
-def down() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid down` is not built yet")
+def up(
+    *,
+    workers: Workers = None,
+    coordinators: Coordinators = None,
+    kafka: Annotated[str | None, _own("kafka", "bootstrap servers")] = None,
+    zookeeper: Annotated[str | None, _own("zookeeper", "host:port,...")] = None,
+    redis: Annotated[str | None, _own("redis", "a URL")] = None,
+    master: Annotated[str | None, _own("master", "local[2], standalone or spark://...")] = None,
+    store: Annotated[str | None, _own("store", "a folder or a file system URI")] = None,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """Start the embedded cluster in the background and wait until it is healthy.
+
+    What runs already is left alone, so a second `up` does nothing. Jobs and data of the last time
+    go on where they were.
+    """
+    from perseid.embedded import Cluster, Outside
+
+    if master is not None and not master.startswith(MASTERS):
+        raise UsageError(f"--master {master!r}: write local[2], standalone, embedded or spark://host:port")
+    cluster = Cluster(data, say=output.note)
+    deployment = cluster.up(workers, coordinators, outside=Outside(
+        kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store
+    ))  # fmt: skip
+    shown = {
+        "data": str(cluster.data),
+        "kafka": deployment.kafka,
+        "zookeeper": deployment.zookeeper + deployment.chroot,
+        "redis": deployment.redis,
+        "master": deployment.master,
+        "store": deployment.store,
+        "state": deployment.state,
+        "logs": deployment.logs,
+    }
+    if as_json:
+        output.document({**shown, "processes": cluster.processes()})
+        return
+    output.fields(shown)
+    output.lines([f"{len(cluster.processes()) - 1} processes run; next: perseid status"])
+
+
+def down(
+    *,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete all data as well.")] = False,
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+) -> None:
+    """Stop what `up` started; topics, checkpoints and state stay unless purged."""
+    from perseid.embedded import Cluster
+
+    cluster = Cluster(data, say=output.note)
+    if dry_run:
+        stopped = [info.name for info in cluster.processes() if info.alive]
+    else:
+        stopped = cluster.down(purge=purge)
+    if as_json:
+        output.document({"stopped": stopped, "purged": purge and not dry_run, "dry_run": dry_run})
+    elif not stopped:
+        output.lines([f"nothing runs in {cluster.data}"])
+    else:
+        output.lines([f"{'would stop' if dry_run else 'stopped'}: {', '.join(stopped)}"])

@@ -1,0 +1,100 @@
+"""Whether each part of a cluster answers. A probe returns None when healthy, else what is wrong.
+
+A port that is open is not enough: a broker accepts connections seconds before it leads partitions.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from perseid.errors import PerseidError
+from perseid.records import Deployment
+from perseid.registry import Registry
+
+PROBE_TIMEOUT_S = 2.0
+Probe = Callable[[], str | None]
+
+
+def probes(deployment: Deployment) -> dict[str, Probe]:
+    """The parts that everything else needs."""
+    return {
+        "zookeeper": partial(zookeeper, deployment.zookeeper),
+        "redis": partial(redis, deployment.redis),
+        "kafka": partial(kafka, deployment.kafka),
+    }
+
+
+def zookeeper(hosts: str) -> str | None:
+    answer = _ask(hosts.split(",", maxsplit=1)[0], b"srvr", 2181)
+    return None if answer and b"Mode:" in answer else f"ZooKeeper at {hosts} does not answer"
+
+
+def redis(url: str) -> str | None:
+    from redis import Redis, RedisError
+
+    try:
+        with closing(Redis.from_url(url, socket_timeout=PROBE_TIMEOUT_S)) as client:
+            client.ping()
+    except RedisError as error:
+        return f"Redis at {url} does not answer: {error}"
+    return None
+
+
+def kafka(bootstrap: str) -> str | None:
+    from perseid.embedded.kafka_probe import brokers
+
+    try:
+        return None if brokers(bootstrap, PROBE_TIMEOUT_S) else f"no broker at {bootstrap}"
+    except PerseidError as error:
+        return str(error)
+
+
+def spark_master(url: str) -> str | None:
+    host, _, port = url.removeprefix("spark://").partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S).close()
+    except OSError as error:
+        return f"no Spark master at {url}: {error}"
+    return None
+
+
+def leader(deployment: Deployment) -> str | None:
+    """A coordinator leads."""
+    return _of_registry(
+        deployment, lambda registry: None if registry.leader() else "no coordinator leads yet"
+    )
+
+
+def workers(deployment: Deployment, names: frozenset[str]) -> str | None:
+    """All of these workers are registered."""
+
+    def missing(registry: Registry) -> str | None:
+        left = sorted(names - {worker.id for worker in registry.workers()})
+        return f"not registered yet: {', '.join(left)}" if left else None
+
+    return _of_registry(deployment, missing)
+
+
+def _of_registry(deployment: Deployment, ask: Callable[[Registry], str | None]) -> str | None:
+    try:
+        with closing(Registry.connect(deployment, timeout_s=PROBE_TIMEOUT_S)) as registry:
+            return ask(registry)
+    except PerseidError as error:
+        return str(error)
+
+
+def _ask(address: str, words: bytes, default_port: int) -> bytes | None:
+    host, _, port = address.partition(":")
+    try:
+        with socket.create_connection((host, int(port or default_port)), PROBE_TIMEOUT_S) as line:
+            line.settimeout(PROBE_TIMEOUT_S)
+            line.sendall(words)
+            answer = b""
+            while piece := line.recv(4096):
+                answer += piece
+            return answer
+    except OSError:
+        return None

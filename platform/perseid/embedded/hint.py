@@ -1,0 +1,45 @@
+"""The supervisor's hint: a worker that is seen dead is struck off ZooKeeper's list at once.
+
+Only a hint: without it the registration ends with the ZooKeeper session two seconds later. So it
+gets little time and its failures are only logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from perseid.embedded.paths import Home
+from perseid.embedded.table import ProcessSpec
+from perseid.errors import PerseidError
+from perseid.records import Deployment
+
+HINT_TIMEOUT_S = 1.5
+
+
+class Hint:
+    """Does something only for workers."""
+
+    def __init__(self, home: Home, spec: ProcessSpec) -> None:
+        self._home, self._spec = home, spec
+
+    def prepare(self) -> None:
+        """Imports what `died` needs while nobody waits for it."""
+        if self._spec.kind == "worker":
+            import perseid.registry.zookeeper  # noqa: F401
+
+    def died(self, pid: int, log: Callable[[str], None]) -> None:
+        """Removes the registration of the worker that ran as `pid`."""
+        if self._spec.kind != "worker":
+            return
+        try:
+            self._remove(pid)
+        except (PerseidError, OSError, ImportError) as error:
+            log(f"the registration of pid {pid} was left to its session: {error}")
+
+    def _remove(self, pid: int) -> None:
+        from perseid.registry import Registry
+
+        deployment = Deployment.load(self._home.deployment)
+        with closing(Registry.connect(deployment, timeout_s=HINT_TIMEOUT_S)) as registry:
+            registry.remove_worker(self._spec.name, pid)

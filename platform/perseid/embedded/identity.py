@@ -1,0 +1,107 @@
+"""Which process is meant: a pid alone is not enough, because the kernel gives it out again.
+
+A `Mark` is pid + start time; signals go only to the process that still has both. All processes
+below a supervisor also carry a tag in their environment, so that what a dead parent left behind
+(a JVM, Spark's Python workers, which make process groups of their own) is found and killed.
+Zombies count as dead: they hold no port and no file.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TAG = "PERSEID_PROCESS"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One life of one process. `started` is in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+
+def mark(pid: int) -> Mark | None:
+    """The mark of a living process, None when there is none."""
+    found = _state_and_start(pid)
+    return Mark(pid, found[1]) if found is not None and found[0] not in "ZX" else None
+
+
+def alive(who: Mark | None) -> bool:
+    return who is not None and mark(who.pid) == who
+
+
+def send(who: Mark | None, number: int) -> bool:
+    """Sends a signal to `who`; False when it is gone."""
+    if who is None or not alive(who):
+        return False
+    try:
+        os.kill(who.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(who: Mark | None, timeout_s: float) -> bool:
+    """Waits until `who` is gone; False when it still lives at the end."""
+    deadline = time.monotonic() + timeout_s
+    while alive(who):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tag(data: Path, process: str) -> str:
+    """The value of TAG in the environment of `process` and of everything below it."""
+    return f"{data}#{process}"
+
+
+def tagged(value: str) -> Iterator[int]:
+    """Living processes whose environment has TAG=`value`, other than the caller.
+
+    `value` may end with '#', then all processes of that data folder are found.
+    """
+    start = f"{TAG}={value}".encode()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = Path(entry.path, "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        wanted = (v.startswith(start) if value.endswith("#") else v == start for v in environment)
+        if any(wanted) and mark(int(entry.name)) is not None:
+            yield int(entry.name)
+
+
+def sweep(value: str, timeout_s: float = 5.0) -> int:
+    """Kills every process tagged `value`, also those forked meanwhile; returns how many."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + timeout_s
+    while found := list(tagged(value)):
+        for pid in found:
+            killed.add(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    return len(killed)
+
+
+def _state_and_start(pid: int) -> tuple[str, int] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    # The name in parentheses may hold spaces and parentheses itself.
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])

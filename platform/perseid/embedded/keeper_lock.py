@@ -1,0 +1,47 @@
+"""Exactly one keeper: it holds a file lock, which the kernel gives back when it dies.
+
+Supervisors look at the lock now and then; the one that finds it free starts a new keeper. Several
+may do so at once: the keeper that does not get the lock leaves again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+
+from perseid.embedded.paths import Home
+from perseid.embedded.table import read_specs
+
+
+def take(home: Home) -> int | None:
+    """The descriptor that holds the lock as long as it is open, None when another has it."""
+    descriptor = os.open(home.run / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def start_keeper(home: Home) -> None:
+    """Starts a keeper in the background, owned by nobody here; returns when it has forked off."""
+    subprocess.run(
+        [sys.executable, "-m", "perseid.embedded.keeper", str(home.data)],
+        stdin=subprocess.DEVNULL,
+        check=True,
+        cwd=home.data,
+        timeout=60,
+    )
+
+
+def revive(home: Home) -> None:
+    """Starts a keeper when there is none though the cluster should run."""
+    if not read_specs(home):
+        return
+    free = take(home)
+    if free is not None:
+        os.close(free)
+        start_keeper(home)

@@ -1,0 +1,188 @@
+"""`up` and `down`: bring a data folder's cluster to the wanted state, whatever is there already.
+
+Up: 1. prepare folders, ports, configuration files and the broker's log directory; 2. write the
+settings and the wanted processes that everything needs (Kafka, ZooKeeper, Redis, Spark), see to a
+keeper, wait until they answer; 3. add coordinators and workers, wait until a leader leads and all
+workers are registered. Each step is harmless when it was done before, so a second `up` is a no-op
+and an `up` after `kill -9` of everything goes on where the data is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from perseid.embedded import health, keeper_lock, table
+from perseid.embedded.identity import send, sweep, tagged, wait_gone
+from perseid.embedded.paths import Home, state_root
+from perseid.embedded.prepare import Outside, prepare
+from perseid.embedded.table import ProcessInfo, ProcessSpec
+from perseid.embedded.waiting import WaitedInVain, until
+from perseid.errors import RefusedError, RetryableError
+from perseid.records import Deployment
+
+Say = Callable[[str], None]
+# Two cold JVMs and a log recovery on a loaded two-core machine; normally three to five seconds.
+HEALTHY_TIMEOUT_S = 90.0
+# Spark drivers import pyspark and start a JVM each.
+ENGINES_TIMEOUT_S = 120.0
+DOWN_TIMEOUT_S = 60.0
+CONTENTS = ("kafka", "zookeeper", "redis", "spark", "store", "state", "logs", "run", "cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `up` is asked for. None: what runs already, else the default."""
+
+    workers: int | None = None
+    coordinators: int | None = None
+    outside: Outside = field(default_factory=Outside)
+
+    def completed(self, running: list[ProcessSpec]) -> tuple[int, int]:
+        """(workers, coordinators); defaults are 2 workers, a leader and a standby."""
+        found = {kind: sum(s.kind == kind for s in running) for kind in ("worker", "coordinator")}
+        workers = found["worker"] if running and self.workers is None else self.workers
+        leaders = found["coordinator"] if running and self.coordinators is None else None
+        return (
+            2 if workers is None else workers,
+            next(n for n in (self.coordinators, leaders, 2) if n is not None),
+        )
+
+
+def up(data: Path, wanted: Wanted, say: Say = lambda _: None) -> Deployment:
+    """Starts what is missing and waits until all is healthy."""
+    home = Home(data)
+    home.make()
+    with _exclusive(home):
+        workers, coordinators = wanted.completed(table.read_specs(home))
+        outside = Outside.kept(home.outside).changed_by(wanted.outside)
+        plan = prepare(home, outside, workers, coordinators, say)
+        home.outside.write_text(json.dumps(asdict(outside)) + "\n")
+        home.deployment.write_text(plan.deployment.model_dump_json(indent=2) + "\n")
+        deployment = Deployment.load(home.deployment)
+        kept = {spec.name for spec in table.read_specs(home)}
+        engines = [spec for spec in plan.engines if spec.name in kept]
+        _apply(home, [*plan.base, *engines])
+        _wait_for_base(home, deployment, say)
+        _apply(home, [*plan.base, *plan.engines])
+        _wait_for_engines(home, deployment, plan.engines, say)
+    return deployment
+
+
+def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[str]:
+    """Stops all that `up` started here and nothing else; returns the names of what was running."""
+    home = Home(data)
+    if not home.run.is_dir():
+        return []
+    with _exclusive(home):
+        stopped = [info.name for info in table.processes(data) if info.alive]
+        _stop(home, say)
+        if purge:
+            _purge(home)
+    return stopped
+
+
+def _apply(home: Home, specs: list[ProcessSpec]) -> None:
+    if specs != table.read_specs(home):
+        table.write_specs(home, specs)
+    keeper_lock.revive(home)
+    send(table.keeper(home), signal.SIGHUP)
+
+
+def _wait_for_base(home: Home, deployment: Deployment, say: Say) -> None:
+    checks = health.probes(deployment)
+    if deployment.master.startswith("spark://"):
+        checks["spark"] = lambda: health.spark_master(deployment.master)
+    for name, probe in checks.items():
+        say(f"waiting for {name}")
+        _until_healthy(home, probe, HEALTHY_TIMEOUT_S, name)
+
+
+def _wait_for_engines(
+    home: Home, deployment: Deployment, engines: list[ProcessSpec], say: Say
+) -> None:
+    if any(spec.kind == "coordinator" for spec in engines):
+        say("waiting for the coordinator")
+        _until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, "c1")
+    names = frozenset(spec.name for spec in engines if spec.kind == "worker")
+    if names:
+        say(f"waiting for {len(names)} workers")
+        probe = lambda: health.workers(deployment, names)  # noqa: E731
+        _until_healthy(home, probe, ENGINES_TIMEOUT_S, min(names))
+
+
+def _until_healthy(home: Home, probe: health.Probe, timeout_s: float, process: str) -> None:
+    last = "never asked"
+
+    def healthy() -> bool:
+        nonlocal last
+        last = probe() or ""
+        return not last
+
+    try:
+        until(healthy, timeout_s, process, poll_s=0.1)
+    except WaitedInVain:
+        raise RetryableError(
+            f"not healthy after {timeout_s:g} s: {last}. See {home.log(process)}"
+        ) from None
+
+
+def _stop(home: Home, say: Say) -> None:
+    """Asks the keeper; what it could not stop is killed by tag and mark."""
+    keeper = table.keeper(home)
+    specs = table.read_specs(home)
+    table.write_specs(home, [])  # from here on nobody revives a keeper
+    if keeper is not None:
+        say("stopping")
+        # An empty list makes the keeper stop its supervisors in order; then it is told to leave.
+        send(keeper, signal.SIGTERM)
+        wait_gone(keeper, DOWN_TIMEOUT_S)
+    for spec in sorted(specs, key=lambda s: s.stop_order):
+        running = table.read_running(home, spec.name)
+        if running is not None:
+            send(running.supervisor, signal.SIGTERM)
+            if not wait_gone(running.supervisor, spec.stop_grace_s + 5):
+                send(running.supervisor, signal.SIGKILL)
+            table.remove_running(home, spec.name)
+    sweep(f"{home.data}#")
+    if left := list(tagged(f"{home.data}#")):
+        raise RetryableError(f"processes that do not end: {left}")
+    for path in home.run.glob("*.json"):
+        path.unlink(missing_ok=True)
+
+
+def _purge(home: Home) -> None:
+    """Removes what a cluster wrote; a data folder that holds other files keeps those."""
+    shutil.rmtree(state_root(home.data), ignore_errors=True)
+    for name in CONTENTS:
+        shutil.rmtree(home.data / name, ignore_errors=True)
+    for file in (home.deployment, home.ports, home.outside, home.data / "up.lock"):
+        file.unlink(missing_ok=True)
+    if not any(home.data.iterdir()):
+        home.data.rmdir()
+
+
+@contextmanager
+def _exclusive(home: Home) -> Iterator[None]:
+    """One `up` or `down` at a time."""
+    with (home.data / "up.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RefusedError(
+                f"another `perseid up` or `down` works on {home.data}: wait for it and try again"
+            ) from None
+        os.set_inheritable(file.fileno(), False)
+        yield
+
+
+def processes(data: Path) -> list[ProcessInfo]:
+    """All processes of the cluster in `data`; empty when it is down."""
+    return table.processes(data)

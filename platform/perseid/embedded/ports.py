@@ -1,0 +1,58 @@
+"""Loopback ports of a cluster: chosen free once, then kept, so that clients find a restarted part.
+
+A kept port that somebody else has taken meanwhile cannot be had back; `up` then refuses and says
+which one, because a broker that moves would silently cut off whoever knows the old address.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+NAMES = ("kafka", "controller", "zookeeper", "redis", "spark-master", "spark-ui")
+
+
+def ports(path: Path) -> dict[str, int]:
+    """The ports in `path`; what is missing there is chosen free and added."""
+    kept: dict[str, int] = json.loads(path.read_text()) if path.is_file() else {}
+    missing = [name for name in NAMES if name not in kept]
+    if missing:
+        kept |= dict(zip(missing, _free(len(missing), set(kept.values())), strict=True))
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(kept, indent=2))
+        fresh.replace(path)
+    return kept
+
+
+def is_open(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
+
+
+def _free(count: int, taken: set[int]) -> list[int]:
+    # Below the ephemeral range: a port of an outgoing connection could be handed out while the
+    # part that owns it is down, and the part could then not come back.
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in _candidates():
+            if len(found) == count:
+                return found
+            listener = held.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            if port not in taken:
+                found.append(port)
+    raise RuntimeError("no free loopback port between 10000 and 32000")
+
+
+def _candidates() -> list[int]:
+    import random
+
+    return random.SystemRandom().sample(range(10_000, 32_000), 2_000)

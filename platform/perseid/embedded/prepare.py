@@ -1,0 +1,136 @@
+"""Everything `up` does before it starts a process: folders, ports, configuration, specs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from perseid.embedded import parts
+from perseid.embedded.jars import kafka_jars
+from perseid.embedded.java import java_home
+from perseid.embedded.paths import Home, state_root
+from perseid.embedded.ports import ports
+from perseid.embedded.table import ProcessSpec
+from perseid.errors import PermanentError
+from perseid.records import Deployment
+
+Say = Callable[[str], None]
+FORMAT_TIMEOUT_S = 60
+
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A user's own parts; what is None is started here. `master`: "standalone" is ours too.
+
+    Kept in <data>/outside.json, because a cluster that came up with another store than last time
+    would not find its checkpoints.
+    """
+
+    kafka: str | None = None
+    zookeeper: str | None = None
+    redis: str | None = None
+    master: str | None = None
+    store: str | None = None
+
+    @classmethod
+    def kept(cls, path: Path) -> Outside:
+        return cls(**json.loads(path.read_text())) if path.is_file() else cls()
+
+    def changed_by(self, asked: Outside) -> Outside:
+        """What is asked for wins; "embedded" goes back to the part of our own."""
+        wanted = {name: value or getattr(self, name) for name, value in asdict(asked).items()}
+        return Outside(**{n: None if value == EMBEDDED else value for n, value in wanted.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings, what everything needs, and what runs jobs."""
+
+    deployment: Deployment
+    base: list[ProcessSpec]
+    engines: list[ProcessSpec]
+
+
+def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: Say) -> Plan:
+    """Makes the files; returns what to start. Harmless when repeated."""
+    numbers = ports(home.ports)
+    java = java_home()
+    base: list[ProcessSpec] = []
+    if outside.zookeeper is None:
+        base.append(_zookeeper(home, java, numbers["zookeeper"]))
+    if outside.kafka is None:
+        base.append(_broker(home, java, numbers, say))
+    if outside.redis is None:
+        folder = _folder(home, "redis")
+        base.append(parts.redis(folder, numbers["redis"]))
+    if outside.master == "standalone":
+        folder = _folder(home, "spark")
+        (folder / "recovery").mkdir(exist_ok=True)
+        base += parts.spark(java, folder, numbers, workers)
+    deployment = _deployment(home, outside, numbers)
+    # Other settings make other specs, and the keeper restarts what has another spec.
+    settings = hashlib.sha256(deployment.model_dump_json().encode()).hexdigest()[:16]
+    environment = {**parts.spark_environment(java), "PERSEID_SETTINGS": settings}
+    engines = [
+        parts.engine(kind, number, home.deployment, environment)
+        for kind, count in (("coordinator", coordinators), ("worker", workers))
+        for number in range(1, count + 1)
+    ]
+    return Plan(deployment, base, engines)
+
+
+def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deployment:
+    state = state_root(home.data)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    masters = {None: "local[2,4]", "standalone": f"spark://127.0.0.1:{numbers['spark-master']}"}
+    return Deployment(
+        kafka=outside.kafka or f"127.0.0.1:{numbers['kafka']}",
+        zookeeper=outside.zookeeper or f"127.0.0.1:{numbers['zookeeper']}",
+        redis=outside.redis or f"redis://127.0.0.1:{numbers['redis']}/0",
+        master=masters.get(outside.master) or str(outside.master),
+        store=outside.store or str(home.data / "store"),
+        state=str(state),
+        logs=str(home.logs),
+    )
+
+
+def _folder(home: Home, name: str) -> Path:
+    folder = home.data / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _zookeeper(home: Home, java: Path, port: int) -> ProcessSpec:
+    folder = _folder(home, "zookeeper")
+    (folder / "zoo.cfg").write_text(parts.zookeeper_config(folder, port))
+    (folder / "log4j2.properties").write_text(parts.LOG4J)
+    return parts.zookeeper(java, folder)
+
+
+def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> ProcessSpec:
+    folder = _folder(home, "kafka")
+    jars = kafka_jars(java, say)
+    properties = parts.broker_properties(folder, numbers["kafka"], numbers["controller"])
+    (folder / "server.properties").write_text(properties)
+    (folder / "log4j2.properties").write_text(parts.LOG4J)
+    if not (folder / "data" / "meta.properties").is_file():
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        _format(parts.format_command(java, folder, jars, cluster_id))
+    return parts.broker(java, folder, jars)
+
+
+def _format(command: list[str]) -> None:
+    ran = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S
+    )
+    if ran.returncode != 0:
+        raise PermanentError(f"Kafka's log directory cannot be prepared: {ran.stdout}{ran.stderr}")

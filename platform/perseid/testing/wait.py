@@ -1,0 +1,5 @@
+"""Waiting for a condition in tests, in place of sleeps."""
+
+from perseid.embedded.waiting import WaitedInVain, until
+
+__all__ = ["WaitedInVain", "until"]
