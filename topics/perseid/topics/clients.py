@@ -37,6 +37,7 @@ def _common(bootstrap: str) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 500,  # a restarted broker is found within half a second
         "retry.backoff.ms": 20,
         "allow.auto.create.topics": False,
+        "topic.metadata.propagation.max.ms": 5_000,  # then a topic that is not there is an error
     }
 
 

@@ -1,0 +1,82 @@
+"""A consumer that stands at one offset of one partition: what all readers here are made of.
+
+Going on from where it stands is nearly free, because the client has fetched ahead. Going elsewhere
+is a new consumer: that costs the same 10 ms as a seek, and nothing of the old position is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perseid.errors import PermanentError, ReplayDataLost, RetryableError
+from perseid.topics import clients
+from perseid.topics.clients import Isolation
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+_LOOKUP_S = 5.0  # one question to the broker
+
+
+class Cursor:
+    """`position` is the offset up to which everything readable has been handed out."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partition: int, start: int, isolation: Isolation
+    ) -> None:
+        from confluent_kafka import TopicPartition
+
+        self.topic, self.partition, self.position = topic, partition, start
+        self._consumer: Consumer = clients.reader(bootstrap, isolation=isolation)
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+
+    def fetch(self, count: int, timeout_s: float) -> list[Message]:
+        """Up to `count` records behind the position; returns early only with all of them.
+
+        Markers and aborted records are passed over in silence: the position tells. An error of the
+        partition is raised, and the cursor is of no use after it.
+        """
+        found = self._consumer.consume(count, timeout_s)
+        records = [m for m in found if m.error() is None]
+        if records:
+            self.position = self._offset(records[-1]) + 1
+        if len(records) < len(found):
+            for event in found:
+                if (error := event.error()) is not None:
+                    self._handle(error, event)
+        return records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _handle(self, error: KafkaError, event: Message) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.position = max(self.position, self._offset(event))
+        elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+            raise self._out_of_range()
+        else:
+            raise clients.as_error(error, f"reading {self.topic}[{self.partition}]")
+
+    def _out_of_range(self) -> PermanentError | RetryableError:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        here = f"{self.topic}[{self.partition}]"
+        place = TopicPartition(self.topic, self.partition)
+        try:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_LOOKUP_S, cached=False)
+        except KafkaException as error:
+            return clients.as_error(error.args[0], f"offsets of {here}")
+        if low > self.position:
+            return ReplayDataLost(self.topic, self.partition, self.position, low)
+        return PermanentError(
+            f"{here} has offsets {low} to {high}, and {self.position} was to be read: the topic "
+            "was made anew; remove the job and apply it again"
+        )
+
+    @staticmethod
+    def _offset(message: Message) -> int:
+        offset = message.offset()
+        assert offset is not None  # only messages that were never sent have none
+        return offset

@@ -1,0 +1,80 @@
+"""The ledger: which epochs an operator partition has committed. Written only in sink transactions.
+
+A ledger partition holds one record for each committed epoch, with transaction markers and aborted
+records between them, so its last record is not at its last offset. Whoever has just committed knows
+where the record is; everyone else reads backwards from the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import cast
+
+from perseid.topics import codec, names
+from perseid.topics.admin import Partition, TopicReader
+from perseid.topics.log import LogReader
+from perseid.topics.records import LedgerRecord
+
+_FIRST_WINDOW = 16  # offsets; a ledger grows by two an epoch, so eight epochs back
+_WINDOW_FACTOR = 16
+
+
+class LedgerReader:
+    """Reads ledger partitions; remembers where each ended."""
+
+    def __init__(self, reader: LogReader, topics: TopicReader) -> None:
+        self._reader, self._topics = reader, topics
+        self._known: dict[Partition, tuple[int, LedgerRecord | None]] = {}
+
+    def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
+        """The last committed record below the high watermark of this moment, of any job UUID.
+
+        Waits until no transaction is undecided below it; RetryableError when that takes too long.
+        """
+        place = (topic, partition)
+        end = self._topics.ends([place], committed=False)[place]
+        known_end, record = self._known.get(place, (-1, None))
+        if known_end != end:
+            if 0 <= known_end < end:
+                newer = self._newest(place, known_end, end, timeout_s)
+                record = newer or record
+            else:
+                record = self._search(place, end, timeout_s)
+            self._known[place] = (end, record)
+        return record
+
+    def committed(self, topic: str, partition: int, offset: int, record: LedgerRecord) -> None:
+        """Notes a record that this process has just committed: its marker is the next offset."""
+        self._known[topic, partition] = (offset + 2, record)
+
+    def last_of(
+        self, job: str, job_uuid: str, partitions: Iterable[int], *, timeout_s: float
+    ) -> dict[int, LedgerRecord | None]:
+        """The last record of each ledger partition, None where it is of another job UUID."""
+        topic = names.ledger(job)
+        found = {p: self.last(topic, p, timeout_s=timeout_s) for p in partitions}
+        return {
+            p: record if record is not None and record.job_uuid == job_uuid else None
+            for p, record in found.items()
+        }
+
+    def _search(self, place: Partition, end: int, timeout_s: float) -> LedgerRecord | None:
+        """Backwards from `end` in growing windows, since aborted attempts leave no record."""
+        deadline_s = time.monotonic() + timeout_s
+        low = self._topics.starts([place])[place]
+        window, upper = _FIRST_WINDOW, end
+        while upper > low:
+            lower = max(low, upper - window)
+            left_s = max(0.0, deadline_s - time.monotonic())
+            record = self._newest(place, lower, upper, left_s)
+            if record is not None:
+                return record
+            upper, window = lower, window * _WINDOW_FACTOR
+        return None
+
+    def _newest(
+        self, place: Partition, start: int, end: int, timeout_s: float
+    ) -> LedgerRecord | None:
+        entries = self._reader.read_range(*place, start, end, timeout_s=timeout_s)
+        return cast(LedgerRecord, codec.decode(entries[-1].value)) if entries else None

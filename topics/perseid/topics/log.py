@@ -1,0 +1,232 @@
+"""The control logs of a job: tokens and progress, over two small ports.
+
+A port deals in bytes and offsets; the logs add the codec and, for tokens, the chain. The adapters
+here are on Kafka, the fakes are in `perseid.testing.kafka`, and both pass the same contract tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from perseid.errors import PermanentError, RetryableError
+from perseid.topics import clients, codec, names
+from perseid.topics.chain import Accepted, Base, Chain, Void
+from perseid.topics.clients import Isolation
+from perseid.topics.cursor import Cursor
+from perseid.topics.records import ProgressRecord, TokenRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+RECORDS_MAX = 1000  # of one read
+_STEP_S = 0.05
+_FLUSH_STEP_S = 0.2
+
+
+class Entry(NamedTuple):
+    """One record of a log."""
+
+    offset: int
+    value: bytes
+
+
+class LogReader(Protocol):
+    """Reads committed records. Must not skip a record that is gone, but raise ReplayDataLost."""
+
+    def read_from(
+        self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
+    ) -> list[Entry]:
+        """Records from `offset` on as soon as there is one; none when the time is up."""
+        ...
+
+    def read_range(
+        self, topic: str, partition: int, start: int, end: int, *, timeout_s: float
+    ) -> list[Entry]:
+        """All records of [start, end).
+
+        Waits until all transactions below `end` are decided, that is for the last stable offset to
+        reach it; RetryableError when that takes too long.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class LogWriter(Protocol):
+    """Appends control records."""
+
+    def append(self, topic: str, partition: int, value: bytes) -> int:
+        """The record's offset, when it is durable. RetryableError: it may be in the log or not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KafkaLogReader:
+    """LogReader on Kafka; keeps a positioned consumer for each partition that it reads."""
+
+    def __init__(self, bootstrap: str, isolation: Isolation = "read_committed") -> None:
+        self._bootstrap, self._isolation = bootstrap, isolation
+        self._cursors: dict[tuple[str, int], Cursor] = {}
+
+    def read_from(
+        self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
+    ) -> list[Entry]:
+        cursor = self._at(topic, partition, offset)
+        deadline_s = time.monotonic() + timeout_s
+        found: list[Message] = []
+        while not found:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            found = cursor.fetch(1, left_s)
+            if not found and time.monotonic() >= deadline_s:
+                break
+        if found and max_records > 1:
+            found += cursor.fetch(max_records - 1, 0)
+        self._cursors[topic, partition] = cursor
+        return _entries(found)
+
+    def read_range(
+        self, topic: str, partition: int, start: int, end: int, *, timeout_s: float
+    ) -> list[Entry]:
+        if start >= end:
+            return []
+        cursor = self._at(topic, partition, start)
+        deadline_s = time.monotonic() + timeout_s
+        found: list[Message] = []
+        while cursor.position < end:
+            found += cursor.fetch(min(end - cursor.position, RECORDS_MAX), _STEP_S)
+            if cursor.position < end and time.monotonic() > deadline_s:
+                cursor.close()
+                raise RetryableError(
+                    f"{topic}[{partition}]: offset {cursor.position} of a range to {end} was not "
+                    f"readable for {timeout_s} s; is the broker up, or a transaction left open?"
+                )
+        self._cursors[topic, partition] = cursor
+        return [e for e in _entries(found) if e.offset < end]
+
+    def close(self) -> None:
+        while self._cursors:
+            self._cursors.popitem()[1].close()
+
+    def _at(self, topic: str, partition: int, offset: int) -> Cursor:
+        """The partition's cursor at `offset`; the caller puts it back when nothing went wrong."""
+        cursor = self._cursors.pop((topic, partition), None)
+        if cursor is not None and cursor.position == offset:
+            return cursor
+        if cursor is not None:
+            cursor.close()
+        return Cursor(self._bootstrap, topic, partition, offset, self._isolation)
+
+
+class KafkaLogWriter:
+    """LogWriter on Kafka: one idempotent producer, replaced after an append of unknown outcome."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = 25.0) -> None:
+        self._bootstrap, self._timeout_s = bootstrap, timeout_s
+        self._producer: Producer | None = None
+
+    def append(self, topic: str, partition: int, value: bytes) -> int:
+        if self._producer is None:
+            self._producer = clients.writer(self._bootstrap)
+        report: list[tuple[KafkaError | None, Message]] = []
+        try:
+            self._producer.produce(
+                topic, value, partition=partition, on_delivery=lambda e, m: report.append((e, m))
+            )
+            self._flush(self._producer, report)
+        except BaseException:
+            self._producer = None
+            raise
+        error, message = report[0]
+        if error is not None:
+            self._producer = None
+            raise clients.as_error(error, f"appending to {topic}[{partition}]")
+        return cast(int, message.offset())
+
+    def close(self) -> None:
+        self._producer = None
+
+    def _flush(self, producer: Producer, report: list[tuple[KafkaError | None, Message]]) -> None:
+        deadline_s = time.monotonic() + self._timeout_s
+        while not report:
+            producer.flush(_FLUSH_STEP_S)
+            if not report and time.monotonic() > deadline_s:
+                raise RetryableError(f"append was not acknowledged in {self._timeout_s} s")
+
+
+class TokenLog:
+    """One job's token log, read through its chain."""
+
+    def __init__(
+        self,
+        job: str,
+        reader: LogReader,
+        writer: LogWriter | None = None,
+        *,
+        base: Base | None = None,
+        on_void: Callable[[Void], None] = lambda _: None,
+    ) -> None:
+        """Reads from `base`, or from the log's first record. `on_void` reports what is ignored."""
+        self.chain = Chain(base)
+        self.position = base.offset if base is not None else 0
+        self._topic, self._reader, self._writer = names.tokens(job), reader, writer
+        self._on_void = on_void
+
+    def append(self, record: TokenRecord) -> int:
+        """The record's offset; whether it counts is known when it was read back."""
+        if self._writer is None:
+            raise PermanentError(f"{self._topic} was opened for reading only")
+        return self._writer.append(self._topic, 0, codec.encode(record))
+
+    def poll(self, timeout_s: float, *, max_records: int = RECORDS_MAX) -> list[Accepted]:
+        """What is new and counts, waiting for it at most `timeout_s`; rewinds are among it."""
+        entries = self._reader.read_from(
+            self._topic, 0, self.position, max_records=max_records, timeout_s=timeout_s
+        )
+        return self._feed(entries)
+
+    def read_to(self, end: int, *, timeout_s: float) -> list[Accepted]:
+        """Everything that counts from the position up to the offset `end`, which must exist."""
+        entries = self._reader.read_range(self._topic, 0, self.position, end, timeout_s=timeout_s)
+        return self._feed(entries)
+
+    def _feed(self, entries: list[Entry]) -> list[Accepted]:
+        kept = []
+        for offset, value in entries:
+            seen = self.chain.feed(offset, cast(TokenRecord, codec.decode(value)))
+            self.position = offset + 1
+            if isinstance(seen, Void):
+                self._on_void(seen)
+            else:
+                kept.append(seen)
+        return kept
+
+
+class ProgressLog:
+    """What workers report about one job."""
+
+    def __init__(
+        self, job: str, reader: LogReader | None = None, writer: LogWriter | None = None
+    ) -> None:
+        self._topic, self._reader, self._writer = names.progress(job), reader, writer
+
+    def append(self, record: ProgressRecord) -> int:
+        if self._writer is None:
+            raise PermanentError(f"{self._topic} was opened for reading only")
+        return self._writer.append(self._topic, 0, codec.encode(record))
+
+    def read_from(
+        self, offset: int, *, timeout_s: float, max_records: int = RECORDS_MAX
+    ) -> list[tuple[int, ProgressRecord]]:
+        if self._reader is None:
+            raise PermanentError(f"{self._topic} was opened for writing only")
+        found = self._reader.read_from(
+            self._topic, 0, offset, max_records=max_records, timeout_s=timeout_s
+        )
+        return [(e.offset, cast(ProgressRecord, codec.decode(e.value))) for e in found]
+
+
+def _entries(messages: list[Message]) -> list[Entry]:
+    return [Entry(cast(int, m.offset()), m.value() or b"") for m in messages]

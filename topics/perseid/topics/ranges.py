@@ -1,0 +1,110 @@
+"""Reads exact ranges of source partitions, as fast as Python can.
+
+One positioned consumer a partition stays open between epochs, because the next epoch's range starts
+where the last one ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from perseid.errors import RetryableError
+from perseid.topics.clients import Isolation
+from perseid.topics.cursor import Cursor
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+BATCH_RECORDS_MAX = 10_000
+CURSORS_MAX = 64  # open consumers of a process; each has three threads
+_WAIT_S = 0.01  # a range with gaps ends with a wait of at most this
+
+
+@dataclass(slots=True)
+class _Place:
+    """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it."""
+
+    cursor: Cursor
+    served_to: int
+    ahead: list[Message] = field(default_factory=list)
+
+
+class RangeReader:
+    """Not for two threads at once."""
+
+    def __init__(
+        self, bootstrap: str, *, isolation: Isolation = "read_committed", timeout_s: float = 30.0
+    ) -> None:
+        """`timeout_s` is how long a read may make no progress."""
+        self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
+        self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
+        """All readable records of [start, end) in order, in batches; `end` <= last stable offset.
+
+        Markers and aborted records leave gaps, which are legal. ReplayDataLost when the partition
+        starts above `start`; RetryableError when nothing comes for the time limit. No message has
+        an error; take what you need from a batch with a list comprehension.
+        """
+        if start >= end:
+            return
+        place = self._take(topic, partition, start)
+        kept = False
+        try:
+            yield from self._batches(place, end)
+            place.served_to = end
+            self._keep(topic, partition, place)
+            kept = True
+        finally:
+            if not kept:
+                place.cursor.close()
+
+    def close(self) -> None:
+        """Ends all consumers; the reader can be used again."""
+        while self._places:
+            self._places.popitem()[1].cursor.close()
+
+    def _batches(self, place: _Place, end: int) -> Iterator[list[Message]]:
+        ahead, place.ahead = place.ahead, []
+        inside, place.ahead = _split(ahead, end)
+        if inside:
+            yield inside
+        deadline_s = time.monotonic() + self._timeout_s
+        while place.cursor.position < end:
+            before = place.cursor.position
+            found = place.cursor.fetch(min(end - before, BATCH_RECORDS_MAX), _WAIT_S)
+            if place.cursor.position > before:
+                inside, place.ahead = _split(found, end)
+                if inside:
+                    yield inside
+                deadline_s = time.monotonic() + self._timeout_s
+            elif time.monotonic() > deadline_s:
+                raise RetryableError(
+                    f"{place.cursor.topic}[{place.cursor.partition}]: nothing at offset {before} "
+                    f"of a range to {end} for {self._timeout_s} s; is the broker up?"
+                )
+
+    def _take(self, topic: str, partition: int, start: int) -> _Place:
+        place = self._places.pop((topic, partition), None)
+        if place is not None and place.served_to == start:
+            return place
+        if place is not None:
+            place.cursor.close()
+        return _Place(Cursor(self._bootstrap, topic, partition, start, self._isolation), start)
+
+    def _keep(self, topic: str, partition: int, place: _Place) -> None:
+        self._places[topic, partition] = place
+        if len(self._places) > CURSORS_MAX:
+            self._places.popitem(last=False)[1].cursor.close()
+
+
+def _split(records: list[Message], end: int) -> tuple[list[Message], list[Message]]:
+    """Those below `end`, and the others: a range with gaps is left only by reading beyond it."""
+    if not records or (records[-1].offset() or 0) < end:
+        return records, []
+    cut = next(i for i, m in enumerate(records) if (m.offset() or 0) >= end)
+    return records[:cut], records[cut:]
