@@ -1,0 +1,83 @@
+"""What every task of a fragment knows: constant while it runs, shipped with its stages."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import orjson
+
+from perseid.jobs.layout import Layout
+from perseid.records import Deployment
+from perseid.state.log import owner_name
+from perseid.topics import codec
+from perseid.topics.records import Token
+
+EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
+
+
+@dataclass(frozen=True)
+class FragmentContext:
+    """One job's fragment under one plan. `folder` is the unpacked archive on this host.
+
+    `owner` names the directory of the state logs: generation and incarnation.
+    """
+
+    deployment: Deployment
+    job: str
+    job_uuid: str
+    generation: int
+    incarnation: str
+    revision: str
+    archive: str
+    folder: str
+    layout: Layout
+    base_epoch: int
+    stage_slots: tuple[dict[int, int], ...]  # for each level: gid -> task index
+
+    @property
+    def owner(self) -> str:
+        return owner_name(self.generation, self.incarnation)
+
+    @property
+    def job_folder(self) -> Path:
+        return Path(self.folder)
+
+    def width(self, level: int) -> int:
+        """The number of tasks of the stage at `level`."""
+        return len(self.stage_slots[level]) if level < len(self.stage_slots) else 1
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """What changes from epoch to epoch: the token and up to which epoch logs may be collected."""
+
+    token: Token
+    token_offset: int
+    collect_epoch: int | None
+
+    def encode(self) -> str:
+        record = base64.b64encode(codec.encode(self.token)).decode()
+        return orjson.dumps([record, self.token_offset, self.collect_epoch]).decode()
+
+
+@lru_cache(maxsize=4)
+def decode_order(text: str) -> EpochOrder:
+    """The EpochOrder in a local property; the same text is decoded once a process."""
+    record, offset, collect_epoch = orjson.loads(text)
+    token = codec.decode(base64.b64decode(record))
+    assert isinstance(token, Token), f"local property {EPOCH_PROPERTY} holds {type(token)}"
+    return EpochOrder(token, offset, collect_epoch)
+
+
+def current_order() -> EpochOrder:
+    """The EpochOrder of the Spark task that this process runs."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "only a Spark task has an epoch"
+    text = context.getLocalProperty(EPOCH_PROPERTY)
+    assert text is not None, f"the driver sets the local property {EPOCH_PROPERTY}"
+    return decode_order(text)

@@ -1,0 +1,117 @@
+"""Rows between operators of one epoch: Arrow tables cut into one blob for each consumer.
+
+A shuffle moves few, large rows of the schema below instead of one JVM row per record. Every
+producer sends every consumer of an edge at least one row, if only an empty one: it is the barrier
+of the epoch, and tells a task which operator partition it is. A consumer puts its input in the
+order (input, origin, chunk), so a re-run sees the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from perseid.state.arrow import ipc_bytes, ipc_table
+
+CHUNK_ROWS_MAX = 1_000_000  # keeps one blob far below Arrow's and Spark's 2 GiB of a binary value
+REPORT = -1                 # target of rows that go to the driver: JSON, never data
+
+SCHEMA = pa.schema(
+    [
+        ("slot", pa.int32()),    # task index in the next stage
+        ("target", pa.int32()),  # gid of the consumer, or REPORT
+        ("input", pa.int32()),   # which of the consumer's inputs
+        ("origin", pa.int32()),  # task index of the producer in its stage
+        ("chunk", pa.int32()),
+        ("blob", pa.binary()),   # Arrow IPC stream; empty = neither rows nor schema
+    ]
+)
+DDL = "slot int, target int, input int, origin int, chunk int, blob binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One edge: to which gids, as which of their inputs, and by what the rows are dealt out.
+
+    `key` empty: all rows go to the consumer at `origin % len(targets)` (writers of stateless
+    operators, which have no key).
+    """
+
+    targets: tuple[int, ...]
+    input: int
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of SCHEMA without its slot."""
+
+    target: int
+    input: int
+    origin: int
+    chunk: int
+    blob: Any
+
+
+def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
+    """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
+    order = np.argsort(parts, kind="stable")
+    bounds = np.searchsorted(parts[order], np.arange(len(route.targets) + 1))
+    dealt = table if _in_order(order) else table.take(pa.array(order))
+    for index, target in enumerate(route.targets):
+        start, end = int(bounds[index]), int(bounds[index + 1])
+        yield from _chunks(dealt.slice(start, end - start), route, target, origin)
+
+
+def _in_order(order: npt.NDArray[np.int64]) -> bool:
+    return bool(np.all(order[1:] > order[:-1]))
+
+
+def _chunks(table: pa.Table, route: Route, target: int, origin: int) -> Iterator[Row]:
+    if table.num_rows == 0:  # the schema travels even when no row does
+        blob = ipc_bytes(table.schema.empty_table()) if table.num_columns else b""
+        yield Row(target, route.input, origin, 0, blob)
+        return
+    for chunk, start in enumerate(range(0, table.num_rows, CHUNK_ROWS_MAX)):
+        blob = ipc_bytes(table.slice(start, CHUNK_ROWS_MAX))
+        yield Row(target, route.input, origin, chunk, blob)
+
+
+def to_batch(rows: Iterable[Row], slots: dict[int, int], width: int) -> pa.RecordBatch:
+    """`rows` for the next stage of `width` tasks; what is not for it travels with some task."""
+    rows = list(rows)
+    columns = [
+        [slots.get(r.target, max(r.target, r.origin) % max(width, 1)) for r in rows],
+        [r.target for r in rows],
+        [r.input for r in rows],
+        [r.origin for r in rows],
+        [r.chunk for r in rows],
+        [r.blob.to_pybytes() if isinstance(r.blob, pa.Buffer) else r.blob for r in rows],
+    ]
+    arrays = [pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    """The rows of a stage's input, blobs without a copy."""
+    found: list[Row] = []
+    for batch in batches:
+        numbers = [batch.column(i).to_pylist() for i in range(1, 5)]
+        blobs = [value.as_buffer() for value in batch.column(5)]
+        found.extend(map(Row, *numbers, blobs))
+    return found
+
+
+def inputs(rows: Iterable[Row], names: tuple[str, ...]) -> dict[str, pa.Table]:
+    """The tables of one operator partition by input name; without columns where none came."""
+    ordered = sorted(rows, key=lambda r: (r.input, r.origin, r.chunk))
+    tables: dict[str, list[pa.Table]] = {name: [] for name in names}
+    for row in ordered:
+        if len(row.blob):
+            tables[names[row.input]].append(ipc_table(row.blob))
+    return {n: pa.concat_tables(found) if found else pa.table({}) for n, found in tables.items()}

@@ -1,0 +1,80 @@
+"""Output rows to Kafka keys and values, whole columns at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from perseid.errors import BadInputError
+
+# What JSON must escape in a string; a column without it is quoted as it stands.
+_ESCAPED = r'["\\\x00-\x1f]'
+
+
+def keys(table: pa.Table, column: str | None) -> list[bytes | None]:
+    """The record keys: text of the key column as UTF-8, binary as it is; None without a key."""
+    if column is None:
+        return [None] * table.num_rows
+    found: list[bytes | None] = _bytes(_column(table, column, "key"))
+    return found
+
+
+def values(table: pa.Table, format_: str, avro: dict[str, Any] | None) -> list[bytes]:
+    """The record values: json of all columns, or the only or `value` column of text and bytes."""
+    if format_ == "json":
+        return json_values(table)
+    if format_ == "avro":
+        from perseid.worker.avro_format import encode_avro
+
+        assert avro is not None, "a sink of format avro has a schema file"
+        return encode_avro(table, avro)
+    name = table.column_names[0] if table.num_columns == 1 else "value"
+    found: list[bytes] = _bytes(_column(table, name, f"value of format {format_}"))
+    return found
+
+
+def json_values(table: pa.Table) -> list[bytes]:
+    """One JSON object a row, fields in the order of the columns, as `{"word": "x", "n": 12}`."""
+    pieces: list[Any] = []
+    for index, name in enumerate(table.column_names):
+        lead = ", " if index else "{"
+        pieces += [lead + orjson.dumps(name).decode() + ": ", _json_column(table, name)]
+    joined = pc.binary_join_element_wise(*pieces, "}", "")
+    found: list[bytes] = _bytes(joined)
+    return found
+
+
+def _json_column(table: pa.Table, name: str) -> Any:
+    """The column as JSON text: at once where nothing needs an escape, else value by value."""
+    column = table.column(name)
+    kind = column.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return pc.fill_null(column.cast(pa.string()), "null")
+    if pa.types.is_string(kind) and not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null")
+    try:
+        return pa.array([orjson.dumps(v).decode() for v in column.to_pylist()], type=pa.string())
+    except TypeError as error:
+        raise BadInputError(
+            f"output column {name!r} of type {kind} has no JSON form ({error}); cast it to a "
+            "string, number, boolean or timestamp, or use the sink format bytes"
+        ) from error
+
+
+def _column(table: pa.Table, name: str, use: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise BadInputError(
+            f"the sink's {use} is column {name!r}, and its input has only "
+            f"{', '.join(table.column_names) or 'no columns'}; correct job.yaml or the operator"
+        )
+    return table.column(name)
+
+
+def _bytes(column: Any) -> Any:
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary()).to_pylist()

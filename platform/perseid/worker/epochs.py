@@ -1,0 +1,69 @@
+"""Running epochs on Spark: one physical plan, made once, for every epoch of a fragment.
+
+Analysing and planning an epoch's DataFrame costs as much as running a small epoch. So the physical
+plan is kept for each number of source tasks, and each epoch runs a clone of it; a clone has fresh
+shuffles, while the plan itself would reuse those of its first run. What differs from epoch to epoch
+goes to the tasks as a Spark local property.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pyspark import AccumulatorParam
+
+from perseid.worker.anchor import Anchor
+from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
+from perseid.worker.frames import EpochFrames
+from perseid.worker.session import local_cores
+from perseid.worker.stages import Counts, merge_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BLOB = 5  # column of edges.SCHEMA
+
+
+class _CountsParam(AccumulatorParam[Counts]):
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        return merge_counts(value1, value2)
+
+
+class EpochRunner:
+    """Runs epoch orders of one fragment, one at a time, in the calling thread."""
+
+    def __init__(self, spark: SparkSession, context: FragmentContext) -> None:
+        self.spark = spark
+        self.context = context
+        self.counts = spark.sparkContext.accumulator({}, _CountsParam())
+        local = local_cores(spark.sparkContext.master or "") > 0
+        self.anchor = None if local else Anchor(spark)
+        anchored = self.anchor.frame if self.anchor is not None else None
+        self.frames = EpochFrames(spark, context, self.counts, anchored)
+        self._plans: dict[int, Any] = {}
+
+    def run(self, order: EpochOrder) -> dict[str, Any]:
+        """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}."""
+        splits = max(1, len(order.token.splits))
+        self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
+        self.counts.value.clear()
+        try:
+            rows = self._plan(splits).clone().executeCollectPublic()
+        finally:
+            self.frames.release()
+        reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
+        return {"reports": reports, "counts": dict(self.counts.value)}
+
+    def _plan(self, splits: int) -> Any:
+        """The physical plan for so many source tasks; new each time when it persists frames."""
+        if splits not in self._plans:
+            frame = self.frames.build(splits)
+            plan = frame._jdf.queryExecution().executedPlan()
+            if self.frames.persisted:
+                return plan
+            self._plans[splits] = plan
+        return self._plans[splits]

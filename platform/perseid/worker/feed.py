@@ -1,0 +1,89 @@
+"""Which epochs a fragment runs: the records of the token log in, epoch orders out. Pure.
+
+Validity is a property of the token log: the chain decides, here as everywhere. A fragment runs the
+valid tokens above the epoch that it goes on from, each once, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from perseid.errors import FencedError
+from perseid.topics.chain import Base, Chain, Void
+from perseid.topics.records import InputCheck, Token, TokenRecord
+from perseid.worker.context import EpochOrder
+
+
+@dataclass(frozen=True)
+class TokenHistory:
+    """The valid tokens behind a base that the log held when it was read.
+
+    `offsets`: epoch -> offset, the base's too. `checks`: what earlier runs read, by epoch.
+    """
+
+    base: Base
+    offsets: Mapping[int, int]
+    checks: Mapping[int, tuple[InputCheck, ...]]
+
+    @property
+    def tip_epoch(self) -> int:
+        return max(self.offsets)
+
+    def base_at(self, epoch: int) -> Base:
+        """A base for readers that go on behind `epoch`, which must be on the chain."""
+        return Base(job_uuid=self.base.job_uuid, epoch=epoch, offset=self.offsets[epoch])
+
+
+def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHistory:
+    """Reads the log from `base` on; rewinds take their tokens out again."""
+    chain = Chain(base)
+    offsets = {base.epoch: base.offset}
+    checks: dict[int, tuple[InputCheck, ...]] = {}
+    for offset, record in entries:
+        seen = chain.feed(offset, record)
+        if isinstance(seen, Void):
+            continue
+        if seen.kind == "token" and seen.token is not None:
+            offsets[seen.token.epoch] = offset
+            _remember(checks, seen.token)
+        elif seen.kind == "rewind":
+            offsets = {e: o for e, o in offsets.items() if e <= chain.tip_epoch}
+            checks = {e: c for e, c in checks.items() if e <= chain.tip_epoch}
+    return TokenHistory(base, offsets, checks)
+
+
+class EpochFeed:
+    """Turns each record of the log into an order, or None when there is nothing to run."""
+
+    def __init__(self, past: TokenHistory, done_epoch: int) -> None:
+        self._chain = Chain(past.base_at(done_epoch))
+        self._checks = dict(past.checks)
+        self.done_epoch = done_epoch
+        self.start_offset = past.offsets[done_epoch]
+
+    def feed(
+        self, offset: int, record: TokenRecord, collect_epoch: int | None
+    ) -> EpochOrder | None:
+        """The order for this record; FencedError when tokens of this feed were taken back."""
+        seen = self._chain.feed(offset, record)
+        if isinstance(seen, Void) or seen.kind in {"claim", "base"}:
+            return None
+        if seen.kind != "token" or seen.token is None:
+            raise FencedError(
+                f"the token log has a {seen.kind} at offset {offset}: this fragment's plan is over"
+            )
+        _remember(self._checks, seen.token)
+        known = self._checks.get(seen.token.epoch, ())
+        return EpochOrder(replace(seen.token, checks=known), offset, collect_epoch)
+
+    def done(self, epoch: int) -> None:
+        """The epoch has run: its state is logged and its outputs are committed."""
+        self.done_epoch = epoch
+        self._checks.pop(epoch, None)
+
+
+def _remember(checks: dict[int, tuple[InputCheck, ...]], token: Token) -> None:
+    for check in token.checks:
+        others = tuple(c for c in checks.get(check.epoch, ()) if c != check)
+        checks[check.epoch] = (*others, check)

@@ -1,0 +1,119 @@
+"""From a node's output table to the rows of the next stages, through stateless Python operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.jobs import parse
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
+from perseid.worker import graph
+from perseid.worker.edges import Route, Row, deal
+from perseid.worker.operators import call, combine
+from perseid.worker.partition import partitions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perseid.jobs.spec import JobSpec
+    from perseid.topics.records import Token
+    from perseid.worker.context import FragmentContext
+
+
+@lru_cache(maxsize=8)
+def spec_of(folder: Path) -> JobSpec:
+    """The job in an unpacked archive; the folder's name is its hash, so it never changes."""
+    return parse.load(folder)
+
+
+@lru_cache(maxsize=8)
+def graph_of(context: FragmentContext) -> graph.Graph:
+    return graph.build(spec_of(context.job_folder), context.layout)
+
+
+@cache
+def operator_class(folder: Path, name: str) -> type[Operator]:
+    return load(spec_of(folder).operators[name], folder)
+
+
+def instance(context: FragmentContext, name: str, partition: int) -> Operator:
+    """A new operator object of `name` with its parameters and partition set."""
+    spec = spec_of(context.job_folder).operators[name]
+    operator = operator_class(context.job_folder, name)()
+    operator.open(Identity(context.job, name, partition, spec.parallelism), dict(spec.with_))
+    return operator
+
+
+def emitter(context: FragmentContext, name: str) -> Emitter:
+    return Emitter(name, operator_class(context.job_folder, name).output)
+
+
+def rows_of(
+    context: FragmentContext,
+    token: Token,
+    node: str,
+    table: pa.Table,
+    origin: int,
+    *,
+    sql: bool = True,
+) -> Iterator[Row]:
+    """All rows that `node`'s output becomes for the stages behind it, barriers included.
+
+    `sql` False: the SQL operators right behind `node` read its frame and need no rows.
+    """
+    edges = graph_of(context)
+    out = edges.outlets[node]
+    for consumer, route in out.shuffles:
+        yield from _shuffled(context, token, consumer, route, table, origin)
+    for name in out.sql if sql else ():
+        target = edges.sql_targets[name]
+        yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
+    for name in out.python:
+        result = run_stateless(context, token, name, table, origin)
+        yield from rows_of(context, token, name, result, origin)
+
+
+def run_stateless(
+    context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
+) -> pa.Table:
+    """The output of the stateless Python operator `name` for one split or partition."""
+    out = emitter(context, name)
+    if table.num_rows:
+        call(instance(context, name, origin), token, {"input": table}, out)
+    emitted = out.table()
+    return pa.table({}) if emitted is None else emitted
+
+
+def _shuffled(
+    context: FragmentContext,
+    token: Token,
+    consumer: str,
+    route: Route,
+    table: pa.Table,
+    origin: int,
+) -> Iterator[Row]:
+    if not route.key:
+        yield from deal(table, route, origin, all_to(origin % len(route.targets), table))
+        return
+    if table.num_rows:
+        table = _combined(context, token, consumer, table, origin)
+    parts = partitions(table, route.key, len(route.targets))
+    yield from deal(table, route, origin, parts)
+
+
+def _combined(
+    context: FragmentContext, token: Token, consumer: str, table: pa.Table, origin: int
+) -> pa.Table:
+    """The consumer's `combine`, once for each producing task, before rows are shuffled."""
+    if not combines(operator_class(context.job_folder, consumer)):
+        return table
+    return combine(instance(context, consumer, origin), token, table)
+
+
+def all_to(index: int, table: pa.Table) -> Any:
+    """The consumer index of every row when all rows go to one consumer."""
+    return np.full(table.num_rows, index, dtype=np.int64)

@@ -1,0 +1,137 @@
+"""Kafka record values to Arrow: text, bytes, json and avro.
+
+Each format first tries the whole batch at once; only when that fails are records looked at one by
+one, to find which are refused and why. Refused records leave the epoch as dead letters or stop the
+job (architecture.md section 4); they are never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.json as pj
+
+Values = Sequence[bytes | None]
+Refusals = dict[int, str]  # index in the batch -> reason
+
+TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """Turns values into columns of `schema`. `decode` gives the rows kept and the refusals."""
+
+    schema: pa.Schema
+    decode: Callable[[Values], tuple[pa.Table, Refusals]]
+
+
+def make(name: str, columns: dict[str, str] | None, avro_schema: dict[str, Any] | None) -> Format:
+    """The format of a source. `columns` are json's, `avro_schema` is the parsed .avsc file."""
+    if name == "text":
+        return Format(_value_schema(pa.string()), _decode_text)
+    if name == "bytes":
+        return Format(_value_schema(pa.binary()), _decode_bytes)
+    if name == "json":
+        schema = pa.schema([(c, TYPES[t]) for c, t in (columns or {}).items()])
+        return Format(schema, lambda values: _decode_json(values, schema))
+    from perseid.worker.avro_format import arrow_schema, decode_avro
+
+    assert avro_schema is not None, "a source of format avro has a schema file"
+    schema = arrow_schema(avro_schema)
+    return Format(schema, lambda values: decode_avro(values, avro_schema, schema))
+
+
+def keep(values: Values, refused: Refusals) -> Values:
+    return [v for i, v in enumerate(values) if i not in refused] if refused else values
+
+
+def _value_schema(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("value", kind)])
+
+
+def _decode_bytes(values: Values) -> tuple[pa.Table, Refusals]:
+    return pa.table({"value": pa.array(values, type=pa.binary())}), {}
+
+
+def _decode_text(values: Values) -> tuple[pa.Table, Refusals]:
+    raw = pa.array(values, type=pa.binary())
+    try:
+        return pa.table({"value": raw.cast(pa.string())}), {}
+    except pa.ArrowInvalid:
+        refused = {i: reason for i, v in enumerate(values) if (reason := _not_utf8(v))}
+        kept = pa.array(keep(values, refused), type=pa.binary())
+        return pa.table({"value": kept.cast(pa.string())}), refused
+
+
+def _not_utf8(value: bytes | None) -> str:
+    try:
+        (value or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not valid UTF-8: {error.reason} at byte {error.start}"
+    return ""
+
+
+def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]:
+    if not values:
+        return schema.empty_table(), {}
+    table = _json_lines(values, schema)
+    if table is not None:
+        return table, {}
+    rows: list[dict[str, Any]] = []
+    refused: Refusals = {}
+    for index, value in enumerate(values):
+        row, reason = _json_row(value, schema)
+        if row is None:
+            refused[index] = reason
+        else:
+            rows.append(row)
+    return pa.Table.from_pylist(rows, schema=schema), refused
+
+
+def _json_lines(values: Values, schema: pa.Schema) -> pa.Table | None:
+    """All values at once, or None when one of them needs a closer look.
+
+    Every value must be one object on one line: then as many rows as values means one row each.
+    """
+    if not all(v is not None and v[:1] == b"{" and v[-1:] == b"}" for v in values):
+        return None
+    joined = b"\n".join(values)  # type: ignore[arg-type]
+    if joined.count(b"\n") != len(values) - 1:
+        return None
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    reading = pj.ReadOptions(use_threads=False, block_size=len(joined) + 1)
+    try:
+        table = pj.read_json(pa.BufferReader(joined), reading, options)
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == len(values) else None
+
+
+def _json_row(value: bytes | None, schema: pa.Schema) -> tuple[dict[str, Any] | None, str]:
+    if value is None:
+        return None, "the value is null (a tombstone): expected a JSON object"
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        return None, f"not valid JSON: {error}"
+    if not isinstance(found, dict):
+        return None, f"expected a JSON object, found {type(found).__name__}"
+    row = {name: found.get(name) for name in schema.names}
+    try:  # the same conversion as the batch has, so that a record never depends on its neighbours
+        one = orjson.dumps(row)
+        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        return pj.read_json(io.BytesIO(one), parse_options=options).to_pylist()[0], ""
+    except (pa.ArrowInvalid, orjson.JSONEncodeError) as error:
+        return None, f"does not fit the columns {', '.join(schema.names)}: {error}"

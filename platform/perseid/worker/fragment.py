@@ -1,0 +1,292 @@
+"""One job's fragment on this worker: restore, then one Structured Streaming query over its tokens.
+
+    restoring -> running -> stopped | failed
+
+The thread of a fragment does one life: it is made for one plan (one generation) and ends with it.
+What it learns it tells on the progress topic. The driver handles tokens and reports, never data.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError, parse
+from perseid.jobs import layout as layouts
+from perseid.jobs.repository import open_archive
+from perseid.records import Plan
+from perseid.topics import codec, names
+from perseid.topics.chain import Base
+from perseid.topics.records import EpochDone, FragmentState, InputCheck, TokenRecord
+from perseid.worker import flow, graph, tokens_source
+from perseid.worker.context import EpochOrder, FragmentContext
+from perseid.worker.epochs import EpochRunner
+from perseid.worker.feed import EpochFeed, TokenHistory, history
+from perseid.worker.restoring import restore_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from perseid.records import Deployment
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.log import LogReader, ProgressLog
+
+log = logging.getLogger("perseid.worker")
+READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The Kafka clients of one fragment's driver side."""
+
+    tokens: LogReader
+    topics: TopicReader
+    progress: ProgressLog
+
+    @classmethod
+    def open(cls, bootstrap: str, job: str) -> Clients:
+        from perseid.topics.admin import TopicAdmin
+        from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog
+
+        progress = ProgressLog(job, writer=KafkaLogWriter(bootstrap))
+        return cls(KafkaLogReader(bootstrap), TopicAdmin(bootstrap), progress)
+
+
+class Fragment:
+    """See the module's docstring. `start` returns at once; `stop` returns when it has ended."""
+
+    def __init__(
+        self, spark: SparkSession, deployment: Deployment, plan: Plan, incarnation: str, cache: Path
+    ) -> None:
+        self.spark = spark
+        self.deployment = deployment
+        self.plan = plan
+        self.incarnation = incarnation
+        self.cache = cache
+        self.collect_epoch: int | None = None  # newest complete checkpoint, set by the service
+        self._ended = threading.Event()
+        self._stopping = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._error: BaseException | None = None
+        self._epoch = plan.base_epoch
+        name = f"fragment-{plan.job}-{plan.generation}"
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Ends the query; an epoch that is under way is given up, and done again by the next."""
+        self._stopping.set()
+        query = self._query
+        if query is not None:
+            query.stop()
+        self._thread.join(timeout_s)
+
+    def _live(self) -> None:
+        clients = Clients.open(self.deployment.kafka, self.plan.job)
+        try:
+            self._tell(clients.progress, "restoring")
+            self._run(clients)
+            self._tell(clients.progress, "stopped")
+        except BaseException as error:
+            self._end_with(clients.progress, error)
+        finally:
+            clients.tokens.close()
+            self._ended.set()
+
+    def _run(self, clients: Clients) -> None:
+        context = self._context()
+        past = self._history(clients)
+        runner = EpochRunner(self.spark, context)
+        done, source, events = restore_all(runner, self.plan, past)
+        self._epoch = done
+        feed = EpochFeed(past, done)
+        self._tell(clients.progress, "running", source, events)
+        with tempfile.TemporaryDirectory(prefix="perseid-query-", dir=_query_root()) as folder:
+            self._query = self._start_query(runner, feed, clients, folder)
+            if self._stopping.is_set():
+                self._query.stop()
+            try:
+                self._query.awaitTermination()
+            except Exception as error:  # Spark wraps what the batch raised: say that instead
+                raise self._error or error from None
+        if not self._stopping.is_set():
+            raise RetryableError("the streaming query ended by itself")
+
+    def _start_query(
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, folder: str
+    ) -> StreamingQuery:
+        reader = self.spark.readStream.format(tokens_source.NAME)
+        reader = reader.option("bootstrap", self.deployment.kafka)
+        reader = reader.option("topic", names.tokens(self.plan.job))
+        frame = reader.option("start", str(feed.start_offset)).load()
+
+        def on_batch(_frame: DataFrame, batch: int) -> None:
+            try:
+                self._on_record(runner, feed, clients, feed.start_offset + batch)
+            except BaseException as error:
+                self._error = error
+                raise
+
+        writer = frame.writeStream.queryName(self._thread.name).foreachBatch(on_batch)
+        return writer.option("checkpointLocation", folder).start()
+
+    def _on_record(
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
+    ) -> None:
+        record = _record_at(clients.tokens, self.plan.job, offset)
+        order = feed.feed(offset, record, self.collect_epoch)
+        if order is None or self._stopping.is_set():
+            return
+        started = time.monotonic()
+        done = runner.run(order)
+        feed.done(order.token.epoch)
+        self._epoch = order.token.epoch
+        total = round((time.monotonic() - started) * 1000)
+        clients.progress.append(_epoch_done(runner.context, order, done, total))
+
+    def _context(self) -> FragmentContext:
+        folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
+        layout = layouts.build(flow.spec_of(folder), self.plan.layout)
+        return FragmentContext(
+            deployment=self.deployment,
+            job=self.plan.job,
+            job_uuid=self.plan.job_uuid,
+            generation=self.plan.generation,
+            incarnation=self.incarnation,
+            revision=self.plan.revision,
+            archive=self.plan.archive,
+            folder=str(folder),
+            layout=layout,
+            base_epoch=self.plan.base_epoch,
+            stage_slots=graph.stage_slots(layout),
+        )
+
+    def _history(self, clients: Clients) -> TokenHistory:
+        """The token log from the oldest checkpoint of this plan on, else from the plan's base."""
+        usable = usable_pointers(self.plan)
+        oldest = usable[-1] if usable else None
+        base = Base(
+            job_uuid=self.plan.job_uuid,
+            epoch=oldest.epoch if oldest else self.plan.base_epoch,
+            offset=oldest.token_offset if oldest else self.plan.base_offset,
+        )
+        place = (names.tokens(self.plan.job), 0)
+        end = clients.topics.ends([place])[place]
+        found = clients.tokens.read_range(*place, base.offset, end, timeout_s=READ_TIMEOUT_S)
+        return history(base, ((entry.offset, _token_record(entry.value)) for entry in found))
+
+    def _tell(
+        self, progress: ProgressLog, state: str, source: str = "", events: tuple[str, ...] = ()
+    ) -> None:
+        for event in events:
+            log.warning("%s: %s", self.plan.job, event)
+        log.info("%s generation %d: %s at epoch %d", self.plan.job, self.plan.generation, state,
+                 self._epoch)  # fmt: skip
+        progress.append(
+            FragmentState(
+                job_uuid=self.plan.job_uuid,
+                generation=self.plan.generation,
+                incarnation=self.incarnation,
+                state=state,
+                epoch=self._epoch,
+                restored_from=source,
+                events=events,
+            )
+        )
+
+    def _end_with(self, progress: ProgressLog, error: BaseException) -> None:
+        """Tells how it ended. A fragment that is being stopped or is fenced ends in peace."""
+        known = classify(error)
+        if self._stopping.is_set() or isinstance(known, FencedError):
+            log.info("%s generation %d ended: %s", self.plan.job, self.plan.generation, known)
+            if self._stopping.is_set():
+                self._tell(progress, "stopped")
+                return
+        else:
+            log.error("%s generation %d failed: %s", self.plan.job, self.plan.generation, known,
+                      exc_info=error)  # fmt: skip
+        progress.append(
+            FragmentState(
+                job_uuid=self.plan.job_uuid,
+                generation=self.plan.generation,
+                incarnation=self.incarnation,
+                state="failed",
+                epoch=self._epoch,
+                error_kind=type(known).__name__,
+                error=str(known),
+                permanent=isinstance(known, PermanentError),
+            )
+        )
+
+
+def classify(error: BaseException) -> PerseidError:
+    """What an error of a Spark job was about: the perseid error inside, else a passing fault."""
+    if isinstance(error, PerseidError):
+        return error
+    return parse(str(error)) or RetryableError(f"{type(error).__name__}: {error}")
+
+
+def usable_pointers(plan: Plan) -> tuple[Any, ...]:
+    """The checkpoints that this plan may restore from: none from before its revision began."""
+    return tuple(p for p in plan.checkpoints if p.epoch >= plan.base_epoch)
+
+
+def _record_at(tokens: LogReader, job: str, offset: int) -> TokenRecord:
+    topic = names.tokens(job)
+    found = tokens.read_range(topic, 0, offset, offset + 1, timeout_s=READ_TIMEOUT_S)
+    if not found:
+        raise RetryableError(f"{topic} has no record at offset {offset}")
+    return _token_record(found[0].value)
+
+
+def _token_record(data: bytes) -> TokenRecord:
+    record: Any = codec.decode(data)
+    found: TokenRecord = record
+    return found
+
+
+def _epoch_done(
+    context: FragmentContext, order: EpochOrder, done: dict[str, Any], total_ms: int
+) -> EpochDone:
+    checks = tuple(
+        InputCheck(epoch, split, source, count, crc)
+        for (epoch, split, source), (count, crc, _) in sorted(done["counts"].items())
+    )
+    reports = done["reports"]
+    return EpochDone(
+        job_uuid=context.job_uuid,
+        generation=context.generation,
+        incarnation=context.incarnation,
+        epoch=order.token.epoch,
+        token_offset=order.token_offset,
+        rows_in=sum(check.count for check in checks),
+        rows_out=sum(r.get("sent", 0) for r in reports),
+        duration_ms=total_ms,
+        stage_ms={
+            "process": max((r["process_ms"] for r in reports), default=0),
+            "commit": max((r["commit_ms"] for r in reports), default=0),
+        },
+        state_bytes=sum(r.get("state_bytes", 0) for r in reports),
+        state_rows=sum(r.get("state_rows", 0) for r in reports),
+        dead_letters=sum(refused for _, _, refused in done["counts"].values()),
+        checks=checks,
+    )
+
+
+def _query_root() -> str | None:
+    """Where Spark keeps its own offset log, which nobody needs after the query: in memory."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+

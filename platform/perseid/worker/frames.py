@@ -1,0 +1,197 @@
+"""From a job's graph to the Spark plan of its epochs.
+
+Level 0 is the source tasks: one DataFrame of the rows of perseid.worker.edges, united from what
+Python and what Spark SQL make of each source. Every further level is one shuffle and one stage.
+Stages that hold state, read Kafka or encode rows run in separate pools of Python workers (their
+environment differs), so that state stays in few processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.worker import flow, stages
+from perseid.worker.edges import DDL, REPORT
+from perseid.worker.graph import Graph, metadata_columns
+from perseid.worker.source import SourcePlan
+from perseid.worker.sql import check_row_wise
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from perseid.worker.context import FragmentContext
+    from perseid.worker.stages import Counts
+
+POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
+
+
+class EpochFrames:
+    """Builds the DataFrame of an epoch with `splits` source tasks.
+
+    `persisted` frames hold rows of one epoch: with any of them a plan serves one epoch only.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        context: FragmentContext,
+        counts: Accumulator[Counts],
+        anchor: Callable[[int], DataFrame] | None,
+    ) -> None:
+        self.spark = spark
+        self.context = context
+        self.counts = counts
+        self.anchor = anchor
+        self.spec = flow.spec_of(context.job_folder)
+        self.graph: Graph = flow.graph_of(context)
+        self.persisted: list[DataFrame] = []
+        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
+
+    def build(self, splits: int) -> DataFrame:
+        """The rows that reach the driver: the reports of all tasks, no data."""
+        self.persisted = []
+        rows = self._sql_of_rows(self._level_0(splits), 0)
+        for level in range(1, self.context.layout.levels + 1):
+            rows = self._sql_of_rows(self._level(rows, level), level)
+        return rows
+
+    def release(self) -> None:
+        """Gives back what an epoch has persisted."""
+        for frame in self.persisted:
+            frame.unpersist()
+
+    def _level_0(self, splits: int) -> DataFrame:
+        numbers = self.spark.range(0, splits, 1, splits)
+        direct = [p for p in self.plans.values() if not self.graph.outlets[p.name].sql]
+        members: list[DataFrame] = []
+        if direct:
+            read = partial(stages.read_sources, self.context, tuple(direct), self.counts)
+            members.append(self._python(numbers, read, DDL, "source"))
+        for plan in self.plans.values():
+            if plan not in direct:
+                members += self._typed_source(numbers, plan)
+        return _union(members)
+
+    def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
+        read = partial(stages.read_typed, self.context, plan, self.counts)
+        ddl = _spark_schema(stages.typed_schema(plan))
+        frame = self._python(numbers, read, ddl, "source")
+        if not plan.tolerate:
+            return self._from_typed(frame, plan.name)
+        frame = self._persist(frame)
+        bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
+        letters = self._python(bad, partial(stages.encode_refused, self.context), DDL, "encode")
+        good = frame.filter(frame[stages.REFUSED].isNull()).drop(stages.REFUSED)
+        return [*self._from_typed(good, plan.name), letters]
+
+    def _from_typed(self, frame: DataFrame, node: str) -> list[DataFrame]:
+        """What `node`'s frame becomes: its SQL operators' output and rows for everything else."""
+        out = self.graph.outlets[node]
+        others = bool(out.shuffles or out.python)
+        if len(out.sql) + others > 1:
+            frame = self._persist(frame)
+        members: list[DataFrame] = []
+        if others:
+            schema = _arrow_schema(frame)
+            encode = partial(stages.encode_typed, self.context, node, schema)
+            members.append(self._python(frame, encode, DDL, "encode"))
+        for name in out.sql:
+            members += self._from_typed(self._sql(frame, name), name)
+        return members
+
+    def _sql_of_rows(self, rows: DataFrame, level: int) -> DataFrame:
+        """Replaces rows that Python operators sent to SQL operators by what SQL makes of them."""
+        waiting = [name for name in self.graph.sql_targets if self._behind_python(name, level)]
+        if not waiting:
+            return rows
+        rows = self._persist(rows)
+        members = [rows.filter(rows.target >= REPORT)]
+        for name in waiting:
+            ddl = _spark_schema(self._declared_output(self._upstream(name)))
+            sent = rows.filter(rows.target == self.graph.sql_targets[name])
+            typed = self._python(sent, stages.decode_rows, ddl, "encode")
+            members += self._from_typed(self._sql(typed, name), name)
+        return _union(members)
+
+    def _behind_python(self, name: str, level: int) -> bool:
+        """Whether SQL operator `name` reads a Python operator, and runs at `level`."""
+        operator = self.spec.operators.get(self._upstream(name))
+        return operator is not None and operator.sql is None and self.graph.levels[name] == level
+
+    def _upstream(self, name: str) -> str:
+        return next(iter(self.spec.operators[name].inputs.values()))
+
+    def _declared_output(self, node: str) -> pa.Schema:
+        schema = getattr(flow.operator_class(self.context.job_folder, node), "output", None)
+        if schema is None:
+            raise BadInputError(
+                f"operator {node} is read by an SQL operator and declares no output columns: add "
+                "`output = pa.schema([...])` to its class"
+            )
+        return schema
+
+    def _level(self, rows: DataFrame, level: int) -> DataFrame:
+        width = self.context.width(level)
+        if self.anchor is None:
+            dealt = rows.repartitionById(width, rows.slot)
+            run = partial(stages.run_level, self.context, level)
+            return self._python(dealt, run, DDL, "state")
+        anchored = partial(stages.run_anchored, self.context, level)
+        self._pool("state")
+        groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
+        return groups.applyInArrow(anchored, DDL)
+
+    def _sql(self, frame: DataFrame, name: str) -> DataFrame:
+        operator = self.spec.operators[name]
+        assert operator.sql is not None, f"{name} is an SQL operator"
+        frame.createOrReplaceTempView(next(iter(operator.inputs)))  # resolved at once, below
+        found = self.spark.sql(operator.sql)
+        check_row_wise(found, name)
+        return found
+
+    def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
+        self._pool(pool)
+        return frame.mapInArrow(function, schema)
+
+    def _pool(self, name: str) -> None:
+        self.spark.sparkContext.environment[POOL] = name
+
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self.persisted.append(kept)
+        return kept
+
+    def _source_plan(self, name: str) -> SourcePlan:
+        from perseid.worker.tasks import read_avro
+
+        source = self.spec.sources[name]
+        return SourcePlan(
+            name=name,
+            format=source.format,
+            columns=dict(source.columns),
+            avro=read_avro(self.context, source.schema_file),
+            metadata=metadata_columns(name, self.spec),
+            tolerate=self.spec.errors.tolerance == "all",
+        )
+
+
+def _union(members: list[DataFrame]) -> DataFrame:
+    return reduce(lambda left, right: left.union(right), members)
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema)

@@ -1,0 +1,98 @@
+"""Where each node's output goes within an epoch: pure, from the job and its layout.
+
+A *node* is a source or an operator. Its output goes, by edge, to the operator partitions of keyed
+operators and writers (through a shuffle), into stateless Python operators (in the same task), and
+into SQL operators (through Spark SQL, in the same stage).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from perseid.jobs.layout import DEAD_LETTERS, Layout, is_keyed, node_levels, writers
+from perseid.jobs.spec import JobSpec
+from perseid.worker.edges import Route
+from perseid.worker.source import METADATA
+
+SQL_BASE = -2  # target -2 - i: rows for the i-th SQL operator of the graph (edges.REPORT is -1)
+
+
+@dataclass(frozen=True)
+class Outlets:
+    """The edges out of one node. `shuffles`: (consumer, route)."""
+
+    shuffles: tuple[tuple[str, Route], ...]
+    python: tuple[str, ...]
+    sql: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The edges of one job, its nodes' levels and the numbers of its SQL operators."""
+
+    outlets: dict[str, Outlets]
+    levels: dict[str, int]
+    sql_targets: dict[str, int]
+    dead_letters: Route | None
+
+    def leads_to_sql(self, node: str) -> bool:
+        """Whether a stateless Python operator below `node` has an SQL operator behind it."""
+        out = self.outlets[node]
+        return bool(out.sql) or any(self.leads_to_sql(n) for n in out.python)
+
+
+def build(spec: JobSpec, layout: Layout) -> Graph:
+    """The graph of `spec`; ports of multi-input operators are numbered in job.yaml's order."""
+    outlets = {name: _outlets(name, spec, layout) for name in (*spec.sources, *spec.operators)}
+    sql = [name for name, operator in spec.operators.items() if operator.sql is not None]
+    letters = layout.of(DEAD_LETTERS)
+    return Graph(
+        outlets=outlets,
+        levels=node_levels(spec),
+        sql_targets={name: SQL_BASE - index for index, name in enumerate(sql)},
+        dead_letters=Route(tuple(t.gid for t in letters), 0, ()) if letters else None,
+    )
+
+
+def _outlets(node: str, spec: JobSpec, layout: Layout) -> Outlets:
+    shuffles: list[tuple[str, Route]] = []
+    python: list[str] = []
+    sql: list[str] = []
+    for name, operator in spec.operators.items():
+        for port, upstream in enumerate(operator.inputs.values()):
+            if upstream != node:
+                continue
+            if is_keyed(operator):
+                targets = tuple(t.gid for t in layout.of(name))
+                shuffles.append((name, Route(targets, port, operator.key)))
+            else:
+                (python if operator.sql is None else sql).append(name)
+    if node in writers(spec):
+        shuffles.append((node, Route(tuple(t.gid for t in layout.of(node)), 0, ())))
+    return Outlets(tuple(shuffles), tuple(python), tuple(sql))
+
+
+def stage_slots(layout: Layout) -> tuple[dict[int, int], ...]:
+    """For each level the task index of every gid in that level's stage."""
+    return tuple(
+        {task.gid: index for index, task in enumerate(layout.level(level))}
+        for level in range(layout.levels + 1)
+    )
+
+
+def metadata_columns(source: str, spec: JobSpec) -> tuple[str, ...]:
+    """The metadata columns of `source` that somebody can see: SQL by name, Python all of them.
+
+    They cost about a quarter of the reading speed, so SQL that does not name one goes without.
+    """
+    found: set[str] = set()
+    columns = spec.sources[source].columns
+    for operator in spec.operators.values():
+        if source not in operator.inputs.values():
+            continue
+        if operator.sql is None:
+            return tuple(name for name in METADATA if name not in columns)
+        words = set(re.findall(r"\w+", operator.sql.lower()))
+        found |= {name for name in METADATA if name in words or "*" in operator.sql}
+    return tuple(name for name in METADATA if name in found and name not in columns)

@@ -1,0 +1,138 @@
+"""One keyed operator partition in this process: its resident state and the steps of an epoch.
+
+1. An epoch that the state log holds is not processed again: its retained output is returned.
+2. The resident state is brought to the epoch before, by applying the deltas that it lacks.
+3. The resident state is dirty from here on: a crash or an error drops it.
+4. The operator processes the epoch's input.
+5. Delta and output go into the state log in one rename: that is the commit point of the task.
+6. The resident state is clean, at this epoch.
+
+State = f(log): any process of the host can do this, and a copy that is ahead or dirty is rebuilt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from perseid.errors import DamagedFile, RetryableError
+from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.worker.operators import call
+
+if TYPE_CHECKING:
+    from perseid.jobs.operator import Emitter, Operator
+    from perseid.state.log import LogEntry, StateLog
+    from perseid.state.primitives import Primitive
+    from perseid.topics.records import Token
+
+OUT = "out"
+STATE = "state."
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """The output of one epoch of one partition; without columns when nothing was emitted."""
+
+    output: pa.Table
+    retained: bool
+
+
+class PartitionState:
+    """See the module's docstring. Not thread safe: one task at a time in one process."""
+
+    def __init__(self, operator: Operator, live: dict[str, Primitive], log: StateLog) -> None:
+        self.operator = operator
+        self.live = live
+        self.log = log
+        self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
+
+    def run(
+        self,
+        token: Token,
+        token_offset: int,
+        generation: int,
+        inputs: dict[str, pa.Table],
+        out: Emitter,
+    ) -> EpochResult:
+        """The output of the token's epoch, processed now or retained from an earlier attempt."""
+        held = self._held(token.epoch, token_offset)
+        if held is not None:
+            return EpochResult(ipc_table(held.sections[OUT]), retained=True)
+        self.bring_to(token.epoch - 1)
+        self.epoch = None
+        if any(table.num_rows for table in inputs.values()):
+            call(self.operator, token, inputs, out)
+        emitted = out.table()
+        output = pa.table({}) if emitted is None else emitted
+        sections: dict[str, Any] = {OUT: ipc_bytes(output)}
+        for name, primitive in self.live.items():
+            delta = primitive.delta()
+            if delta is not None:
+                sections[STATE + name] = ipc_bytes(delta)
+        self.log.append(token.epoch, generation, token_offset, sections)
+        for primitive in self.live.values():
+            primitive.commit()
+        self.epoch = token.epoch
+        return EpochResult(output, retained=False)
+
+    def snapshot(self, epoch: int, generation: int, token_offset: int) -> None:
+        """Writes the state of `epoch` into the log as one file, unless it is there."""
+        if epoch in self.log.snapshots():
+            return
+        self.bring_to(epoch)
+        sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
+        self.log.write_snapshot(epoch, generation, token_offset, sections)
+
+    def bring_to(self, epoch: int) -> None:
+        """Makes the resident state that of `epoch`; RetryableError when the log falls short."""
+        if self.epoch == epoch:
+            return
+        if self.epoch is not None and self.epoch < epoch and self._catch_up(self.epoch, epoch):
+            return
+        self.epoch = None
+        base, entries = self.log.load(epoch)
+        reached = entries[-1].header.epoch if entries else base.header.epoch if base else None
+        if base is None or reached != epoch:
+            raise RetryableError(
+                f"the state log of {type(self.operator).__name__} partition "
+                f"{self.operator.partition} reaches epoch {reached}, and epoch {epoch} is needed: it has to be restored"
+            )
+        for name, primitive in self.live.items():
+            section = base.sections.get(STATE + name)
+            empty = primitive.fresh().snapshot  # a primitive that a newer revision has added
+            primitive.restore(ipc_table(section) if section is not None else empty())
+        self._apply(entries)
+        self.epoch = epoch
+
+    def _catch_up(self, start: int, end: int) -> bool:
+        """Applies the deltas (start, end]; False when one is gone and the log must be loaded."""
+        try:
+            entries = list(self.log.deltas(start, end))
+        except DamagedFile:
+            return False
+        if len(entries) != end - start:
+            return False
+        self.epoch = None
+        self._apply(entries)
+        self.epoch = end
+        return True
+
+    def _apply(self, entries: list[LogEntry]) -> None:
+        for entry in entries:
+            for name, primitive in self.live.items():
+                section = entry.sections.get(STATE + name)
+                if section is not None:
+                    primitive.apply(ipc_table(section))
+
+    def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
+        """The log's entry of `epoch`; one that was made for a token taken back is discarded."""
+        if epoch not in self.log.epochs():
+            return None
+        entry = self.log.entry(epoch)
+        if entry.header.token_offset != token_offset:
+            self.log.discard_from(epoch)
+            self.epoch = None
+            return None
+        return entry

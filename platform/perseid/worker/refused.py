@@ -1,0 +1,65 @@
+"""Records that a source refused: how they are explained, carried, and written as dead letters.
+
+Headers are those of Kafka Connect (`__connect.errors.*`), so its tools read them, plus the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One record that did not fit, with its original bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    kind: str
+    reason: str
+
+    def explain(self) -> str:
+        return (
+            f"topic {self.topic}, partition {self.partition}, offset {self.offset}: {self.reason}. "
+            "The job stops before this record, its state is kept. Either correct the source's "
+            "format in job.yaml, or set `errors: {tolerance: all}` to send such records to the "
+            "dead-letter topic; then `perseid jobs apply` the changed job"
+        )
+
+
+def to_table(refused: list[Refused]) -> pa.Table:
+    columns = [[getattr(r, name) for r in refused] for name in SCHEMA.names]
+    arrays = [pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def headers(row: dict[str, Any], job: str, epoch: int) -> list[tuple[str, bytes]]:
+    """The headers of one dead letter; `row` is a row of SCHEMA."""
+    found = {
+        "__connect.errors.topic": row["topic"],
+        "__connect.errors.partition": row["partition"],
+        "__connect.errors.offset": row["offset"],
+        "__connect.errors.connector.name": job,
+        "__connect.errors.stage": "VALUE_CONVERTER",
+        "__connect.errors.exception.class.name": row["kind"],
+        "__connect.errors.exception.message": row["reason"],
+        "perseid.epoch": epoch,
+    }
+    return [(name, str(value).encode()) for name, value in found.items()]

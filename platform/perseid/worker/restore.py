@@ -1,0 +1,138 @@
+"""Bringing one operator partition's state back: from the log on this host, else a checkpoint.
+
+1. The owner's directory of a dead owner on this host is renamed to ours; the old one is fenced.
+2. The log is repaired: what is damaged, and all behind it, is set aside; entries made for tokens
+   that were taken back are discarded.
+3. A log that reaches back far enough is the state. Else the newest checkpoint that can be read is
+   put into an empty log; a damaged part means an older checkpoint and an event.
+4. Only a job without any complete checkpoint starts from empty state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from perseid.errors import DamagedFile, PermanentError
+from perseid.jobs.layout import Task
+from perseid.records import CheckpointPointer, crashpoints
+from perseid.state.blob import Identity, Sections
+from perseid.state.checkpoint import Manifest, read_manifest, read_part
+from perseid.state.files import Files
+from perseid.state.log import StateLog, adopt
+from perseid.state.store import Store
+from perseid.worker.resume import Restored
+
+
+@dataclass(frozen=True)
+class RestoreOrder:
+    """What to restore to.
+
+    `tokens`: epoch -> offset of the valid tokens behind the oldest usable base. `tip_epoch`: the
+    newest of them. `floor`: the state must not be above it, None at the first try.
+    """
+
+    tokens: Mapping[int, int]
+    tip_epoch: int
+    pointers: tuple[CheckpointPointer, ...]
+    base_epoch: int
+    base_offset: int
+    generation: int
+    floor: int | None = None
+
+
+@dataclass
+class PartitionRestore:
+    """The restore of one partition, over ports."""
+
+    files: Files
+    store: Store
+    log: StateLog
+    task: Task
+    identity: Identity
+
+    def run(self, order: RestoreOrder) -> Restored:
+        self.log.create()
+        events = self.log.repair()
+        crashpoints.reach("restore.during")
+        self._discard_stale(order)
+        found = self._from_log(order)
+        if found is None:
+            self.log.discard_from(0)
+            found = self._from_checkpoint(order, events)
+        if found is None:
+            self.log.begin(order.base_epoch, order.generation, order.base_offset)
+            found = self._at(order.base_epoch, "scratch")
+        return replace(found, events=tuple(events))
+
+    def _discard_stale(self, order: RestoreOrder) -> None:
+        """Entries of epochs that were issued anew, or taken back and not issued again."""
+        for epoch in self.log.epochs():
+            known = order.tokens.get(epoch)
+            stale = known is not None and self.log.entry(epoch).header.token_offset != known
+            if stale or epoch > order.tip_epoch:
+                self.log.discard_from(epoch)
+                return
+
+    def _from_log(self, order: RestoreOrder) -> Restored | None:
+        last = self.log.last_epoch()
+        if last is None:
+            return None
+        base, entries = self.log.load()
+        assert base is not None, "a log with a newest epoch has a snapshot"
+        held_from = self._held_from(last)
+        floor = order.floor
+        if floor is not None and last > floor and held_from > floor + 1:
+            return None
+        return Restored(self.task.gid, last, held_from, "log", rows=len(entries))
+
+    def _held_from(self, last: int) -> int:
+        """The first epoch from which on the log has every delta up to `last`."""
+        held = set(self.log.epochs())
+        first = last + 1
+        while first - 1 in held:
+            first -= 1
+        return first
+
+    def _from_checkpoint(self, order: RestoreOrder, events: list[str]) -> Restored | None:
+        usable = [p for p in order.pointers if order.floor is None or p.epoch <= order.floor]
+        for pointer in usable:
+            try:
+                self._load(pointer)
+            except DamagedFile as error:
+                events.append(f"checkpoint {pointer.epoch} of {self.task.label} unusable: {error}")
+                continue
+            return self._at(pointer.epoch, f"checkpoint:{pointer.epoch}")
+        if order.pointers:
+            tried = ", ".join(str(p.epoch) for p in usable) or "none old enough"
+            raise PermanentError(
+                f"no checkpoint of {self.task.label} can be read (tried: {tried}); "
+                + "; ".join(events)
+                + ". The state is not replaced by an empty one. Repair the checkpoint store, or "
+                "start over with `perseid jobs start JOB --from scratch`"
+            )
+        return None
+
+    def _load(self, pointer: CheckpointPointer) -> None:
+        manifest = read_manifest(self.store, pointer.manifest, pointer.crc)
+        sections = self._part(manifest, pointer)
+        self.log.write_snapshot(
+            pointer.epoch, pointer.generation, pointer.token_offset, sections
+        )
+
+    def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Sections:
+        named = {(p.operator, p.partition) for p in manifest.parts}
+        mine = (self.task.operator, self.task.partition)
+        if mine not in named and pointer.layout != self.identity.layout:
+            return {}  # an operator that this layout has added starts empty
+        part = manifest.part(*mine)
+        identity = replace(self.identity, layout=pointer.layout)
+        return read_part(self.store, part.path, identity, part.crc, epoch=pointer.epoch)
+
+    def _at(self, epoch: int, source: str) -> Restored:
+        return Restored(self.task.gid, epoch, epoch + 1, source)
+
+
+def take_over(files: Files, root: str, identity: Identity, owner: str) -> None:
+    """Makes the owner's directory ours; harmless when another task of ours has done it."""
+    adopt(files, root, identity.job_uuid, identity.layout, owner)

@@ -1,0 +1,127 @@
+"""The worker process: registers, watches the plans, and runs the fragments that they give it.
+
+Plans are the only commands. The loop compares what ZooKeeper says with what runs: a plan that
+names this incarnation gets a fragment, a fragment whose plan is gone or is another's is stopped.
+When the ZooKeeper session is lost, somebody else may own everything: the process ends at once and
+its supervisor starts a new incarnation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseid.clocks import Clock, SystemClock
+from perseid.errors import RetryableError
+from perseid.records import Deployment, Plan, WorkerInfo
+from perseid.registry import Registry, SessionState
+from perseid.worker.fragment import Fragment
+from perseid.worker.session import local_cores, open_session
+from perseid.worker.warm import warm_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("perseid.worker")
+EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
+LOOK_S = 1.0           # plans are read this often even without a change, in case a watch was lost
+
+
+class WorkerService:
+    """One incarnation of a worker."""
+
+    def __init__(
+        self, deployment: Deployment, worker_id: str, cache: Path, clock: Clock | None = None
+    ) -> None:
+        self.deployment = deployment
+        self.worker_id = worker_id
+        self.incarnation = f"{worker_id}-{uuid.uuid4().hex[:12]}"
+        self.cache = cache
+        self.clock = clock or SystemClock()
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._fragments: dict[str, Fragment] = {}
+
+    def run(self) -> None:
+        """Until SIGTERM; raises what it cannot live with."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stop())
+        spark = open_session(
+            self.deployment, f"perseid-{self.incarnation}", os.environ.get("PERSEID_EVENT_LOG")
+        )
+        warm_up(spark)
+        registry = Registry.connect(self.deployment, timeout_s=60.0)
+        registry.on_session(self._session_changed)
+        registry.watch(self._changed.set)
+        registry.register_worker(self._info(spark))
+        log.info("worker %s is ready", self.incarnation)
+        while not self._stopping.is_set():
+            try:
+                self._reconcile(spark, registry)
+            except RetryableError as error:
+                log.warning("plans cannot be read now: %s", error)
+            self._changed.wait(LOOK_S)
+            self._changed.clear()
+        for fragment in self._fragments.values():
+            fragment.stop()
+        registry.close()
+        spark.stop()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._changed.set()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST and not self._stopping.is_set():
+            log.error("the ZooKeeper session of %s is lost: it may be replaced", self.incarnation)
+            os._exit(EXIT_SESSION_LOST)
+
+    def _reconcile(self, spark: SparkSession, registry: Registry) -> None:
+        plans = {name: registry.plan(name) for name in registry.jobs()}
+        mine = {n: p for n, p in plans.items() if p is not None and p.owner == self.incarnation}
+        for name, fragment in list(self._fragments.items()):
+            plan = mine.get(name)
+            if plan is None or plan.generation != fragment.plan.generation:
+                fragment.stop()
+                del self._fragments[name]
+        for name, plan in mine.items():
+            if name not in self._fragments:
+                self._start(spark, plan)
+            self._fragments[name].collect_epoch = _newest_checkpoint(registry, plan)
+
+    def _start(self, spark: SparkSession, plan: Plan) -> None:
+        # Each fragment has a session of its own: temporary views and settings are the session's.
+        session = spark.newSession()
+        fragment = Fragment(session, self.deployment, plan, self.incarnation, self.cache)
+        self._fragments[plan.job] = fragment
+        fragment.start()
+
+    def _info(self, spark: SparkSession) -> WorkerInfo:
+        master = spark.sparkContext.master or ""
+        return WorkerInfo(
+            id=self.worker_id,
+            incarnation=self.incarnation,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            supervisor_pid=int(os.environ.get("PERSEID_SUPERVISOR_PID", os.getppid())),
+            cores=local_cores(master) or spark.sparkContext.defaultParallelism,
+            master=master,
+            started_ms=self.clock.wall_ms(),
+        )
+
+
+def _newest_checkpoint(registry: Registry, plan: Plan) -> int | None:
+    """The epoch behind which state logs may be collected: of the oldest checkpoint that is kept.
+
+    The older one, because a damaged newest checkpoint sends a partition back to it.
+    """
+    found = registry.pointers(plan.job)
+    if found is None or found.job_uuid != plan.job_uuid or not found.pointers:
+        return None
+    return found.pointers[-1].epoch
+

@@ -1,0 +1,81 @@
+"""The Spark session of a worker: lean settings, one place. The figures behind them: README.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from perseid.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from perseid.records import Deployment
+
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
+    "spark.speculation": "false",                       # two attempts at once would fight for ids
+    "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
+    "spark.locality.wait": "3s",                        # long enough for the anchor to hold
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.streaming.checkpoint.fileManager":
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "1",
+    "spark.sql.streaming.pollingDelay": "1ms",          # the token source itself waits for records
+    "spark.cleaner.periodicGC.interval": "10min",
+    "spark.rpc.message.maxSize": "256",
+}  # fmt: skip
+
+
+def local_cores(master: str) -> int:
+    """K of local[k] or local[k,n]; 0 for another kind of master."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if found is None:
+        return 0
+    if found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1] or 1)
+
+
+def spark_master(master: str) -> str:
+    """`master` with task retries for local ones: local[k] alone stops at the first lost task."""
+    cores = local_cores(master)
+    if cores:
+        return f"local[{cores},4]"
+    if not re.match(r"^(spark|k8s)://|^yarn$", master):
+        raise UsageError(
+            f"Spark master {master!r}: expected local[k], spark://HOST:PORT, yarn or k8s://URL"
+        )
+    return master
+
+
+def open_session(deployment: Deployment, name: str, event_log: str | None = None) -> SparkSession:
+    """A new Spark application for one worker."""
+    from pyspark.sql import SparkSession
+
+    master = spark_master(deployment.master)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    if local_cores(master):
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    else:
+        builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
+    if event_log:
+        builder = builder.config("spark.eventLog.enabled", "true")
+        builder = builder.config("spark.eventLog.dir", event_log)
+        builder = builder.config("spark.eventLog.rolling.enabled", "false")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(os.environ.get("PERSEID_SPARK_LOG", "WARN"))
+    return session

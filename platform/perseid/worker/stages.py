@@ -1,0 +1,194 @@
+"""The functions that Spark runs in its Python workers: what each stage of an epoch does.
+
+They are shipped once for a fragment (`functools.partial` over a FragmentContext); the epoch comes
+to each task as a Spark local property, so the same physical plan serves every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from perseid.errors import PerseidError, describe
+from perseid.worker import flow, refused, tasks
+from perseid.worker.context import EpochOrder, FragmentContext, current_order
+from perseid.worker.edges import Row, deal, from_batches, to_batch
+from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+
+REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
+
+Batches = Iterable[pa.RecordBatch]
+Counts = dict[tuple[int, int, str], tuple[int, int, int]]  # (epoch, split, source): n, crc, refused
+T = TypeVar("T")
+
+
+def explained(work: Callable[[], T]) -> T:
+    """Runs `work`; a perseid error gets a form that the driver finds in Spark's stack trace."""
+    try:
+        return work()
+    except PerseidError as error:
+        raise RuntimeError(describe(error)) from error
+
+
+def read_sources(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    counts: Accumulator[Counts],
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """Level 0 without SQL on a source: splits in, rows for level 1 out."""
+    order = current_order()
+    for split in _numbers(batches):
+        rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
+        yield _batch(context, rows, 1)
+
+
+def _split_rows(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    counts: Accumulator[Counts],
+    order: EpochOrder,
+    split: int,
+) -> list[Row]:
+    rows: list[Row] = []
+    bad: list[refused.Refused] = []
+    for plan in plans:
+        count = SplitCount()
+        tables = list(read_split(context, plan, order.token, split, count))
+        _finish(plan, order, split, count, counts)
+        bad += count.refused
+        table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
+        rows += flow.rows_of(context, order.token, plan.name, table, split)
+    return rows + _letters(context, bad, split)
+
+
+def read_typed(
+    context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """A source that SQL reads: splits in, its columns out (refused records in their own column)."""
+    order = current_order()
+    schema = typed_schema(plan)
+    for split in _numbers(batches):
+        count = SplitCount()
+        source = read_split(context, plan, order.token, split, count)
+        while (table := explained(lambda: next(source, None))) is not None:  # noqa: B023
+            yield from _typed(table, schema).to_batches()
+        explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023
+        if count.refused:
+            yield _refused_batch(count.refused, schema)
+
+
+def encode_typed(
+    context: FragmentContext, node: str, schema: pa.Schema, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """The output of an SQL operator, or of a source, as rows for the stages behind it."""
+    order = current_order()
+    found = list(batches)
+    table = pa.Table.from_batches(found) if found else schema.empty_table()
+    level = flow.graph_of(context).levels[node]
+    rows = explained(
+        lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
+    )
+    yield _batch(context, rows, level + 1)
+
+
+def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The refused records of a typed source frame as rows for the dead-letter writer."""
+    from perseid.state.arrow import ipc_table
+
+    tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
+    table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
+    route = flow.graph_of(context).dead_letters
+    assert route is not None
+    yield _batch(context, list(deal(table, route, _index(), flow.all_to(0, table))), 1)
+
+
+def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Rows of a Python operator for an SQL operator, as columns."""
+    from perseid.state.arrow import ipc_table
+
+    ordered = sorted(from_batches(batches), key=lambda r: (r.input, r.origin, r.chunk))
+    for row in ordered:
+        if len(row.blob):
+            yield from ipc_table(row.blob).to_batches()
+
+
+def run_level(
+    context: FragmentContext, level: int, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """One task of level 1 or above."""
+    order = current_order()
+    rows = from_batches(batches)
+    yield _batch(context, explained(lambda: tasks.run_rows(context, order, rows, level)), level + 1)
+
+
+def run_anchored(
+    context: FragmentContext, level: int, rows: pa.Table, _anchor: pa.Table
+) -> pa.Table:
+    """The same as `run_level` for a co-group with the anchor, which keeps tasks where they are."""
+    return pa.Table.from_batches(list(run_level(context, level, rows.to_batches())))
+
+
+def typed_schema(plan: SourcePlan) -> pa.Schema:
+    schema = plan.schema()
+    return schema.append(pa.field(REFUSED, pa.binary())) if plan.tolerate else schema
+
+
+def _finish(
+    plan: SourcePlan, order: EpochOrder, split: int, count: SplitCount, counts: Accumulator[Counts]
+) -> None:
+    compare(plan, order.token, split, count)
+    key = (order.token.epoch, split, plan.name)
+    counts.add({key: (count.count, count.crc, len(count.refused))})
+
+
+def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    if REFUSED in schema.names:
+        return table.append_column(REFUSED, pa.nulls(table.num_rows, pa.binary()))
+    return table
+
+
+def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBatch:
+    from perseid.state.arrow import ipc_bytes
+
+    blob = ipc_bytes(refused.to_table(bad)).to_pybytes()
+    columns = [pa.nulls(1, f.type) for f in schema if f.name != REFUSED]
+    return pa.RecordBatch.from_arrays([*columns, pa.array([blob], pa.binary())], schema=schema)
+
+
+def _letters(context: FragmentContext, bad: list[refused.Refused], origin: int) -> list[Row]:
+    route = flow.graph_of(context).dead_letters
+    if route is None:
+        return []
+    table = refused.to_table(bad)
+    return list(deal(table, route, origin, flow.all_to(0, table)))
+
+
+def _batch(context: FragmentContext, rows: Iterable[Row], level: int) -> pa.RecordBatch:
+    slots = context.stage_slots[level] if level < len(context.stage_slots) else {}
+    return to_batch(rows, slots, context.width(level))
+
+
+def _numbers(batches: Batches) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _index() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "stages run in Spark tasks only"
+    return context.partitionId()
+
+
+def merge_counts(left: Counts, right: Counts) -> Counts:
+    """Counts of two task attempts; a repeated split counts once."""
+    left.update(right)
+    return left
+

@@ -1,0 +1,220 @@
+"""What a Spark task of level 1 and above does: one operator partition's share of one epoch.
+
+    input rows -> keyed operator (state log) or writer -> sinks, in one transaction -> rows for the
+    next level, and a report to the driver
+
+Runs in the Python processes of the executors. Resident state, sink sessions and logs are kept per
+process between tasks; a new plan (another generation) drops those of the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from perseid.jobs.layout import DEAD_LETTERS, Task
+from perseid.state.blob import Identity
+from perseid.state.files import LocalFiles
+from perseid.state.log import StateLog, log_directory, owner_directory
+from perseid.state.primitives import bind
+from perseid.worker import encode, flow, refused
+from perseid.worker.context import EpochOrder, FragmentContext
+from perseid.worker.edges import REPORT, Row, inputs
+from perseid.worker.partition_state import PartitionState
+
+if TYPE_CHECKING:
+    from perseid.worker.sink import SinkBatch, SinkSession
+
+
+@dataclass
+class Process:
+    """What this Python process keeps for one fragment."""
+
+    context: FragmentContext
+    states: dict[int, PartitionState] = field(default_factory=dict)
+    sinks: dict[int, SinkSession] = field(default_factory=dict)
+    collected_epoch: dict[int, int] = field(default_factory=dict)
+
+
+_process: Process | None = None
+
+
+def process_of(context: FragmentContext) -> Process:
+    """This process's keep for the fragment of `context`; an older fragment's is dropped."""
+    global _process  # noqa: PLW0603 - one per process is the point: tasks come and go
+    if _process is None or _process.context.owner != context.owner:
+        if _process is not None:
+            for session in _process.sinks.values():
+                session.close()
+        _process = Process(context)
+    return _process
+
+
+def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
+    """One task: the rows of one slot of `level` in, the rows for the levels behind it out."""
+    mine = context.stage_slots[level]
+    passing = [row for row in rows if row.target not in mine]
+    found = list(passing)
+    for gid in sorted({row.target for row in rows if row.target in mine}):
+        task = context.layout.tasks[gid]
+        found += run_task(context, order, task, [row for row in rows if row.target == gid])
+    return found
+
+
+def run_task(
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row]
+) -> Iterator[Row]:
+    """One operator partition's epoch, ending in its report."""
+    started = time.monotonic()
+    spec = flow.spec_of(context.job_folder)
+    names = tuple(spec.operators[task.operator].inputs) if task.stateful else ("input",)
+    tables = inputs(rows, names)
+    report: dict[str, Any] = {
+        "gid": task.gid,
+        "rows_in": sum(t.num_rows for t in tables.values()),
+    }
+    if task.stateful:
+        output = _run_keyed(context, order, task, tables, report)
+    else:
+        output = tables["input"]
+    processed = time.monotonic()
+    if task.ledger is not None:
+        _commit(context, order, task, output, report)
+    report["process_ms"] = round((processed - started) * 1000)
+    report["commit_ms"] = round((time.monotonic() - processed) * 1000)
+    if task.stateful:
+        yield from flow.rows_of(context, order.token, task.operator, output, task.gid)
+    yield Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())
+
+
+def state_of(context: FragmentContext, task: Task) -> PartitionState:
+    """The resident state of `task` in this process, empty until it is brought to an epoch."""
+    keep = process_of(context)
+    if task.gid not in keep.states:
+        operator = flow.instance(context, task.operator, task.partition)
+        keep.states[task.gid] = PartitionState(operator, bind(operator), log_of(context, task))
+    return keep.states[task.gid]
+
+
+def log_of(context: FragmentContext, task: Task) -> StateLog:
+    owned = owner_directory(
+        context.deployment.state, context.job_uuid, context.layout.number, context.owner
+    )
+    identity = Identity(
+        context.job_uuid, context.layout.number, task.operator, task.partition
+    )
+    return StateLog(LocalFiles(), log_directory(owned, task.operator, task.partition), identity)
+
+
+def _run_keyed(
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    tables: dict[str, pa.Table],
+    report: dict[str, Any],
+) -> pa.Table:
+    state = state_of(context, task)
+    token = order.token
+    out = flow.emitter(context, task.operator)
+    result = state.run(token, order.token_offset, context.generation, tables, out)
+    if token.checkpoint:
+        from perseid.worker.checkpoints import upload_soon
+
+        state.snapshot(token.epoch, context.generation, order.token_offset)
+        upload_soon(context, order, task, state.log)
+    _collect(context, order, task, state)
+    report["retained"] = result.retained
+    report["rows_out"] = result.output.num_rows
+    report["state_rows"] = sum(p.rows for p in state.live.values())
+    report["state_bytes"] = sum(p.size_bytes for p in state.live.values())
+    return result.output
+
+
+def _collect(
+    context: FragmentContext, order: EpochOrder, task: Task, state: PartitionState
+) -> None:
+    """Drops what a complete checkpoint covers from the log, once for each checkpoint."""
+    keep = process_of(context)
+    if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
+        return
+    state.log.collect(order.collect_epoch)
+    keep.collected_epoch[task.gid] = order.collect_epoch
+
+
+def _commit(
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    output: pa.Table,
+    report: dict[str, Any],
+) -> None:
+    """Sends the output to all sinks of the task, in one transaction with the ledger record."""
+    if task.operator == DEAD_LETTERS and output.num_rows == 0:
+        return
+    batches = list(_sink_batches(context, order, task, output))
+    session = _session(context, task)
+    result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
+    report["skipped"] = result.skipped
+    report["sent"] = sum(len(b.values) for b in batches)
+
+
+def _session(context: FragmentContext, task: Task) -> SinkSession:
+    from perseid.worker.sink import open_session
+
+    keep = process_of(context)
+    if task.gid not in keep.sinks:
+        keep.sinks[task.gid] = open_session(
+            context.deployment.kafka,
+            job=context.job,
+            job_uuid=context.job_uuid,
+            layout=context.layout.number,
+            operator=task.operator,
+            partition=task.partition,
+            ledger_partition=task.ledger,
+            dense=task.operator != DEAD_LETTERS,
+            first_epoch=context.base_epoch + 1,
+        )
+    return keep.sinks[task.gid]
+
+
+def _sink_batches(
+    context: FragmentContext, order: EpochOrder, task: Task, output: pa.Table
+) -> Iterable[SinkBatch]:
+    from perseid.worker.sink import SinkBatch
+
+    spec = flow.spec_of(context.job_folder)
+    if task.operator == DEAD_LETTERS:
+        assert spec.errors.deadletter_topic is not None
+        rows = output.to_pylist()
+        letters = [refused.headers(row, context.job, order.token.epoch) for row in rows]
+        keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
+        yield SinkBatch(spec.errors.deadletter_topic, keys, values, letters)
+        return
+    for sink in spec.sinks.values():
+        if sink.input != task.operator or output.num_rows == 0:
+            continue
+        avro = read_avro(context, sink.schema_file)
+        keys = encode.keys(output, sink.key)
+        values = encode.values(output, sink.format, avro)
+        headers = _headers(context, order, len(values)) if sink.headers else None
+        yield SinkBatch(sink.topic, keys, values, headers)
+
+
+def _headers(
+    context: FragmentContext, order: EpochOrder, count: int
+) -> list[list[tuple[str, bytes]]]:
+    fixed = [
+        ("perseid.epoch", str(order.token.epoch).encode()),
+        ("perseid.generation", str(context.generation).encode()),
+    ]
+    return [[*fixed, ("perseid.seq", str(index).encode())] for index in range(count)]
+
+
+def read_avro(context: FragmentContext, name: str | None) -> Any:
+    """The parsed schema file beside job.yaml, None without one."""
+    return json.loads((context.job_folder / name).read_text()) if name else None
