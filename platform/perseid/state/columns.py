@@ -34,12 +34,21 @@ def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
         elif not isinstance(values, pa.Array):
-            return pa.array(values, type=kind)
+            values = from_python(values, kind)
         if isinstance(values, pa.ChunkedArray):  # combine_chunks of no chunks, or of too much
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise BadInputError(f"{what}: expected {kind}, got something else: {error}") from error
+
+
+def from_python(values: Any, kind: pa.DataType) -> pa.Array:
+    """A sequence of Python values as Arrow; its type is `kind` unless a cast must check it."""
+    if type_is.is_integer(kind):
+        inferred = pa.array(values)
+        if type_is.is_floating(inferred.type):  # given the type, Arrow would cut off the fraction
+            return inferred
+    return pa.array(values, type=kind)
 
 
 def numbers(values: pa.Array) -> Values:

@@ -1,0 +1,197 @@
+"""Files in memory that crash where a test says, and lose what a power failure loses.
+
+Every change is made in steps (make the temporary file, write a chunk, sync, link, remove the
+temporary name, ...). `crash_at(n)` lets the n-th step from now kill the process: of a write, half
+the chunk is done; of everything else, nothing. Until `restart` nothing works. `restart(lost=rng)`
+is a power failure: what was not synced is missing, cut off, zeroed or whole, as chance will have
+it, and removals that were not synced may be undone. Renames of directories count as durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from perseid.state.files import TEMPORARY, faults
+
+
+class Crashed(BaseException):
+    """The process died here. Not an Exception: nothing may handle it but the test."""
+
+
+class MemoryFiles:
+    """The fake of `perseid.state.files.Files`."""
+
+    def __init__(self, *, sync: bool = False) -> None:
+        self._sync = sync
+        self._directories: set[str] = set()
+        self._files: dict[str, bytes] = {}
+        self._durable: dict[str, bytes] = {}
+        self._synced: set[str] = set()  # whose content is safe, while the name may not be
+        self._serial = 0
+        self._crash_at: int | None = None
+        self._faults: dict[str, int] = {}
+        self.steps = 0
+
+    # What a test sets ---------------------------------------------------------------------------
+
+    def crash_at(self, step: int | None) -> None:
+        """Dies at the `step`-th step from now, counted from 0."""
+        self._crash_at = None if step is None else self.steps + step
+
+    def fail(self, what: str, error: int = errno.EIO) -> None:
+        """Lets the next step named `what` fail: make, write, sync, link, delete, rename."""
+        self._faults[what] = error
+
+    def restart(self, lost: random.Random | None = None) -> None:
+        """A new process; after a power failure when `lost` is given."""
+        self._crash_at = None
+        if lost is not None:
+            self._lose(lost)
+
+    def damage(self, path: str, content: bytes) -> None:
+        """Replaces what a file holds, as a bad disk or a person would."""
+        assert path in self._files
+        self._files[path] = self._durable[path] = content
+
+    # Files --------------------------------------------------------------------------------------
+
+    def list(self, directory: str) -> list[str]:
+        self._alive()
+        if directory not in self._directories:
+            raise FileNotFoundError(directory)
+        top = directory + "/"
+        paths = [*self._files, *self._directories]
+        return sorted({p[len(top) :].split("/")[0] for p in paths if p.startswith(top)})
+
+    def read(self, path: str) -> bytes:
+        self._alive()
+        if path not in self._files:
+            raise FileNotFoundError(path)
+        return self._files[path]
+
+    def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
+        directory, name = os.path.split(path)
+        self._serial += 1
+        temporary = f"{directory}/.{name}.{self._serial}{TEMPORARY}"
+        with faults("write", path):
+            try:
+                self._write(directory, temporary, chunks)
+                self._step("link")
+                self._need(directory)
+                if path in self._files or path in self._directories:
+                    return False
+                self._files[path] = self._files[temporary]
+                if temporary in self._synced:
+                    self._synced.add(path)
+            finally:
+                if not self._dead:
+                    self._files.pop(temporary, None)
+            self._step("unlink")
+            if self._sync:
+                self._step("sync")
+                self._durable[path] = self._files[path]
+        return True
+
+    def rename(self, source: str, target: str) -> bool:
+        with faults("rename", source):
+            self._step("rename")
+            if source not in self._files and source not in self._directories:
+                return False
+            if target in self._directories and (source in self._files or self.list(target)):
+                return False
+            self._add_directories(os.path.dirname(target))
+            for held in (self._files, self._durable):
+                for path in [p for p in held if p == source or p.startswith(source + "/")]:
+                    held[target + path[len(source) :]] = held.pop(path)
+            for names in (self._directories, self._synced):
+                for path in [n for n in names if (n + "/").startswith(source + "/")]:
+                    names.remove(path)
+                    names.add(target + path[len(source) :])
+        return True
+
+    def delete(self, path: str) -> None:
+        with faults("delete", path):
+            self._step("delete")
+            for name in [p for p in self._files if p == path or p.startswith(path + "/")]:
+                del self._files[name]
+                if name.startswith(path + "/"):
+                    self._step("delete")
+            for name in [d for d in self._directories if (d + "/").startswith(path + "/")]:
+                self._directories.remove(name)
+                for held in [p for p in self._durable if p.startswith(name + "/")]:
+                    del self._durable[held]
+
+    def make_directory(self, path: str, *, parents: bool = False) -> None:
+        with faults("make directory", path):
+            self._step("make")
+            if parents:
+                self._add_directories(os.path.dirname(path))
+            elif os.path.dirname(path):
+                self._need(os.path.dirname(path))
+            self._directories.add(path)
+
+    # Inside -------------------------------------------------------------------------------------
+
+    @property
+    def _dead(self) -> bool:
+        return self._crash_at is not None and self.steps > self._crash_at
+
+    def _alive(self) -> None:
+        if self._dead:
+            raise Crashed
+
+    def _step(self, what: str) -> None:
+        self._alive()
+        self.steps += 1
+        self._alive()
+        if what in self._faults:
+            code = self._faults.pop(what)
+            raise OSError(code, os.strerror(code))
+
+    def _need(self, directory: str) -> None:
+        if directory not in self._directories:
+            raise FileNotFoundError(directory)
+
+    def _write(self, directory: str, temporary: str, chunks: Iterable[Any]) -> None:
+        self._step("make")
+        self._need(directory)
+        self._files[temporary] = b""
+        for chunk in chunks:
+            data = bytes(memoryview(chunk).cast("B"))
+            try:
+                self._step("write")
+            except BaseException:
+                self._files[temporary] += data[: len(data) // 2]
+                raise
+            self._files[temporary] += data
+        if self._sync:
+            self._step("sync")
+            self._synced.add(temporary)
+
+    def _add_directories(self, path: str) -> None:
+        while path and path != "/":
+            self._directories.add(path)
+            path = os.path.dirname(path)
+
+    def _lose(self, chance: random.Random) -> None:
+        for path, content in list(self._files.items()):
+            if self._durable.get(path) == content:
+                continue
+            fates = ["gone", "whole"] if path in self._synced else ["gone", "cut", "zeros", "whole"]
+            fate = chance.choice(fates)
+            if fate == "gone":
+                del self._files[path]
+            elif fate == "cut":
+                self._files[path] = content[: chance.randrange(len(content) + 1)]
+            elif fate == "zeros":
+                kept = chance.randrange(len(content) + 1)
+                self._files[path] = content[:kept] + bytes(len(content) - kept)
+        for path, content in self._durable.items():
+            if path not in self._files and chance.random() < 0.5:
+                self._files[path] = content
+        self._durable = dict(self._files)
+        self._synced.clear()

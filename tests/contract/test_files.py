@@ -1,0 +1,152 @@
+"""The file port: the fake and this host's files keep the same contract."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perseid.errors import RetryableError
+from perseid.state.files import Files, LocalFiles
+from perseid.testing.files import MemoryFiles
+
+
+@pytest.fixture(params=["memory", "memory-sync", "local", "local-sync"])
+def files(request: pytest.FixtureRequest) -> Files:
+    kind, _, sync = request.param.partition("-")
+    if kind == "memory":
+        return MemoryFiles(sync=bool(sync))
+    return LocalFiles(sync=bool(sync))
+
+
+@pytest.fixture
+def top(files: Files, tmp_path: Path) -> str:
+    path = f"{tmp_path}/top"
+    files.make_directory(path, parents=True)
+    return path
+
+
+def test_a_new_file_is_read_back(files: Files, top: str) -> None:
+    assert files.write_new(f"{top}/a", [b"one", memoryview(b"two"), bytearray(b"")])
+    assert files.read(f"{top}/a") == b"onetwo"
+    assert files.write_new(f"{top}/b", [])
+    assert files.list(top) == ["a", "b"]
+
+
+def test_write_new_never_replaces(files: Files, top: str) -> None:
+    files.write_new(f"{top}/a", [b"first"])
+    assert not files.write_new(f"{top}/a", [b"second"])
+    files.make_directory(f"{top}/d")
+    assert not files.write_new(f"{top}/d", [b"second"])
+    assert files.read(f"{top}/a") == b"first"
+    assert files.list(top) == ["a", "d"]
+
+
+def test_write_new_makes_no_directory(files: Files, top: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.write_new(f"{top}/gone/a", [b"x"])
+    assert files.list(top) == []
+
+
+def test_a_writer_that_fails_leaves_nothing(files: Files, top: str) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"part"
+        assert len(files.list(top)) == 1  # the temporary file
+        assert "a" not in files.list(top)
+        raise KeyError("no more")
+
+    with pytest.raises(KeyError):
+        files.write_new(f"{top}/a", chunks())
+    assert files.list(top) == []
+
+
+def test_missing_files(files: Files, top: str) -> None:
+    files.write_new(f"{top}/a", [b"x"])
+    for path in (f"{top}/gone", f"{top}/a"):
+        with pytest.raises(FileNotFoundError):
+            files.list(path)
+    with pytest.raises(FileNotFoundError):
+        files.read(f"{top}/gone")
+    files.delete(f"{top}/gone")
+    assert not files.rename(f"{top}/gone", f"{top}/b")
+
+
+def test_directories(files: Files, top: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.make_directory(f"{top}/x/y")
+    files.make_directory(f"{top}/x/y/z", parents=True)
+    files.make_directory(f"{top}/x/y")
+    files.write_new(f"{top}/x/y/a", [b"1"])
+    assert files.list(f"{top}/x") == ["y"]
+    assert files.list(f"{top}/x/y") == ["a", "z"]
+    files.delete(f"{top}/x")
+    assert files.list(top) == []
+    with pytest.raises(FileNotFoundError):
+        files.list(f"{top}/x/y")
+
+
+def test_a_renamed_directory_moves_whole_and_fences_its_old_name(files: Files, top: str) -> None:
+    files.make_directory(f"{top}/old/log", parents=True)
+    files.write_new(f"{top}/old/log/a", [b"1"])
+    assert files.rename(f"{top}/old", f"{top}/far/new")
+    assert files.read(f"{top}/far/new/log/a") == b"1"
+    assert files.list(top) == ["far"]
+    with pytest.raises(FileNotFoundError):
+        files.write_new(f"{top}/old/log/b", [b"2"])
+    with pytest.raises(FileNotFoundError):
+        files.make_directory(f"{top}/old/log")
+    assert not files.rename(f"{top}/old", f"{top}/far/other")
+
+
+def test_rename_does_not_replace_a_directory_in_use(files: Files, top: str) -> None:
+    for name in ("one", "two", "empty"):
+        files.make_directory(f"{top}/{name}")
+    files.write_new(f"{top}/one/a", [b"1"])
+    files.write_new(f"{top}/two/a", [b"2"])
+    assert not files.rename(f"{top}/one", f"{top}/two")
+    assert not files.rename(f"{top}/one/a", f"{top}/two")
+    assert files.read(f"{top}/two/a") == b"2"
+    assert files.rename(f"{top}/one", f"{top}/empty")
+    assert files.read(f"{top}/empty/a") == b"1"
+
+
+def test_files_are_renamed_too(files: Files, top: str) -> None:
+    files.write_new(f"{top}/a", [b"1"])
+    assert files.rename(f"{top}/a", f"{top}/a.damaged")
+    assert files.list(top) == ["a.damaged"]
+
+
+def test_of_many_writers_one_wins(tmp_path: Path) -> None:
+    files, start = LocalFiles(), threading.Barrier(8)
+    won: list[int] = []
+
+    def write(number: int) -> None:
+        start.wait()
+        if files.write_new(f"{tmp_path}/a", [b"%d" % number] * 1000):
+            won.append(number)
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(won) == 1
+    assert files.read(f"{tmp_path}/a") == b"%d" % won[0] * 1000
+    assert files.list(str(tmp_path)) == ["a"]
+
+
+def test_a_failed_fsync_voids_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def fsync(descriptor: int) -> None:
+        calls.append(descriptor)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(RetryableError, match=r"cannot write .*/a: Input/output error"):
+        LocalFiles(sync=True).write_new(f"{tmp_path}/a", [b"x"])
+    assert len(calls) == 1
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,120 @@
+"""Checkpoints: what comes back is what was written, or DamagedFile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perseid.errors import DamagedFile
+from perseid.records import crashpoints
+from perseid.state import checkpoint
+from perseid.state.blob import Header, Identity
+from perseid.state.checkpoint import Manifest, Part
+from perseid.state.store import LocalStore
+from perseid.testing.store import MemoryStore
+
+IDENTITY = Identity("uuid", 1, "counts", 0)
+HEADER = Header("snapshot", IDENTITY, epoch=7, generation=3, token_offset=70)
+FOLDER = checkpoint.checkpoint_folder("words", "uuid", 7, 3)
+PATH = checkpoint.part_path(FOLDER, "counts", 0)
+
+
+def manifest(*parts: Part) -> Manifest:
+    return Manifest("words", "uuid", 7, 3, 1, "abc", 70, 1_700_000_000_000, parts)
+
+
+def test_a_part_comes_back() -> None:
+    store = MemoryStore()
+    size, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"x" * 3_000_000})
+    assert size == len(store.content[PATH])
+    sections = checkpoint.read_part(store, PATH, IDENTITY, crc, epoch=7)
+    assert bytes(sections["state.total"]) == b"x" * 3_000_000
+
+
+def test_a_part_that_is_not_as_it_was_is_refused() -> None:
+    store = MemoryStore()
+    _, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"0123"})
+    whole = store.content[PATH]
+    for size in range(len(whole)):
+        store.content[PATH] = whole[:size]
+        with pytest.raises(DamagedFile, match="manifest says"):
+            checkpoint.read_part(store, PATH, IDENTITY, crc)
+    del store.content[PATH]
+    with pytest.raises(DamagedFile, match="is missing"):
+        checkpoint.read_part(store, PATH, IDENTITY, crc)
+
+
+def test_a_valid_part_of_another_partition_or_epoch_is_refused() -> None:
+    store = MemoryStore()
+    _, crc = checkpoint.write_part(store, PATH, HEADER, {})
+    with pytest.raises(DamagedFile, match="expected Identity"):
+        checkpoint.read_part(store, PATH, Identity("uuid", 1, "counts", 1), crc)
+    with pytest.raises(DamagedFile, match="is of epoch 7, expected 8"):
+        checkpoint.read_part(store, PATH, IDENTITY, crc, epoch=8)
+
+
+def test_a_manifest_comes_back_and_names_its_parts() -> None:
+    store = MemoryStore()
+    part = Part("counts", 0, PATH, 10, 20)
+    path, crc = checkpoint.write_manifest(store, manifest(part))
+    assert path == f"{FOLDER}/manifest.json"
+    found = checkpoint.read_manifest(store, path, crc)
+    assert found == manifest(part)
+    assert found.part("counts", 0) == part
+    with pytest.raises(DamagedFile, match="no part of counts-1"):
+        found.part("counts", 1)
+    with pytest.raises(DamagedFile, match="pointer says"):
+        checkpoint.read_manifest(store, path, crc ^ 1)
+
+
+def test_every_damage_of_a_manifest_is_found() -> None:
+    data = checkpoint.encode_manifest(manifest(Part("counts", 0, PATH, 10, 20)))
+    assert checkpoint.decode_manifest(data, "m") == manifest(Part("counts", 0, PATH, 10, 20))
+    for size in range(len(data)):
+        with pytest.raises(DamagedFile):
+            checkpoint.decode_manifest(data[:size], "m")
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedFile):
+            checkpoint.decode_manifest(damaged, "m")
+
+
+def test_checkpoints_are_listed_and_deleted() -> None:
+    store = MemoryStore()
+    for epoch, generation in ((10, 1), (9, 1), (9, 2)):
+        folder = checkpoint.checkpoint_folder("words", "uuid", epoch, generation)
+        store.write(f"{folder}/counts-0.part", [b""])
+    store.write("jobs/words/uuid/other", [b""])
+    assert checkpoint.checkpoints(store, "words", "uuid") == [(9, 1), (9, 2), (10, 1)]
+    checkpoint.delete_checkpoint(store, "words", "uuid", 9, 1)
+    assert checkpoint.checkpoints(store, "words", "uuid") == [(9, 2), (10, 1)]
+    assert checkpoint.checkpoints(store, "words", "other") == []
+
+
+UPLOAD = """
+import sys
+from perseid.state import checkpoint
+from perseid.state.blob import Header, Identity
+from perseid.state.store import LocalStore
+header = Header("snapshot", Identity("uuid", 1, "counts", 0), 7, 3, 70)
+checkpoint.write_part(LocalStore(sys.argv[1]), sys.argv[2], header, {"a": b"x" * 5_000_000})
+"""
+
+
+def test_a_process_killed_during_the_upload_leaves_no_part(tmp_path: Path) -> None:
+    points = tmp_path / "points"
+    crashpoints.arm(points, "checkpoint.during-upload")
+    command = [sys.executable, "-c", UPLOAD, str(tmp_path / "store"), PATH]
+    env = {**os.environ, "PERSEID_CRASH_POINTS": str(points)}
+    assert subprocess.run(command, env=env, check=False).returncode == -signal.SIGKILL
+    assert not crashpoints.armed(points, "checkpoint.during-upload")
+    store = LocalStore(tmp_path / "store")
+    assert store.list() == []
+    assert subprocess.run(command, env=env, check=False).returncode == 0
+    assert store.list() == [PATH]
