@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from threading import Lock
 from typing import cast
 
 from perseid.topics import codec, names
@@ -21,18 +22,22 @@ _WINDOW_FACTOR = 16
 
 
 class LedgerReader:
-    """Reads ledger partitions; remembers where each ended."""
+    """Reads ledger partitions; remembers where each ended. Safe for several threads."""
 
     def __init__(self, reader: LogReader, topics: TopicReader) -> None:
         self._reader, self._topics = reader, topics
         self._known: dict[Partition, tuple[int, LedgerRecord | None]] = {}
+        self._one_at_a_time = Lock()
 
     def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
         """The last committed record below the high watermark of this moment, of any job UUID.
 
         Waits until no transaction is undecided below it; RetryableError when that takes too long.
         """
-        place = (topic, partition)
+        with self._one_at_a_time:
+            return self._last((topic, partition), timeout_s)
+
+    def _last(self, place: Partition, timeout_s: float) -> LedgerRecord | None:
         end = self._topics.ends([place], committed=False)[place]
         known_end, record = self._known.get(place, (-1, None))
         if known_end != end:

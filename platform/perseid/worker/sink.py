@@ -1,0 +1,321 @@
+"""Exactly once into Kafka: one transaction per epoch and operator partition, with a ledger record.
+
+    1 acquire   a fresh producer under the partition's transactional id: fences every other holder
+                and aborts what they left open; then the last ledger record up to the high watermark
+                of that moment, when all transactions below it are decided
+    2 judge     a higher generation has written: stop, fenced. The ledger holds the epoch: skip.
+                It misses the epoch before: stop, LedgerGap
+    3 write     begin, outputs, flush (which tells their offsets), ledger record, commit
+
+Nobody else can commit under the id without fencing this producer, so this is a compare-and-append.
+Whatever ends without a clear success is followed by 1: then the ledger says what happened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, Protocol
+
+from perseid.clocks import Clock, SystemClock
+from perseid.errors import FencedError, LedgerGap, PermanentError, RetryableError
+from perseid.records import crashpoints
+from perseid.topics import codec, names
+from perseid.topics.admin import TopicInfo, TopicReader
+from perseid.topics.clients import BATCH_BYTES_MAX
+from perseid.topics.records import LedgerRecord, SinkWindow
+from perseid.worker.sink_outputs import divide, windows
+from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Transaction, Transactions
+
+__all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge", "open_session"]
+
+LOG = logging.getLogger(__name__)
+
+ATTEMPT_S = 30.0  # one acquire, one flush or one commit
+COMMIT_S = 120.0  # all attempts of one epoch; then the task fails and Spark tries it again
+_BACKOFF_S = 0.1
+
+Verdict = Literal["write", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkIdentity:
+    """Who writes. `ledger` is the partition of the job's ledger.
+
+    `after_epoch`: the epoch behind which this layout begins, so that the first record is dense too.
+    `sparse`: the writer leaves epochs out (dead letters), so a gap means nothing.
+    """
+
+    job: str
+    job_uuid: str
+    layout: int
+    operator: str
+    partition: int
+    ledger: int
+    after_epoch: int | None = None
+    sparse: bool = False
+
+    @property
+    def transactional_id(self) -> str:
+        return names.transactional_id(self.job, self.layout, self.operator, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`skipped`: the ledger held the epoch already. `windows`: where its outputs are, if known.
+
+    `acquire_ms` is what was waited for the acquire, `write_ms` from begin to commit.
+    """
+
+    skipped: bool
+    windows: tuple[SinkWindow, ...] = ()
+    acquire_ms: float = 0.0
+    write_ms: float = 0.0
+    attempts: int = 1
+
+
+class Ledger(Protocol):
+    """Reads the ledger back (perseid.topics.ledger). Must not return an undecided record."""
+
+    def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None: ...
+    def committed(self, topic: str, partition: int, offset: int, record: LedgerRecord) -> None: ...
+
+
+def judge(
+    last: LedgerRecord | None,
+    who: SinkIdentity,
+    *,
+    generation: int,
+    epoch: int,
+    token_offset: int,
+) -> Verdict:
+    """Step 2: whether the epoch is to be written, seen the last ledger record."""
+    place = f"ledger partition {who.ledger} of job {who.job}"
+    if last is not None and last.generation > generation:
+        raise FencedError(
+            f"{place} has generation {last.generation}, this writer {generation}: a newer owner "
+            "has taken over"
+        )
+    if last is not None and last.job_uuid != who.job_uuid:
+        LOG.warning("%s ends with a record of another job %s: ignored", place, last.job_uuid)
+        last = None
+    if last is not None and last.epoch >= epoch:
+        if last.epoch == epoch and last.token_offset != token_offset:
+            raise PermanentError(
+                f"{place} holds epoch {epoch} of the token at offset {last.token_offset}, not of "
+                f"the one at {token_offset}: a committed epoch was issued again"
+            )
+        return "skip"
+    _check_dense(last, who, epoch, place)
+    return "write"
+
+
+def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place: str) -> None:
+    """The epoch before must be the ledger's last one, or the last before this layout."""
+    before = {last.epoch} if last is not None else set()
+    if (last is None or last.layout != who.layout) and who.after_epoch is not None:
+        before.add(who.after_epoch)
+    if before and epoch - 1 not in before and not who.sparse:
+        raise LedgerGap(
+            f"{place} ends with epoch {max(before)}, and epoch {epoch} was to be committed: the "
+            "epochs between them are missing; resume the job from a checkpoint at or before epoch "
+            f"{max(before)}"
+        )
+
+
+class SinkSession:
+    """The sink of one operator partition in one process. Not for two threads at once."""
+
+    def __init__(
+        self,
+        who: SinkIdentity,
+        transactions: Transactions,
+        ledger: Ledger,
+        topics: TopicReader,
+        *,
+        clock: Clock | None = None,
+        background: bool = True,
+    ) -> None:
+        """`background` False: `prepare` only connects, so that a simulation has one thread."""
+        self.who = who
+        self._transactions, self._ledger, self._topics = transactions, ledger, topics
+        self._clock: Clock = clock or SystemClock()
+        self._infos: dict[str, TopicInfo] = {}
+        self._ledger_topic = names.ledger(who.job)
+        self._batch_bytes = BATCH_BYTES_MAX
+        self._pool = ThreadPoolExecutor(1, "perseid-sink-acquire") if background else None
+        self._ahead: Future[tuple[Transaction, LedgerRecord | None]] | None = None
+
+    def prepare(self) -> None:
+        """Starts step 1 while the epoch is still being computed. Call it only as the owner."""
+        if self._pool is None:
+            self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+        elif self._ahead is None:
+            self._ahead = self._pool.submit(self._acquire)
+
+    def commit(
+        self,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        outputs: Sequence[SinkBatch],
+        *,
+        timeout_s: float = COMMIT_S,
+    ) -> CommitResult:
+        """Writes the epoch's outputs once, whatever happens; returns when they are committed.
+
+        FencedError, LedgerGap and other permanent errors end it; RetryableError when the time is
+        up: then the epoch may be committed or not, and the next call finds out.
+        """
+        if self.who.sparse and not any(b.values for b in outputs):
+            return CommitResult(skipped=False)
+        batches = divide(outputs, self._describe(outputs), epoch + self.who.partition)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return self._attempt(epoch, token_offset, generation, batches, attempts)
+            except RetryableError as error:
+                LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
+                if self._clock.monotonic_s() > deadline_s:
+                    raise RetryableError(
+                        f"epoch {epoch} of {self.who.transactional_id} could not be committed in "
+                        f"{timeout_s} s and {attempts} attempts: {error}"
+                    ) from error
+            self._clock.sleep(_BACKOFF_S)
+
+    def close(self) -> None:
+        """Lets go of a prepared transaction."""
+        self._drop_ahead()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def _attempt(
+        self,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+        attempts: int,
+    ) -> CommitResult:
+        started_s = self._clock.monotonic_s()
+        ahead, self._ahead = self._ahead, None
+        transaction, last = ahead.result() if ahead is not None else self._acquire()
+        acquired_s = self._clock.monotonic_s()
+        acquire_ms = (acquired_s - started_s) * 1000
+        try:
+            verdict = judge(
+                last, self.who, generation=generation, epoch=epoch, token_offset=token_offset
+            )
+            if verdict == "skip":
+                held = last.outputs if last is not None and last.epoch == epoch else ()
+                return CommitResult(True, held, acquire_ms, 0.0, attempts)
+            record = self._write(transaction, epoch, token_offset, generation, batches)
+        finally:
+            transaction.close()
+        self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+        write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
+        return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
+
+    def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
+        """Step 1; the order of its two halves is what makes the ledger's answer final."""
+        transaction = self._transactions.acquire(
+            self.who.transactional_id, self._batch_bytes, ATTEMPT_S
+        )
+        try:
+            return transaction, self._ledger.last(
+                self._ledger_topic, self.who.ledger, timeout_s=ATTEMPT_S
+            )
+        except BaseException:
+            transaction.close()
+            raise
+
+    def _write(
+        self,
+        transaction: Transaction,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+    ) -> LedgerRecord:
+        """Step 3."""
+        who = self.who
+        transaction.begin()
+        for batch in batches:
+            transaction.send(batch)
+        written = transaction.flush(ATTEMPT_S) if batches else {}
+        crashpoints.reach("sink.after-produce")
+        record = LedgerRecord(
+            who.job_uuid, who.layout, who.operator, who.partition,
+            generation, epoch, token_offset, windows(batches, written),
+        )  # fmt: skip
+        entry = PartitionBatch(self._ledger_topic, who.ledger, [None], [codec.encode(record)])
+        transaction.send(entry)
+        noted = transaction.flush(ATTEMPT_S)
+        crashpoints.reach("sink.before-commit")
+        transaction.commit(ATTEMPT_S)
+        crashpoints.reach("sink.after-commit")
+        offset = noted[self._ledger_topic, who.ledger].last
+        self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
+        return record
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.exception() is None:
+            ahead.result()[0].close()
+
+    def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
+        """The sink topics, asked for once."""
+        missing = sorted({b.topic for b in outputs} - self._infos.keys())
+        if missing:
+            self._infos.update(self._topics.describe(missing))
+        for topic in missing:
+            if topic not in self._infos:
+                raise PermanentError(
+                    f"sink topic {topic} does not exist; create it with "
+                    f"`perseid topics create {topic} --partitions N`"
+                )
+        limit = min((i.message_bytes_max for i in self._infos.values()), default=BATCH_BYTES_MAX)
+        if limit < self._batch_bytes:  # what is prepared would send batches that the topic refuses
+            self._batch_bytes = limit
+            self._drop_ahead()
+        return self._infos
+
+
+def open_session(
+    bootstrap: str,
+    *,
+    job: str,
+    job_uuid: str,
+    layout: int,
+    operator: str,
+    partition: int,
+    ledger_partition: int,
+    dense: bool = True,
+    first_epoch: int | None = None,
+) -> SinkSession:
+    """A session on Kafka; the sessions of a process share their connections.
+
+    `first_epoch`: the layout's first one, when nothing of it may be missing from the ledger.
+    """
+    who = SinkIdentity(
+        job, job_uuid, layout, operator, partition, ledger_partition,
+        after_epoch=None if first_epoch is None else first_epoch - 1,
+        sparse=not dense,
+    )  # fmt: skip
+    return SinkSession(who, *_connections(bootstrap))
+
+
+@cache
+def _connections(bootstrap: str) -> tuple[Transactions, Ledger, TopicReader]:
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.log import KafkaLogReader
+    from perseid.worker.sink_kafka import KafkaTransactions
+
+    topics = TopicAdmin(bootstrap)
+    return KafkaTransactions(bootstrap), LedgerReader(KafkaLogReader(bootstrap), topics), topics

@@ -1,0 +1,221 @@
+"""The transaction port on Kafka: a fresh producer for every transaction.
+
+What is not a clean success makes the producer useless, by rule (reliability.md section 3): its late
+retries could hit a later transaction. A new producer with the same id puts an end to them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from perseid.errors import PermanentError, RetryableError
+from perseid.topics import clients
+from perseid.topics.admin import Partition
+from perseid.worker.sink_ports import PartitionBatch, Written
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+SPARES_MAX = 16  # connected producers that wait for their next epoch
+_CHUNK_RECORDS = 10_000  # of one produce_batch: far below the client's queue
+_CHUNK_BYTES = 8_000_000
+_STEP_S = 0.1
+_ABORT_S = 2.0
+
+
+class KafkaTransactions:
+    """Transactions on Kafka; producers connect in the background, ahead of their epoch."""
+
+    def __init__(self, bootstrap: str, *, timeout_ms: int = clients.TRANSACTION_TIMEOUT_MS) -> None:
+        """`timeout_ms`: when the broker aborts what a dead writer left open."""
+        self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
+        self._spares: dict[tuple[str, int], Future[Producer]] = {}
+        self._pool = ThreadPoolExecutor(2, "perseid-sink-connect")
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        wanted = (transactional_id, batch_bytes)
+        if wanted in self._spares:
+            return
+        while len(self._spares) >= SPARES_MAX:
+            self._spares.pop(next(iter(self._spares)))
+        self._spares[wanted] = self._pool.submit(
+            clients.transactional, self._bootstrap, transactional_id, self._timeout_ms, batch_bytes
+        )
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float
+    ) -> KafkaTransaction:
+        from confluent_kafka import KafkaException
+
+        self.prepare(transactional_id, batch_bytes)
+        spare = self._spares.pop((transactional_id, batch_bytes))
+        what = f"init_transactions of {transactional_id}"
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            producer = spare.result(timeout_s)
+            producer.init_transactions(max(0.1, deadline_s - time.monotonic()))
+        except FutureTimeout as error:
+            raise RetryableError(f"{what}: no connection in {timeout_s} s") from error
+        except KafkaException as error:
+            raise _outcome(error.args[0], what) from error
+        return KafkaTransaction(producer, transactional_id)
+
+    def close(self) -> None:
+        """Lets go of all spare producers."""
+        self._spares.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class KafkaTransaction:
+    """One transaction of one producer, which nobody uses again."""
+
+    def __init__(self, producer: Producer, transactional_id: str) -> None:
+        self._producer: Producer | None = producer
+        self._id = transactional_id
+        self._open = False
+        self._awaited: dict[Partition, int] = {}
+        self._offsets: dict[Partition, list[int]] = {}
+        self._failed: KafkaError | None = None
+
+    def begin(self) -> None:
+        self._call("begin_transaction")
+        self._open = True
+
+    def send(self, batch: PartitionBatch) -> None:
+        from confluent_kafka import KafkaException
+
+        place = (batch.topic, batch.partition)
+        count = len(batch.values)
+        self._awaited[place] = min(count, 2)
+        self._offsets[place] = []
+        try:
+            if batch.headers is not None:
+                self._send_each(batch, batch.headers)
+                return
+            self._send_noted(batch, 0)
+            self._send_plain(batch)
+            if count > 1:
+                self._send_noted(batch, count - 1)
+        except KafkaException as error:
+            raise _outcome(error.args[0], f"producing to {place[0]}[{place[1]}]") from error
+
+    def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
+        deadline_s = time.monotonic() + timeout_s
+        while self._needed().flush(_STEP_S) > 0:
+            self._check_failed()
+            if time.monotonic() > deadline_s:
+                raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
+        self._check_failed()
+        places = {}
+        for place, awaited in self._awaited.items():
+            seen = self._offsets[place]
+            if len(seen) != awaited:
+                raise RetryableError(f"{self._id}: a record for {place[0]}[{place[1]}] was lost")
+            places[place] = Written(seen[0], seen[-1])
+        self._awaited, self._offsets = {}, {}
+        return places
+
+    def commit(self, timeout_s: float) -> None:
+        self._call("commit_transaction", timeout_s)
+        self._open = False
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None and self._open:
+            from confluent_kafka import KafkaException
+
+            producer.purge()
+            with suppress(
+                KafkaException
+            ):  # readers wait for less time; the next acquire does it too
+                producer.abort_transaction(_ABORT_S)
+
+    def _needed(self) -> Producer:
+        assert self._producer is not None  # `close` is the last call
+        return self._producer
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            getattr(self._needed(), name)(*arguments)
+        except KafkaException as error:
+            raise _outcome(error.args[0], f"{name} of {self._id}") from error
+
+    def _send_noted(self, batch: PartitionBatch, row: int) -> None:
+        """One record whose delivery report says where it is."""
+        headers = batch.headers[row] if batch.headers is not None else None
+        self._await_room(1)
+        self._needed().produce(
+            batch.topic, batch.values[row], batch.keys[row], batch.partition,
+            on_delivery=self._delivered, headers=list(headers) if headers else None,
+        )  # fmt: skip
+
+    def _send_plain(self, batch: PartitionBatch) -> None:
+        """All but the first and last record, in the client's batches without reports."""
+        keys, values = batch.keys[1:-1], batch.values[1:-1]
+        if not values:
+            return
+        step = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // max(map(len, values))))
+        for start in range(0, len(values), step):
+            end = start + step
+            rows = [
+                {"key": k, "value": v}
+                for k, v in zip(keys[start:end], values[start:end], strict=True)
+            ]
+            self._await_room(len(rows))
+            # With room in the queue all are taken. A part of them would be out of order: give up.
+            taken = self._needed().produce_batch(batch.topic, rows, batch.partition)
+            if taken != len(rows):
+                refused = [r["_error"] for r in rows if "_error" in r]
+                raise RetryableError(f"{batch.topic}[{batch.partition}]: not taken: {refused[:1]}")
+
+    def _send_each(self, batch: PartitionBatch, headers: Sequence[Any]) -> None:
+        """Records with headers, which the client's batches cannot carry."""
+        last = len(batch.values) - 1
+        for row, value in enumerate(batch.values):
+            if row in {0, last}:
+                self._send_noted(batch, row)
+                continue
+            self._await_room(1)
+            self._needed().produce(
+                batch.topic, value, batch.keys[row], batch.partition, headers=list(headers[row])
+            )
+
+    def _await_room(self, records: int) -> None:
+        """Waits while the client's queue has no room for so many records."""
+        producer = self._needed()
+        deadline_s = time.monotonic() + clients.TRANSACTION_TIMEOUT_MS / 1000
+        while len(producer) + records > clients.QUEUE_MESSAGES_MAX:
+            producer.poll(_STEP_S)
+            self._check_failed()
+            if time.monotonic() > deadline_s:
+                raise RetryableError(f"{self._id}: the broker takes no records")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed = self._failed or error
+            return
+        place = (cast(str, message.topic()), cast(int, message.partition()))
+        self._offsets[place].append(cast(int, message.offset()))
+
+    def _check_failed(self) -> None:
+        if self._failed is not None:
+            raise _outcome(self._failed, f"delivery for {self._id}")
+
+
+def _outcome(error: KafkaError, what: str) -> RetryableError | PermanentError:
+    """Permanent is only what fails again for anybody. A fence is not: the ledger says who leads."""
+    from confluent_kafka import KafkaError
+
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return PermanentError(
+            f"{what}: the broker refuses a record as too large ({error.str()}); raise the "
+            "topic's max.message.bytes or make the record smaller"
+        )
+    return clients.as_error(error, what)

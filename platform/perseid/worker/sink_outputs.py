@@ -1,0 +1,133 @@
+"""Where outputs go and what they amount to: pure, and vectorised per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from perseid.errors import PermanentError
+from perseid.topics.admin import Partition, TopicInfo
+from perseid.topics.partitioner import partitions
+from perseid.topics.records import SinkWindow
+from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Written
+
+_MASK = 2**64 - 1
+_BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2
+_KEY_SHOWN_BYTES = 80
+
+
+def divide(
+    batches: Iterable[SinkBatch], topics: Mapping[str, TopicInfo], first_unkeyed: int
+) -> list[PartitionBatch]:
+    """The records of each topic partition in their order; PermanentError for one that is too big.
+
+    Several batches for one topic are one after another.
+    """
+    divided: list[PartitionBatch] = []
+    for batch in _joined(batches):
+        info = topics[batch.topic]
+        _check_sizes(batch, info.message_bytes_max)
+        where = partitions(batch.keys, info.partitions, first_unkeyed)
+        for partition in np.unique(where).tolist():
+            rows = np.flatnonzero(where == partition).tolist()
+            divided.append(_part(batch, partition, rows))
+    return divided
+
+
+def checksum(keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
+    """The order-free sum of SinkWindow; a record without a key counts as one with an empty key."""
+    plain = [k or b"" for k in keys]
+    return sum(map(crc32, values, map(crc32, plain))) & _MASK
+
+
+def windows(
+    batches: Iterable[PartitionBatch], written: Mapping[Partition, Written]
+) -> tuple[SinkWindow, ...]:
+    """One window for each topic partition that was written to."""
+    found = []
+    for batch in batches:
+        place = written[batch.topic, batch.partition]
+        total = checksum(batch.keys, batch.values)
+        found.append(
+            SinkWindow(
+                batch.topic, batch.partition, place.first, place.last, len(batch.values), total
+            )
+        )
+    return tuple(found)
+
+
+def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
+    by_topic: dict[str, list[SinkBatch]] = {}
+    for batch in batches:
+        if batch.values:
+            by_topic.setdefault(batch.topic, []).append(batch)
+    joined = []
+    for topic, several in by_topic.items():
+        if len(several) == 1:
+            joined += several
+            continue
+        with_headers = any(b.headers is not None for b in several)
+        headers = [h for b in several for h in (b.headers or [()] * len(b.values))]
+        joined.append(
+            SinkBatch(
+                topic,
+                [k for b in several for k in b.keys],
+                [v for b in several for v in b.values],
+                headers if with_headers else None,
+            )
+        )
+    return joined
+
+
+def _part(batch: SinkBatch, partition: int, rows: list[int]) -> PartitionBatch:
+    if len(rows) == len(batch.values):
+        return PartitionBatch(batch.topic, partition, batch.keys, batch.values, batch.headers)
+    keys, values, headers = batch.keys, batch.values, batch.headers
+    return PartitionBatch(
+        batch.topic,
+        partition,
+        [keys[i] for i in rows],
+        [values[i] for i in rows],
+        None if headers is None else [headers[i] for i in rows],
+    )
+
+
+def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
+    """Exact for the one record that could be too big: it would be alone in its record batch."""
+    biggest = max(map(len, batch.values)) + max(len(k or b"") for k in batch.keys)
+    if biggest + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
+        return
+    for row, value in enumerate(batch.values):
+        key = batch.keys[row]
+        headers = batch.headers[row] if batch.headers is not None else ()
+        size = _record_batch_bytes(key, value, headers)
+        if size > bytes_max:
+            shown = "none" if key is None else repr(key[:_KEY_SHOWN_BYTES])
+            raise PermanentError(
+                f"output record for topic {batch.topic} with key {shown} needs {size} bytes, and "
+                f"the topic takes {bytes_max}: raise its max.message.bytes or make the record "
+                "smaller"
+            )
+
+
+def _record_batch_bytes(
+    key: bytes | None, value: bytes, headers: Iterable[tuple[str, bytes]]
+) -> int:
+    """Size of a record batch that holds only this record."""
+    body = 3  # attributes, timestamp and offset deltas of zero
+    body += _field_bytes(key) + _field_bytes(value)
+    listed = list(headers)
+    body += _varint_bytes(len(listed))
+    body += sum(_field_bytes(name.encode()) + _field_bytes(data) for name, data in listed)
+    return _BATCH_HEADER_BYTES + _varint_bytes(body) + body
+
+
+def _field_bytes(data: bytes | None) -> int:
+    return 1 if data is None else _varint_bytes(len(data)) + len(data)
+
+
+def _varint_bytes(number: int) -> int:
+    """Bytes of a zig-zag varint of a number that is not negative."""
+    return max(1, ((2 * number).bit_length() + 6) // 7)

@@ -1,0 +1,83 @@
+"""The transaction port of the sink protocol, and what goes through it.
+
+Kafka's transactions as they are with a client that has the old protocol: an answer that did not
+come may mean either outcome, and a producer must not be used again after one. So the port knows one
+transaction per acquire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from perseid.topics.admin import Partition
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """Records for one sink topic, in order. `headers`, when given, are one list a record."""
+
+    topic: str
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes]
+    headers: Sequence[Headers] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBatch:
+    """Records for one topic partition, in order; at least one."""
+
+    topic: str
+    partition: int
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes]
+    headers: Sequence[Headers] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Offsets of the first and last record that a transaction put into a topic partition."""
+
+    first: int
+    last: int
+
+
+class Transaction(Protocol):
+    """One Kafka transaction. Every method may raise RetryableError: the outcome is then unknown.
+
+    After any error only `close` may be called.
+    """
+
+    def begin(self) -> None: ...
+
+    def send(self, batch: PartitionBatch) -> None:
+        """Queues the records. One batch a topic partition between two flushes."""
+        ...
+
+    def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
+        """Waits until all is delivered; where the records since the last flush went."""
+        ...
+
+    def commit(self, timeout_s: float) -> None: ...
+
+    def close(self) -> None:
+        """Lets go. Must not commit; what is open is aborted now or by the next acquire."""
+        ...
+
+
+class Transactions(Protocol):
+    """Gives out transactions by transactional id."""
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        """Connects ahead of the next acquire. Must not fence anybody, must not block."""
+        ...
+
+    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+        """Fences everyone who has the id and aborts what they left open, then returns.
+
+        No batch of records will be larger than `batch_bytes`, which a topic limits.
+        """
+        ...
