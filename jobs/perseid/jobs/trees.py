@@ -47,7 +47,6 @@ class ArchiveStore(Protocol):
 
     def write(self, path: str, chunks: Iterable[Any]) -> Any: ...
     def read(self, path: str) -> Any: ...
-    def list(self, prefix: str) -> Any: ...
 
 
 def kept(path: str) -> bool:
@@ -152,11 +151,10 @@ def archive_path(sha: str) -> str:
 
 
 def store_archive(store: ArchiveStore, tree: JobTree) -> str:
-    """Puts the tree into the store, if it is not there, and returns its SHA-256."""
+    """Puts the tree into the store and returns its SHA-256; a damaged archive is replaced."""
     content = archive(tree.files)
     sha = sha256(content)
-    if not any(str(path).endswith(f"{sha}.tar") for path in store.list("archives/")):
-        store.write(archive_path(sha), [content])
+    store.write(archive_path(sha), [content])
     return sha
 
 

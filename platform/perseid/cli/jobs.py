@@ -1,19 +1,356 @@
-"""`perseid jobs` and `perseid init`."""
+"""`perseid jobs` and `perseid init`: thin verbs over `perseid.jobs`.
+
+Clients and pyarrow are imported inside the verbs, so that `--help` stays fast.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from perseid.errors import RefusedError
+from perseid.cli import output
 
-app = typer.Typer()
+if TYPE_CHECKING:
+    from perseid.jobs.applying import Change, Cluster
+    from perseid.records import JobEntry
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Repo = Annotated[
+    str, typer.Argument(metavar="REPO[@REV]", help="Folder, git repository, or example:NAME.")
+]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of an applied job.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the coordinator.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0)]
 
 
 @app.callback()
 def group() -> None:
-    """Jobs."""
+    """Apply, show, start and stop jobs."""
 
 
-def init() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid init` is not built yet")
+@app.command(epilog="Example: perseid jobs validate my-job")
+def validate(path: Repo, data: output.Data = None, as_json: output.Json = False) -> None:
+    """Check job files and import their operators; needs no cluster."""
+    from perseid.jobs import repository
+    from perseid.jobs.classes import load_jobs
+
+    with repository.validated(repository.find(path)) as jobs:
+        load_jobs(jobs)
+        found = [{"name": j.spec.name, "folder": j.tree.name, "revision": j.tree.revision}
+                 for j in jobs]  # fmt: skip
+        if as_json:
+            output.document({"valid": True, "jobs": found})
+        else:
+            output.lines(f"{j['folder']}/job.yaml: job {j['name']} is valid" for j in found)
+
+
+@app.command(epilog="Example: perseid jobs apply my-jobs@4f2a91c")
+def apply(
+    repo: Repo,
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Validate all jobs of a repository, show the difference, then change what runs."""
+    from perseid.jobs import applying, repository
+
+    with (
+        _cluster(data) as cluster,
+        repository.validated(repository.find(repo)) as jobs,
+    ):
+        changes = applying.prepare(cluster, jobs)
+        if not as_json:
+            output.lines(line for wanted in changes for line in _change_text(wanted))
+        results = []
+        if not dry_run:
+            for wanted in changes:
+                applying.perform(cluster, wanted)
+            results = [_settled(cluster, c, no_wait, timeout) for c in changes]
+        if as_json:
+            output.document({"dry_run": dry_run, "jobs": results or [_change(c) for c in changes]})
+        elif results:
+            output.lines(_result_text(r) for r in results)
+    _exit_if_failed(results)
+
+
+@app.command(epilog="Example: perseid jobs diff my-jobs")
+def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> None:
+    """Show what `apply` would change; nothing is written."""
+    from perseid.jobs import applying, repository
+
+    with (
+        _cluster(data) as cluster,
+        repository.validated(repository.find(repo)) as jobs,
+    ):
+        changes = applying.prepare(cluster, jobs)
+        if as_json:
+            output.document({"jobs": [_change(c) for c in changes]})
+        else:
+            output.lines(line for c in changes for line in [*_change_text(c), *c.files])
+
+
+@app.command("list", epilog="Example: perseid jobs list --json")
+def list_(data: output.Data = None, as_json: output.Json = False) -> None:
+    """List the applied jobs and their state."""
+    from perseid.jobs import report
+
+    with _cluster(data) as cluster:
+        registry = cluster.registry
+        found = [report.summary(entry, registry.status(name), registry.plan(name))
+                 for name, entry in sorted(registry.jobs().items())]  # fmt: skip
+    if as_json:
+        output.document({"jobs": found})
+    elif found:
+        columns = ("name", "state", "desired", "revision", "generation", "owner")
+        output.table(columns, [[job[c] for c in columns] for job in found])
+    else:
+        output.note("no jobs: `perseid jobs apply example:wordcount` applies one")
+
+
+@app.command(epilog="Example: perseid jobs show wordcount")
+def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> None:
+    """Show one job: state, checkpoints, topics, the last error and what to type next."""
+    from tempfile import TemporaryDirectory
+
+    from perseid.errors import PerseidError
+    from perseid.jobs import applying, report, steering
+
+    with _cluster(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
+        registry = cluster.registry
+        entry = steering.stored_entry(registry, job).value
+        spec: dict[str, Any] | None = None
+        try:
+            spec = applying.revision(cluster, entry.archive, Path(cache)).spec.model_dump()
+        except PerseidError as error:
+            output.note(f"perseid: the revision cannot be read: {error}")
+        shown = report.details(
+            entry, registry.status(job), registry.plan(job), registry.pointers(job), spec
+        )
+    if as_json:
+        output.document(shown)
+    else:
+        output.lines(report.as_text(shown))
+
+
+@app.command(epilog="Example: perseid jobs start wordcount --from scratch")
+def start(
+    job: Job,
+    origin: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="checkpoint, scratch or an ISO time.")
+    ] = "checkpoint",
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Start a stopped or failed job where it was, or over again."""
+    from perseid.jobs import steering
+
+    with _cluster(data) as cluster:
+        entry, version = steering.start(cluster.registry, cluster.clock, job, origin)
+        _steer(cluster, entry, version, as_json, dry_run, no_wait, timeout)
+
+
+@app.command(epilog="Example: perseid jobs stop wordcount --checkpoint")
+def stop(
+    job: Job,
+    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Take a checkpoint first.")] = (
+        False
+    ),
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Stop a job behind its current epoch; its state stays."""
+    from perseid.jobs import steering
+
+    with _cluster(data) as cluster:
+        entry, version = steering.stop(
+            cluster.registry, cluster.clock, job, checkpoint=checkpoint
+        )
+        _steer(cluster, entry, version, as_json, dry_run, no_wait, timeout)
+
+
+@app.command(epilog="Example: perseid jobs remove wordcount --purge")
+def remove(
+    job: Job,
+    purge: Annotated[
+        bool,
+        typer.Option("--purge", help="Also delete its checkpoints and the topics it writes."),
+    ] = False,
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Remove a job; its topics stay unless purged, its sources always do."""
+    from perseid.errors import UsageError
+    from perseid.jobs import steering
+
+    if purge and no_wait:
+        raise UsageError("--purge waits until the job is gone; leave --no-wait out")
+    with _cluster(data) as cluster:
+        entry, version = steering.remove(cluster.registry, cluster.clock, job)
+        topics = _purged(cluster, entry) if purge else []
+        if not dry_run:
+            steering.put(cluster.registry, entry, version)
+            if not no_wait:
+                steering.wait(cluster.registry, cluster.clock, entry, timeout)
+            if purge:
+                cluster.topics.delete(topics)
+                cluster.store.delete(f"jobs/{entry.name}")
+    state = "would be removed" if dry_run else "removing" if no_wait else "removed"
+    if as_json:
+        output.document({"name": job, "state": state, "purged_topics": topics})
+    else:
+        output.lines([f"{job}: {state}", *(f"  topic {t}: deleted" for t in topics)])
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+) -> None:
+    """Make a runnable job folder with its test, and say what to type next."""
+    from perseid.jobs import template
+
+    if dry_run:
+        name, files = template.job_name(folder), []
+        paths = [folder / path for path in template.render(name)]
+    else:
+        name, paths = template.write(folder)
+        files = paths
+    steps = template.next_steps(folder)
+    if as_json:
+        output.document({"name": name, "files": [str(p) for p in paths], "next": steps})
+    else:
+        verb = "made" if files else "would make"
+        output.lines([*(f"{verb} {p}" for p in paths), "next:", *(f"  {s}" for s in steps)])
+
+
+@contextmanager
+def _cluster(data: Path | None) -> Iterator[Any]:
+    """Connections to the cluster in `data`, closed at the end."""
+    from perseid.clocks import SystemClock
+    from perseid.embedded import deployment
+    from perseid.jobs.applying import Cluster
+    from perseid.registry.facade import Registry
+    from perseid.state.store import open_store
+    from perseid.topics.admin import TopicAdmin
+
+    found = deployment(data)
+    registry = Registry.connect(found)
+    try:
+        yield Cluster(
+            registry, TopicAdmin(found.kafka), open_store(found.store), SystemClock(),
+            found.jobs_allow_code,
+        )  # fmt: skip
+    finally:
+        registry.close()
+
+
+def _steer(
+    cluster: Cluster,
+    entry: JobEntry,
+    version: int,
+    as_json: bool,
+    dry_run: bool,
+    no_wait: bool,
+    timeout: float,
+) -> None:
+    from perseid.jobs import steering
+
+    result: dict[str, Any] = {
+        "name": entry.name, "state": f"would be {entry.desired}", "error": None,
+    }  # fmt: skip
+    if not dry_run:
+        steering.put(cluster.registry, entry, version)
+        result = _answer(cluster, entry, no_wait, timeout)
+    if as_json:
+        output.document(result)
+    else:
+        output.lines([_result_text(result)])
+    _exit_if_failed([result] if entry.desired == "running" else [])
+
+
+def _settled(cluster: Cluster, wanted: Change, no_wait: bool, timeout: float) -> dict[str, Any]:
+    # A stopped job only takes note of its new revision: there is nothing to wait for.
+    idle = wanted.action == "unchanged" or wanted.entry.desired != "running"
+    return {**_change(wanted), **_answer(cluster, wanted.entry, no_wait or idle, timeout)}
+
+
+def _answer(cluster: Cluster, entry: JobEntry, no_wait: bool, timeout: float) -> dict[str, Any]:
+    from perseid.jobs import report, steering
+
+    if no_wait:
+        status = cluster.registry.status(entry.name)
+    else:
+        status = steering.wait(cluster.registry, cluster.clock, entry, timeout).status
+    shown = report.details(entry, status, cluster.registry.plan(entry.name), None, None)
+    return {k: shown[k] for k in ("name", "state", "desired", "revision", "generation", "error")}
+
+
+def _purged(cluster: Any, entry: JobEntry) -> list[str]:
+    from tempfile import TemporaryDirectory
+
+    from perseid.errors import PermanentError
+    from perseid.jobs import applying, steering
+
+    specs = {}
+    with TemporaryDirectory(prefix="perseid-purge-") as cache:
+        for name, other in cluster.registry.jobs().items():
+            try:
+                specs[name] = applying.revision(cluster, other.archive, Path(cache)).spec
+            except PermanentError:
+                if name != entry.name:
+                    raise  # what it reads and writes must not be deleted
+    own = specs.pop(entry.name, None)
+    return steering.purged_topics(entry.name, own, list(specs.values()), cluster.topics.list())
+
+
+def _change(wanted: Change) -> dict[str, Any]:
+    return {
+        "name": wanted.entry.name,
+        "action": wanted.action,
+        "revision": wanted.entry.revision,
+        "desired": wanted.entry.desired,
+        "created_topics": [{"topic": t, "partitions": n} for t, n in wanted.topics],
+        "difference": list(wanted.difference),
+        "files": list(wanted.files),
+    }
+
+
+def _change_text(wanted: Change) -> list[str]:
+    verb = {"create": "new", "change": "changed", "unchanged": "unchanged"}[wanted.action]
+    lines = [f"{wanted.entry.name}: {verb}, revision {wanted.entry.revision}"]
+    if wanted.action == "change":
+        lines += [f"  {line}" for line in wanted.difference or ("only code changed",)]
+    lines += [f"  creates topic {t} with {n} partitions" for t, n in wanted.topics]
+    return lines
+
+
+def _result_text(result: dict[str, Any]) -> str:
+    text = f"{result['name']}: {result['state']}"
+    if result["error"]:
+        error = result["error"]
+        text += f": {error.get('kind')}: {error.get('text')}\n  next: {error['next']}"
+    elif result["state"] == "stopped":
+        text += f"; `perseid jobs start {result['name']}` starts it"
+    return text
+
+
+def _exit_if_failed(results: list[dict[str, Any]]) -> None:
+    if any(r["state"] == "failed" for r in results):
+        raise typer.Exit(1)

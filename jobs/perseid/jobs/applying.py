@@ -1,0 +1,225 @@
+"""`jobs apply`: first everything is checked, then it is written, job by job.
+
+1. Every job file is valid, and its operators can be imported.
+2. Its sources exist and are not compacted; no other job writes its sink topics.
+3. The state of a job that runs already can be kept.
+4. Only then, per job: archive into the store, missing topics, entry by compare-and-set.
+
+So a refused repository changes nothing, and running jobs are untouched by it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from perseid.clocks import Clock
+from perseid.errors import RefusedError
+from perseid.jobs import change, parse, steering
+from perseid.jobs.classes import Classes, load_jobs
+from perseid.jobs.loading import forget, load_all
+from perseid.jobs.repository import Validated
+from perseid.jobs.spec import JobSpec
+from perseid.jobs.trees import ArchiveStore, archive, fetch_archive, read_folder, sha256
+from perseid.records import JobEntry
+from perseid.registry.facade import Registry
+from perseid.topics import admin
+
+
+class Topics(Protocol):
+    """What applying needs of Kafka."""
+
+    def describe(self, topics: Sequence[str]) -> dict[str, admin.TopicInfo]: ...
+    def create(
+        self, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where jobs are applied to."""
+
+    registry: Registry
+    topics: Topics
+    store: ArchiveStore
+    clock: Clock
+    allow_code: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What applying does to one job. `version`: of the entry it replaces, None for a new job.
+
+    `action`: "create", "change" or "unchanged". `topics` are those to be created, with partitions.
+    """
+
+    job: Validated
+    action: str
+    entry: JobEntry
+    version: int | None
+    topics: tuple[tuple[str, int], ...]
+    difference: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A revision that the store holds."""
+
+    spec: JobSpec
+    folder: Path
+
+
+def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
+    """What applying would do; nothing is written.
+
+    Raises JobFileErrors with the mistakes of all jobs, else RefusedError with all reasons.
+    """
+    classes = load_jobs(jobs, allow_code=cluster.allow_code)
+    with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
+        look = _Look(cluster, Path(work))
+        changes, refusals = [], []
+        for job in jobs:
+            found = list(look.refusals(job, classes[job.spec.name], jobs))
+            refusals += [f"{job.spec.name}: {text}" for text in found]
+            if not found:
+                changes.append(look.change(job))
+        if refusals:
+            raise RefusedError("\n".join(refusals))
+        return changes
+
+
+def perform(cluster: Cluster, wanted: Change) -> None:
+    """Writes one change; refused when somebody else changed the job since `prepare`."""
+    cluster.store.write(
+        f"archives/{wanted.entry.archive}.tar", [archive(wanted.job.tree.files)]
+    )
+    for topic, partitions in wanted.topics:
+        cluster.topics.create(topic, partitions)
+    if wanted.action != "unchanged":
+        steering.put(cluster.registry, wanted.entry, wanted.version)
+
+
+def revision(cluster: Cluster, sha: str, cache: Path) -> Revision:
+    """An applied revision, read back from the store."""
+    folder = fetch_archive(cluster.store, sha, cache)
+    return Revision(parse.load(folder), folder)
+
+
+class _Look:
+    """One `prepare`: reads, never writes."""
+
+    def __init__(self, cluster: Cluster, work: Path) -> None:
+        self._cluster, self._work = cluster, work
+        self._entries = cluster.registry.jobs()
+
+    def refusals(
+        self, job: Validated, new: Classes, all_jobs: Sequence[Validated]
+    ) -> Iterator[str]:
+        yield from self._sources(job.spec)
+        others = {j.spec.name: j.spec for j in all_jobs if j.spec.name != job.spec.name}
+        yield from self._sinks(job.spec, others)
+        entry = self._entries.get(job.spec.name)
+        if entry is None:
+            return
+        if entry.desired == "removed":
+            yield "is being removed; apply it again when `perseid jobs list` no longer has it"
+            return
+        for sha in dict.fromkeys(self._running(entry)):
+            reasons = self._disagreements(sha, job.spec, new)
+            if reasons:
+                yield (
+                    "the state of the running revision cannot be kept:\n"
+                    + "\n".join(f"  {reason}" for reason in reasons)
+                    + f"\n  to start over with empty state: `perseid jobs remove {job.spec.name}`, "
+                    "then apply again"
+                )
+                return
+
+    def _disagreements(self, sha: str, spec: JobSpec, new: Classes) -> list[str]:
+        old = revision(self._cluster, sha, self._work)
+        try:
+            return change.disagreements(
+                old.spec, load_all(old.spec.operators, old.folder), spec, new
+            )
+        finally:
+            forget(old.folder)
+
+    def change(self, job: Validated) -> Change:
+        sha = sha256(archive(job.tree.files))
+        stored = self._cluster.registry.job_entry(job.spec.name)
+        topics = tuple(self._missing_topics(job.spec))
+        now = self._cluster.clock.wall_ms()
+        if stored is None:
+            entry = JobEntry(
+                job.spec.name, str(uuid.uuid4()), job.tree.revision, sha, "running", 1, now,
+                {"from": "scratch"},
+            )  # fmt: skip
+            return Change(job, "create", entry, None, topics,
+                          tuple(change.difference(None, job.spec)), ())  # fmt: skip
+        if stored.value.archive == sha:
+            return Change(job, "unchanged", stored.value, stored.version, topics, (), ())
+        entry = replace(
+            stored.value, revision=job.tree.revision, archive=sha, applied_ms=now,
+            counter=stored.value.counter + 1, start={"from": "checkpoint"}, stop_checkpoint=False,
+        )  # fmt: skip
+        old = revision(self._cluster, stored.value.archive, self._work)
+        files = change.file_difference(read_folder(old.folder), job.tree.files)
+        return Change(job, "change", entry, stored.version, topics,
+                      tuple(change.difference(old.spec, job.spec)), tuple(files))  # fmt: skip
+
+    def _running(self, entry: JobEntry) -> Iterator[str]:
+        """The archives whose state may exist: what runs, and what was asked for last."""
+        plan = self._cluster.registry.plan(entry.name)
+        if plan is not None and plan.job_uuid == entry.uuid:
+            yield plan.archive
+        yield entry.archive
+
+    def _sources(self, spec: JobSpec) -> Iterator[str]:
+        infos = self._cluster.topics.describe(sorted({s.topic for s in spec.sources.values()}))
+        for name, source in spec.sources.items():
+            info = infos.get(source.topic)
+            if info is None:
+                yield (
+                    f"source {name}: topic {source.topic} does not exist; create it with "
+                    f"`perseid topics create {source.topic} --partitions 4`"
+                )
+            elif info.compacted:
+                yield (
+                    f"source {name}: topic {source.topic} is compacted, so a replay would not "
+                    "find what was read the first time; read a topic with cleanup.policy=delete"
+                )
+            elif isinstance(source.start, dict):
+                beyond = [p for p in source.start if p >= info.partitions]
+                if beyond:
+                    yield (
+                        f"source {name}: start names partition {beyond[0]}, but topic "
+                        f"{source.topic} has {info.partitions} (from 0); remove it"
+                    )
+
+    def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:
+        known = dict(others)
+        for name, entry in self._entries.items():
+            if name not in known and name != spec.name and entry.desired != "removed":
+                known[name] = revision(self._cluster, entry.archive, self._work).spec
+        for other in known.values():
+            for topic in spec.written_topics.keys() & other.written_topics.keys():
+                if not (_marked(spec, topic) and _marked(other, topic)):
+                    yield (
+                        f"topic {topic} is written by job {other.name} too; write another topic, "
+                        "or `headers: true` in the sinks of both jobs, which marks whose is what"
+                    )
+
+    def _missing_topics(self, spec: JobSpec) -> Iterator[tuple[str, int]]:
+        wanted = spec.written_topics
+        there = self._cluster.topics.describe(sorted(wanted))
+        yield from ((t, n) for t, n in wanted.items() if t not in there)
+
+
+def _marked(spec: JobSpec, topic: str) -> bool:
+    """Whether every record that the job writes to the topic says so itself; dead letters do."""
+    return all(s.headers for s in spec.sinks.values() if s.topic == topic)

@@ -1,0 +1,103 @@
+"""A job's classes, imported and checked against the job: the part of validation that runs code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseid.errors import PerseidError, RefusedError
+from perseid.jobs import yamlfile
+from perseid.jobs.loading import load
+from perseid.jobs.problems import JobFileErrors, Problem, listed, nearest, shown
+from perseid.jobs.spec import JobSpec
+from perseid.jobs.trees import JOB_FILE
+
+if TYPE_CHECKING:
+    from perseid.jobs.operator import Operator
+    from perseid.jobs.repository import Validated
+
+Found = tuple[tuple[str, ...], str]
+Classes = dict[str, "type[Operator]"]
+
+
+def load_jobs(jobs: Sequence[Validated], *, allow_code: bool = True) -> dict[str, Classes]:
+    """The classes of several jobs by job name, or JobFileErrors with the mistakes of all."""
+    loaded: dict[str, Classes] = {}
+    problems: list[Problem] = []
+    for job in jobs:
+        label = f"{job.tree.name}/{JOB_FILE}"
+        try:
+            loaded[job.spec.name] = load_checked(
+                job.spec, job.folder, label, allow_code=allow_code
+            )
+        except JobFileErrors as error:
+            problems += error.problems
+    if problems:
+        raise JobFileErrors(problems)
+    return loaded
+
+
+def load_checked(
+    spec: JobSpec, folder: Path, label: str = JOB_FILE, *, allow_code: bool = True
+) -> dict[str, type[Operator]]:
+    """The classes of all Python operators by name, or JobFileErrors with every mistake."""
+    classes: dict[str, type[Operator]] = {}
+    found: list[Found] = []
+    for name, operator in spec.operators.items():
+        if operator.use is None:
+            continue
+        try:
+            classes[name] = load(operator, folder, allow_code=allow_code)
+            found += _state(name, classes[name], spec)
+        except RefusedError:
+            raise
+        except PerseidError as error:
+            found.append((("operators", name, "use"), f"operators.{name}.use: {error}"))
+    found += _outputs(spec, classes)
+    if found:
+        root = yamlfile.read((folder / JOB_FILE).read_text(encoding="utf-8"))
+        raise JobFileErrors(Problem(label, root.line_of(path), text) for path, text in found)
+    return classes
+
+
+def _state(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    from perseid.state import schema_of
+
+    if not spec.operators[name].key and schema_of(found):
+        yield ("operators", name), (
+            f"operators.{name}: {found.__name__} keeps state ({listed(schema_of(found))}), which "
+            "needs a key; write `key: COLUMN`"
+        )
+
+
+def _outputs(spec: JobSpec, classes: dict[str, type[Operator]]) -> Iterator[Found]:
+    """What is read of a Python operator must be among the columns that it declares."""
+    for name, operator in spec.operators.items():
+        for target in operator.inputs.values():
+            if operator.sql is not None and target in classes and classes[target].output is None:
+                yield ("operators", name), (
+                    f"operators.{name}: its SQL reads {target}, but {classes[target].__name__} "
+                    "does not declare its columns; write "
+                    '`output = pa.schema([("column", pa.string())])` in the class'
+                )
+            yield from _columns(("operators", name, "key"), operator.key, target, classes)
+    for name, sink in spec.sinks.items():
+        key = (sink.key,) if sink.key else ()
+        yield from _columns(("sinks", name, "key"), key, sink.input, classes)
+
+
+def _columns(
+    path: tuple[str, ...], key: tuple[str, ...], target: str, classes: dict[str, type[Operator]]
+) -> Iterator[Found]:
+    output = classes[target].output if target in classes else None
+    if output is None:
+        return
+    for column in key:
+        if column not in output.names:
+            close = nearest(column, output.names)
+            write = f"write `{close}`" if close else "choose one of them"
+            yield path, (
+                f"{'.'.join(path)}: found {shown(column)}, expected a column that {target} "
+                f"declares ({listed(output.names)}); {write}"
+            )

@@ -1,0 +1,98 @@
+"""What `jobs list` and `jobs show` say about a job, as plain data and as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from perseid.records import CheckpointPointers, JobEntry, JobStatus, Plan
+
+_NEXT = {
+    "ReplayDataLost": "raise the topic's retention, then `perseid jobs start {job} --from scratch`",
+    "TopicIdentityChanged": "`perseid jobs remove {job}`, then apply it again",
+    "BadInputError": (
+        "mend the job (or `errors: {{tolerance: all}}` to send such records to a dead-letter "
+        "topic) and `perseid jobs apply` it again"
+    ),
+    "DamagedFile": "`perseid jobs start {job}` tries an older checkpoint",
+    "RefusedError": "do what the message says, then `perseid jobs start {job}`",
+}
+
+
+def summary(entry: JobEntry, status: JobStatus | None, plan: Plan | None) -> dict[str, Any]:
+    """One line of `jobs list`; a status of an earlier life of the job counts for nothing."""
+    own = status if status is not None and status.job_uuid == entry.uuid else None
+    return {
+        "name": entry.name,
+        "state": own.state if own else "waiting",
+        "desired": entry.desired,
+        "revision": entry.revision,
+        "generation": own.generation if own else 0,
+        "owner": plan.owner if plan is not None and plan.job_uuid == entry.uuid else None,
+        "applied_ms": entry.applied_ms,
+    }
+
+
+def details(
+    entry: JobEntry,
+    status: JobStatus | None,
+    plan: Plan | None,
+    pointers: CheckpointPointers | None,
+    spec: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The document of `jobs show --json`."""
+    own = status if status is not None and status.job_uuid == entry.uuid else None
+    saved = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
+    error = dict(own.error) if own and own.error else None
+    if error is not None:
+        error["next"] = error.get("next") or next_step(entry.name, str(error.get("kind", "")))
+    return {
+        **summary(entry, status, plan),
+        "uuid": entry.uuid,
+        "archive": entry.archive,
+        "running_revision": plan.revision if plan and plan.job_uuid == entry.uuid else None,
+        "layout": plan.layout if plan and plan.job_uuid == entry.uuid else None,
+        "checkpoints": [asdict(p) for p in saved],
+        "error": error,
+        "events": list(own.events) if own else [],
+        "spec": dict(spec) if spec is not None else None,
+    }
+
+
+def next_step(job: str, kind: str) -> str:
+    """What to type after the job failed with an error of this kind."""
+    otherwise = "`perseid logs {job}` has the traceback; `perseid jobs start {job}` tries again"
+    return _NEXT.get(kind, otherwise).format(job=job)
+
+
+def as_text(shown: Mapping[str, Any]) -> list[str]:
+    """The same for people."""
+    lines = [
+        f"{shown['name']}: {shown['state']}" + _wanted(shown),
+        f"  revision    {shown['revision']}" + _switching(shown),
+        f"  generation  {shown['generation']}, owner {shown['owner'] or 'none'}",
+    ]
+    for saved in shown["checkpoints"]:
+        lines.append(f"  checkpoint  epoch {saved['epoch']}, {saved['bytes']} bytes")
+    spec = shown["spec"] or {}
+    for kind, word in (("sources", "reads"), ("sinks", "writes")):
+        for name, block in spec.get(kind, {}).items():
+            lines.append(f"  {word:<11} {block['topic']} ({block['format']}) as {name}")
+    lines += [f"  event       {event}" for event in shown["events"]]
+    if shown["error"] is not None:
+        error = shown["error"]
+        lines += [f"  error       {error.get('kind')}: {error.get('text')}",
+                  f"  next        {error['next']}"]  # fmt: skip
+    elif shown["state"] == "stopped":
+        lines.append(f"  next        `perseid jobs start {shown['name']}`")
+    return lines
+
+
+def _wanted(shown: Mapping[str, Any]) -> str:
+    return "" if shown["desired"] == shown["state"] else f" (wanted: {shown['desired']})"
+
+
+def _switching(shown: Mapping[str, Any]) -> str:
+    running = shown["running_revision"]
+    return "" if running in {None, shown["revision"]} else f" (still running: {running})"

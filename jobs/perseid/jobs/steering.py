@@ -1,0 +1,187 @@
+"""`jobs start`, `stop`, `remove`: changes of what the user wants, and waiting for the answer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from perseid.clocks import Clock
+from perseid.errors import PermanentError, RefusedError, UsageError
+from perseid.jobs.problems import listed, nearest
+from perseid.jobs.spec import JobSpec
+from perseid.records import JobEntry, JobStatus
+from perseid.registry.facade import Registry, Stored
+from perseid.registry.port import ConflictError, UnknownOutcomeError
+
+WAIT_S = 60.0  # a worker starts Spark within 15 s on two cores, a restore takes longer
+POLL_S = 0.1
+SETTLED = {"running": ("running", "failed"), "stopped": ("stopped", "failed")}
+
+
+class TopicDeleter(Protocol):
+    """What purging needs of Kafka."""
+
+    def list(self) -> list[str]: ...
+    def delete(self, topics: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the coordinator made of a request. `status` None: removed."""
+
+    entry: JobEntry
+    status: JobStatus | None
+
+
+def stored_entry(registry: Registry, job: str) -> Stored[JobEntry]:
+    """The job's entry, or UsageError with the nearest name."""
+    names = registry.jobs()
+    stored = registry.job_entry(job) if job in names else None
+    if stored is None:
+        close = nearest(job, names)
+        hint = f"did you mean {close}?" if close else f"there are {listed(names)}"
+        raise UsageError(f"no job {job[:80]!r}; {hint} (`perseid jobs list`)")
+    return stored
+
+
+def start(registry: Registry, clock: Clock, job: str, origin: str) -> tuple[JobEntry, int]:
+    """The entry that starts a job, and the version that it replaces. Nothing is written.
+
+    `origin`: "checkpoint" goes on where the job was; "scratch" and a time make it a new job (UUID)
+    with empty state, whose sources begin at their `start:` or at that time.
+    """
+    stored = stored_entry(registry, job)
+    entry, status = stored.value, registry.status(job)
+    _not_removed(entry)
+    failed = (
+        status is not None and status.job_uuid == entry.uuid and status.state == "failed"
+        and status.counter >= entry.counter
+    )  # fmt: skip
+    if origin != "checkpoint":
+        origin = origin if origin == "scratch" else _time(origin)
+        if entry.desired == "running" and not failed:
+            raise RefusedError(
+                f"{job} is running; type `perseid jobs stop {job}` first, since starting from "
+                f"{origin} throws its state away"
+            )
+        entry = replace(entry, uuid=str(uuid.uuid4()))
+    elif entry.desired == "running" and not failed:
+        raise RefusedError(f"{job} is running already; `perseid jobs show {job}` shows it")
+    return replace(
+        entry, desired="running", counter=entry.counter + 1, applied_ms=clock.wall_ms(),
+        start={"from": origin}, stop_checkpoint=False,
+    ), stored.version  # fmt: skip
+
+
+def stop(
+    registry: Registry, clock: Clock, job: str, *, checkpoint: bool
+) -> tuple[JobEntry, int]:
+    """The entry that stops a job, after a checkpoint if asked for. Nothing is written."""
+    stored = stored_entry(registry, job)
+    _not_removed(stored.value)
+    if stored.value.desired == "stopped":
+        raise RefusedError(f"{job} is stopped already; `perseid jobs start {job}` starts it")
+    return replace(
+        stored.value, desired="stopped", counter=stored.value.counter + 1,
+        applied_ms=clock.wall_ms(), stop_checkpoint=checkpoint,
+    ), stored.version  # fmt: skip
+
+
+def remove(registry: Registry, clock: Clock, job: str) -> tuple[JobEntry, int]:
+    """The entry that removes a job; asking again is fine. Nothing is written."""
+    stored = stored_entry(registry, job)
+    return replace(
+        stored.value, desired="removed", counter=stored.value.counter + 1,
+        applied_ms=clock.wall_ms(), stop_checkpoint=False,
+    ), stored.version  # fmt: skip
+
+
+def put(registry: Registry, entry: JobEntry, version: int | None) -> None:
+    """Writes the entry over `version`; RefusedError when somebody else was faster."""
+    try:
+        registry.put_job_entry(entry, version)
+    except UnknownOutcomeError:
+        stored = registry.job_entry(entry.name)
+        if stored is None or stored.value != entry:
+            raise
+    except ConflictError:
+        raise RefusedError(
+            f"{entry.name}: somebody else changed it at the same time; look at it with "
+            f"`perseid jobs show {entry.name}` and type the command again"
+        ) from None
+
+
+def purged_topics(
+    job: str, spec: JobSpec | None, others: Sequence[JobSpec], existing: Sequence[str]
+) -> list[str]:
+    """The topics that --purge deletes: the job's own and those only it writes and nobody reads."""
+    used = {s.topic for o in others for s in o.sources.values()}
+    used |= {t for o in others for t in o.written_topics}
+    if spec is not None:
+        used |= {s.topic for s in spec.sources.values()}
+    own = {t for t in existing if t.startswith(f"perseid.{job}.")}
+    written = set(spec.written_topics) if spec is not None else set()
+    return sorted(own | ((written & set(existing)) - used))
+
+
+def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float = WAIT_S) -> Answer:
+    """Waits until the coordinator has answered the entry and the job has settled.
+
+    Raises PermanentError with what to look at when the time is over; the request stays valid.
+    """
+    deadline_s = clock.monotonic_s() + timeout_s
+    while True:
+        answer = answered(registry, entry)
+        if answer is not None:
+            return answer
+        if clock.monotonic_s() >= deadline_s:
+            raise PermanentError(_late(registry, entry, timeout_s))
+        clock.sleep(POLL_S)
+
+
+def answered(registry: Registry, entry: JobEntry) -> Answer | None:
+    """The answer, or None while there is none."""
+    now = registry.job_entry(entry.name)
+    if now is None or now.value.uuid != entry.uuid:
+        if entry.desired == "removed":
+            return Answer(entry, None)
+        raise RefusedError(f"{entry.name}: somebody else removed or replaced it meanwhile")
+    status = registry.status(entry.name)
+    if entry.desired == "removed" or status is None or status.job_uuid != entry.uuid:
+        return None
+    settled = status.counter >= entry.counter and status.state in SETTLED[entry.desired]
+    return Answer(now.value, status) if settled else None
+
+
+def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
+    status = registry.status(entry.name)
+    state = status.state if status is not None else "unknown to the coordinator"
+    if registry.leader() is None:
+        hint = "no coordinator leads; `perseid status` shows the processes"
+    elif not registry.workers():
+        hint = "there is no worker; `perseid status` shows the processes"
+    else:
+        hint = f"`perseid jobs show {entry.name}` shows how it goes on, `perseid logs` why it waits"
+    return (
+        f"{entry.name}: the request is written, but after {timeout_s:g} s the job is {state}; "
+        f"{hint}"
+    )
+
+
+def _not_removed(entry: JobEntry) -> None:
+    if entry.desired == "removed":
+        raise RefusedError(f"{entry.name} is being removed; apply it again when it is gone")
+
+
+def _time(text: str) -> str:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--from {text[:60]!r}: expected checkpoint, scratch or a time such as "
+            "2026-11-21T08:00:00"
+        ) from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
