@@ -93,7 +93,9 @@ class MemoryFiles:
             self._step("unlink")
             if self._sync:
                 self._step("sync")
-                self._durable[path] = self._files[path]
+                for name in [n for n in self._synced if os.path.dirname(n) == directory]:
+                    if name in self._files:  # syncing a directory makes all of its names durable
+                        self._durable[name] = self._files[name]
         return True
 
     def rename(self, source: str, target: str) -> bool:

@@ -34,14 +34,14 @@ class History:
         self.files = files
         self.acknowledged = FIRST - 1  # the newest epoch whose append returned
         self.collected = FIRST - 1  # nothing below this epoch is asked for
-        self.begun = False
+        self.begun = False  # a begin returned
 
     def work(self, generation: int, last: int) -> None:
         """Adopts the log, brings a table up to date and goes on to `last`."""
         log = owned_log(self.files, generation)
         if log.last_epoch() is None:
             log.begin(FIRST - 1, generation, token(FIRST - 1))
-        self.begun = True
+            self.begun = True
         table, reached = restored(log)
         for epoch in range(reached + 1, last + 1):
             table.add(pa.array([f"k{epoch % 3}", "all"]), n=epoch)
