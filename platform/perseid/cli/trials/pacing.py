@@ -84,8 +84,7 @@ class Pacing:
         limit = int(self.total * _SENT_MAX)
         if self._may_kill(kill, scene):
             return Decision(self._slot_rate(kill, scene), limit, kill=kill)
-        wait_from_s = max(self.done_at_s, kill.at_s or 0.0)
-        if scene.committed >= limit and scene.now_s - wait_from_s > _HOPELESS_S:
+        if scene.now_s > self._hopeless_s(kill):
             return Decision(self.base_rate, limit, give_up=kill)
         return Decision(self._slot_rate(kill, scene), limit)
 
@@ -105,6 +104,12 @@ class Pacing:
             and scene.in_flight_age_s <= _FRESH_S
             and share * self.total <= scene.committed <= (1 - UNCOMMITTED_MIN) * self.total
         )
+
+    def _hopeless_s(self, kill: Kill) -> float:
+        """When a kill is given up: well behind the time at which its slot is used up."""
+        begin = self.share(self.done - 1) if self.done else 0.0
+        slot_s = (self.share(self.done + 1) - begin) * self.total / self.base_rate
+        return max(self.done_at_s, kill.at_s or 0.0) + 2 * slot_s + _HOPELESS_S
 
     def _slot_rate(self, kill: Kill, scene: Scene) -> float:
         """Full speed inside the slot, drops behind it; what a given time asks for before it."""

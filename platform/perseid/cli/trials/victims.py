@@ -1,0 +1,178 @@
+"""Finds the process that a kill means, at the moment of the kill, and kills it.
+
+Who owns a job and who leads is read from ZooKeeper; what runs where from the cluster's process
+table. Every signal goes to a pid with its start time, never to a pid alone.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perseid.embedded import Cluster
+from perseid.embedded.identity import Mark, mark, send
+from perseid.errors import PerseidError
+from perseid.records import WorkerInfo
+
+if TYPE_CHECKING:
+    import psutil
+
+    from perseid.registry.facade import Registry
+
+_PYTHON_WORKER = "pyspark.daemon"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_BY_KIND = {"broker": "kafka", "zookeeper": "zookeeper", "redis": "redis"}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The worker that runs the job now."""
+
+    incarnation: str
+    worker: WorkerInfo
+
+
+class Victims:
+    """Knows the processes around one job."""
+
+    def __init__(self, cluster: Cluster, registry: Registry, job: str) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._job = job
+
+    def owner(self) -> Owner | None:
+        """The live owner of the job's fragment; None between two owners, or without ZooKeeper."""
+        try:
+            plan = self._registry.plan(self._job)
+            if plan is None or plan.owner is None:
+                return None
+            found = (w for w in self._registry.workers() if w.incarnation == plan.owner)
+            worker = next(found, None)
+        except PerseidError:
+            return None
+        return Owner(plan.owner, worker) if worker is not None else None
+
+    def owner_id(self) -> str | None:
+        """The incarnation of the live owner."""
+        owner = self.owner()
+        return owner.incarnation if owner is not None else None
+
+    def find(self, what: str) -> Mark | None:
+        """The process that `--kill what` means now; None when there is none at this moment."""
+        if what in _BY_KIND:
+            return self._row(_BY_KIND[what])
+        if what in {"coordinator", "standby"}:
+            return self._coordinator(leading=what == "coordinator")
+        owner = self.owner()
+        if owner is None:
+            return None
+        if what == "worker":
+            return mark(owner.worker.pid)
+        if what == "supervisor":
+            return mark(owner.worker.supervisor_pid)
+        below = [owner.worker.pid, *self._spark_workers()]
+        return _executor_of(owner.worker.pid, below) if what == "executor" else _python_of(below)
+
+    def kill(self, victim: Mark) -> bool:
+        """SIGKILL; False when it was gone already."""
+        return send(victim, signal.SIGKILL)
+
+    def _row(self, kind: str) -> Mark | None:
+        rows = (p for p in self._cluster.processes() if p.kind == kind and p.pid is not None)
+        row = next(rows, None)
+        return mark(row.pid) if row is not None and row.pid is not None else None
+
+    def _coordinator(self, *, leading: bool) -> Mark | None:
+        try:
+            leader = self._registry.leader()
+        except PerseidError:
+            return None
+        if leader is None:
+            return None
+        if leading:
+            return mark(leader.pid)
+        for row in self._cluster.processes():
+            if row.kind == "coordinator" and row.pid not in {None, leader.pid}:
+                return mark(row.pid) if row.pid is not None else None
+        return None
+
+    def _spark_workers(self) -> list[int]:
+        rows = self._cluster.processes()
+        return [p.pid for p in rows if p.kind == "spark-worker" and p.pid is not None]
+
+
+def _python_of(roots: Iterable[int]) -> Mark | None:
+    """A Python worker of Spark below `roots`: a fork of Spark's daemon, busy ones first.
+
+    The daemon itself, which Spark starts again as well, only when it has no forks.
+    """
+    found = [p for p in _below(roots) if _PYTHON_WORKER in _command(p)]
+    pids = {p.pid for p in found}
+    forks = [p for p in found if _parent(p) in pids]
+    busiest = max(forks or found, key=_cpu_s, default=None)
+    return mark(busiest.pid) if busiest is not None else None
+
+
+def _executor_of(driver: int, roots: Iterable[int]) -> Mark | None:
+    """An executor below `roots` that serves the driver: its driver URL has a port of the driver."""
+    ports = {str(port) for p in _family(driver) for port in _listening(p)}
+    for process in _below(roots):
+        command = _command(process)
+        if _EXECUTOR not in command:
+            continue
+        url = next((word for word in command.split() if "CoarseGrainedScheduler@" in word), "")
+        if url.rpartition(":")[2] in ports:
+            return mark(process.pid)
+    return None
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    import psutil
+
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _below(roots: Iterable[int]) -> list[psutil.Process]:
+    return [p for root in roots for p in _family(root)[1:]]
+
+
+def _command(process: psutil.Process) -> str:
+    import psutil
+
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _parent(process: psutil.Process) -> int:
+    import psutil
+
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    import psutil
+
+    try:
+        return process.cpu_times().user
+    except psutil.Error:
+        return 0.0
+
+
+def _listening(process: psutil.Process) -> list[int]:
+    import psutil
+
+    try:
+        return [c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"]
+    except psutil.Error:
+        return []
