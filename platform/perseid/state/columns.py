@@ -109,10 +109,13 @@ class Column:
         if self._widths is not None:
             self._widths = grown(self._widths, capacity)
 
-    def put(self, slots: Slots, values: pa.Array) -> None:
-        """Writes `values` (of this column's type) into `slots`, which are different."""
+    def put(self, slots: Slots, values: pa.Array, python: list[Any] | None = None) -> None:
+        """Writes `values` (of this column's type) into `slots`, which are different.
+
+        `python`: the same values as Python objects, when the caller has them and keeps them.
+        """
         if self._is_object:
-            self._values[slots] = objects(values)
+            self._values[slots] = objects(values) if python is None else python
             self._weigh(slots, values)
             return
         self._values[slots] = numbers(values)

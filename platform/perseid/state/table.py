@@ -209,8 +209,9 @@ class Table(Primitive):
             arrays = tuple(array.take(chosen) for array in distinct.arrays)
             python = list(map(distinct.python.__getitem__, new.tolist()))
         self._slots.update(zip(python, given.tolist(), strict=True))
+        shared = python if len(arrays) == 1 else None  # of one field, dictionary and column share
         for column, array in zip(self._key_columns, arrays, strict=True):
-            column.put(given, array)
+            column.put(given, array, shared)
         self._live[given] = True
         self._born[given] = True
         self._next += count
