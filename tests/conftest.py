@@ -1,0 +1,128 @@
+"""What all rings share: the command line options, time limits, and the warm cluster.
+
+A ring is a folder below tests/: unit, contract, simulation, system. A test that needs Kafka,
+ZooKeeper or Redis takes `services`; one that needs coordinators and workers too takes `cluster`.
+Both are one cluster a session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perseid.embedded import Cluster
+
+TESTS = Path(__file__).parent
+# Seconds a single test may take before it is stopped, unless it says otherwise.
+TEST_TIMEOUT_S = {"unit": 60, "contract": 120, "simulation": 240, "system": 300}
+# Seconds a ring should take on two cores; more is reported in the summary.
+RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+_spent_s: dict[str, float] = {}
+_counts: dict[str, dict[str, int]] = {}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of "90s", "30m" or "1h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if found is None:
+        raise pytest.UsageError(f"--soak {text!r}: write a duration like 90s, 30m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("perseid")
+    group.addoption("--soak", default=None, metavar="DURATION", help="run the soak tests so long")
+    group.addoption("--seeds", default=None, type=int, metavar="N", help="seeds of a simulation")
+
+
+def ring_of(path: Path) -> str:
+    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
+    return parts[0] if len(parts) > 1 else ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Soak tests run only with --soak, and then alone; every other test gets its ring's limit."""
+    soaking = config.getoption("--soak") is not None
+    left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != soaking]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+    for item in items:
+        limit_s = TEST_TIMEOUT_S.get(ring_of(item.path))
+        if limit_s and not soaking and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(limit_s))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    ring = ring_of(TESTS.parent / report.location[0])
+    _spent_s[ring] = _spent_s.get(ring, 0.0) + report.duration
+    if report.when == "call" or report.failed:
+        counts = _counts.setdefault(ring, {})
+        counts[report.outcome] = counts.get(report.outcome, 0) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line a ring, and the static checks that `perseid test` ran before."""
+    terminalreporter.section("rings")
+    for ring, counts in _counts.items():
+        spent_s, budget_s = _spent_s[ring], RING_BUDGET_S.get(ring)
+        over = f", OVER its budget of {budget_s} s" if budget_s and spent_s > budget_s else ""
+        shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        terminalreporter.write_line(f"{ring or 'other'}: {shown} in {spent_s:.0f} s{over}")
+    for failed in filter(None, os.environ.get("PERSEID_FAILED_CHECKS", "").split(",")):
+        terminalreporter.write_line(f"FAILED check: {failed} (its output is above)", red=True)
+    summary = os.environ.get("PERSEID_TEST_SUMMARY")
+    if summary:
+        rings = {
+            ring: {**counts, "seconds": round(_spent_s[ring], 1)}
+            for ring, counts in _counts.items()
+        }
+        Path(summary).write_text(json.dumps(rings))
+
+
+@pytest.fixture(scope="session")
+def soak_s(request: pytest.FixtureRequest) -> float:
+    """How long a soak test runs."""
+    return duration_s(request.config.getoption("--soak"))
+
+
+@pytest.fixture(scope="session")
+def seeds(request: pytest.FixtureRequest) -> int | None:
+    """How many seeds a simulation runs; None: its own default."""
+    found: int | None = request.config.getoption("--seeds")
+    return found
+
+
+@pytest.fixture(scope="session")
+def _session_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    cluster = Cluster(folder / "data")
+    yield cluster
+    cluster.down()
+    if request.session.testsfailed and cluster.home.logs.is_dir():
+        shutil.copytree(cluster.home.logs, folder / "logs")
+    cluster.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def services(_session_cluster: Cluster) -> Cluster:
+    """Kafka, ZooKeeper and Redis, healthy."""
+    if not _session_cluster.processes():
+        _session_cluster.up(workers=0, coordinators=0)
+    return _session_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(_session_cluster: Cluster) -> Cluster:
+    """A whole cluster: the services, a leader and a standby, two workers."""
+    _session_cluster.up(workers=2, coordinators=2)
+    return _session_cluster

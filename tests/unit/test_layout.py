@@ -1,0 +1,112 @@
+"""The layout rules of the source roots, each of which a single misplaced file would break silently.
+
+`platform/` must never win over the standard library's module of that name, `perseid` must stay a
+namespace without __init__.py, and every folder of code says in a README what it owns.
+"""
+
+import ast
+import platform
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+ROOTS = ("platform", "topics", "jobs", "coordinator", "replay")
+PACKAGES = sorted(
+    path.parent
+    for root in ROOTS
+    for path in (REPOSITORY / root / "perseid").glob("*/__init__.py")
+)
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+def sources() -> list[Path]:
+    return [path for root in ROOTS for path in (REPOSITORY / root / "perseid").rglob("*.py")]
+
+
+def test_platform_is_the_standard_librarys() -> None:
+    assert Path(str(platform.__file__)).is_relative_to(sysconfig.get_path("stdlib"))
+
+
+@pytest.mark.parametrize("folder", [".", *ROOTS, "platform/perseid"])
+def test_platform_is_the_standard_librarys_from_every_folder(folder: str) -> None:
+    code = "import platform as p, sysconfig as s; print(p.__file__); print(s.get_path('stdlib'))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY / folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found, stdlib = ran.stdout.splitlines()
+    assert Path(found).is_relative_to(stdlib)
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_source_roots_hold_only_the_namespace(root: str) -> None:
+    assert [path.name for path in (REPOSITORY / root).glob("*.py")] == []
+    assert not (REPOSITORY / root / "perseid" / "__init__.py").exists()
+    assert [path.name for path in (REPOSITORY / root / "perseid").glob("*.py")] == []
+
+
+def test_no_package_is_named_after_platform_or_utils() -> None:
+    assert not {"platform", "utils", "util", "common", "helpers"} & {p.name for p in PACKAGES}
+    assert not [path for path in sources() if path.stem in {"utils", "util", "helpers"}]
+
+
+def test_every_package_is_in_the_layer_rules_and_in_the_wheel() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]
+    layers = " | ".join(settings["importlinter"]["contracts"][0]["layers"]).split(" | ")
+    named = {f"perseid.{package.name}" for package in PACKAGES}
+    assert set(settings["importlinter"]["root_packages"]) == named == set(layers)
+    assert settings["hatch"]["build"]["targets"]["wheel"]["sources"] == list(ROOTS)
+    assert settings["hatch"]["build"]["dev-mode-dirs"] == list(ROOTS)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_every_package_says_what_it_owns(package: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+    assert docstring and len(docstring) > 20
+    assert (package / "README.md").is_file(), f"{package} needs a README.md"
+
+
+@pytest.mark.parametrize("folder", [*ROOTS, "tests"])
+def test_every_top_level_folder_has_a_readme(folder: str) -> None:
+    """An area that is one package may have it there."""
+    places = [REPOSITORY / folder, REPOSITORY / folder / "perseid" / folder]
+    assert any((place / "README.md").is_file() for place in places)
+
+
+def test_every_module_has_a_docstring() -> None:
+    bare = [p for p in sources() if p.name != "__init__.py" and _docstring(p) is None]
+    assert bare == []
+
+
+def test_files_and_functions_stay_readable() -> None:
+    long_files = [p for p in sources() if len(p.read_text().splitlines()) > FILE_LINES_MAX]
+    assert long_files == []
+    long_functions = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert long_functions == []
+
+
+def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
+    sleeping = [
+        str(path.relative_to(REPOSITORY))
+        for ring in ("unit", "contract", "simulation", "system")
+        for path in (REPOSITORY / "tests" / ring).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "sleep"}
+    ]
+    assert sleeping == []
+
+
+def _docstring(path: Path) -> str | None:
+    return ast.get_docstring(ast.parse(path.read_text()))
