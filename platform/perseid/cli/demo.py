@@ -1,10 +1,180 @@
-"""`perseid demo`."""
+"""`perseid demo`: a real job on real parts, broken on purpose, then judged record by record."""
 
 from __future__ import annotations
 
-from perseid.errors import RefusedError
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perseid.cli import output
+from perseid.errors import UsageError
+
+if TYPE_CHECKING:
+    from perseid.cli.trials.kills import Kill
+    from perseid.cli.trials.pacing import Pacing
+    from perseid.cli.trials.report import View
+    from perseid.cli.trials.stage import Stage, Staged
+    from perseid.embedded import Cluster
+
+PREFIX = "demo"
+MASTERS = ("local[", "standalone")
 
 
-def demo() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid demo` is not built yet")
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asked for."""
+
+    records: int
+    rate: float | None
+    kills: tuple[Kill, ...]
+    seed: int | None
+
+    def pacing(self) -> Pacing:
+        from perseid.cli.trials.pacing import Pacing, default_rate
+
+        rate = self.rate or default_rate(self.records)
+        return Pacing(self.records, rate, self.kills, fixed_rate=self.rate is not None)
+
+
+Kills = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kill",
+        metavar="WHAT[@SECONDS]",
+        help="kill -9 in the middle of work: worker, supervisor, python, coordinator, standby, "
+        "broker, zookeeper, redis, executor (only with --master standalone). Repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def demo(
+    *,
+    records: Annotated[int, typer.Option("--records", min=1, help="Lines to send.")] = 200_000,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=1, help="Lines a second at most; default: about a minute."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark master: local[2] or standalone.")
+    ] = None,
+    kill: Kills = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the lines.")] = None,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> int:
+    """Run wordcount on a stream of lines, kill what you name, and check every record.
+
+    Starts the cluster if it is not there. Exit code 1 when a record was lost, duplicated,
+    reordered or wrong, or when a kill did not hit work.
+    """
+    from perseid.cli.trials.kills import parse_all
+    from perseid.cli.trials.stage import connect
+    from perseid.embedded import Cluster
+
+    if master is not None and not master.startswith(MASTERS):
+        raise UsageError(f"--master {master!r}: expected local[2] or standalone")
+    wish = Wish(records, rate, parse_all(kill or [], master or _master(data)), seed)
+    cluster = Cluster(data, say=output.note)
+    deployment = cluster.up(workers=None, coordinators=None, master=master)
+    with connect(deployment) as stage:
+        document, faults = _play(cluster, stage, wish)
+    if as_json:
+        output.document(document)
+    else:
+        _print(document)
+    for fault in faults:
+        output.note(f"perseid: {fault}")
+    return 1 if faults else 0
+
+
+def _master(data: Path | None) -> str:
+    """The master of the cluster that is there, which stays unless another one is asked for."""
+    from perseid.embedded import deployment
+    from perseid.errors import RefusedError
+
+    try:
+        return "standalone" if deployment(data).master.startswith("spark:") else "local"
+    except RefusedError:
+        return "local"
+
+
+def _play(cluster: Cluster, stage: Stage, wish: Wish) -> tuple[dict[str, Any], list[str]]:
+    """Stages the job, runs it to the last line, and has it judged."""
+    from perseid.cli.trials.report import View
+    from perseid.cli.trials.stage import Names
+
+    stage.remove_older(PREFIX)
+    names = Names.fresh(PREFIX)
+    stage.make_topics(names.source, names.sink)
+    output.note(f"applying job {names.job} (the wordcount example)")
+    staged = stage.start(names)
+    view = View()
+    try:
+        return _drive(cluster, stage, staged, view, wish)
+    finally:
+        view.close()
+
+
+def _drive(
+    cluster: Cluster, stage: Stage, staged: Staged, view: View, wish: Wish
+) -> tuple[dict[str, Any], list[str]]:
+    from perseid.cli.trials.feed import Feed, judge
+    from perseid.cli.trials.follow import Follower, first_append_ms
+    from perseid.cli.trials.pacing import EPOCHS_AFTER_MIN
+    from perseid.cli.trials.progress import Progress
+    from perseid.cli.trials.report import complaints
+    from perseid.cli.trials.run import Run
+    from perseid.cli.trials.victims import Victims
+
+    names, kafka = staged.names, stage.bootstrap
+    pacing = wish.pacing()
+    follower = Follower(kafka, names.job, Progress(staged.job_uuid, staged.ledgers))
+    victims = Victims(cluster, stage.registry, names.job)
+    with Feed(kafka, names.source, records=wish.records, seed=wish.seed) as feed:
+        seed = feed.await_seed()
+        view.note(f"seed {seed}, {wish.records:,} lines, at most {pacing.base_rate:,.0f}/s")
+        run = Run(pacing, follower, feed, victims, view)
+        run.run()
+    reports = run.reports(lambda windows, after: first_append_ms(kafka, windows, after))
+    follower.close()
+    view.note("checking every record against a plain count")
+    verdict = judge(kafka, names.source, names.sink)
+    document = {
+        **{key: verdict[key] for key in ("records", "output_records")},
+        **{key: verdict[key] for key in ("lost", "duplicated", "reordered", "wrong")},
+        "kills": [report.as_dict() for report in reports],
+        "epochs": follower.progress.committed_epochs,
+        "epochs_after_last_kill": run.epochs_after_last_kill,
+        "records_per_s": round(wish.records / run.seconds, 1),
+        "seed": seed,
+        "job": names.job,
+        "examples": verdict["examples"],
+    }
+    faults = complaints(document, reports, run.epochs_after_last_kill, EPOCHS_AFTER_MIN)
+    if verdict["records"] != wish.records:
+        faults.append(f"the source topic holds {verdict['records']:,} lines, not {wish.records:,}")
+    return document, faults
+
+
+def _print(document: dict[str, Any]) -> None:
+    """The result for people."""
+    output.fields(
+        {
+            "lines in": f"{document['records']:,}",
+            "records out": f"{document['output_records']:,}",
+            **{k: f"{document[k]:,}" for k in ("lost", "duplicated", "reordered", "wrong")},
+            "epochs": f"{document['epochs']:,}",
+            "lines/s": f"{document['records_per_s']:,}",
+            "seed": document["seed"],
+        }
+    )
+    columns = ("what", "pid", "at_s", "epoch_in_flight", "owner_before", "owner_after",
+               "seconds_to_output")  # fmt: skip
+    if document["kills"]:
+        output.lines([""])
+        output.table(columns, [[kill[c] for c in columns] for kill in document["kills"]])
+    for example in document["examples"]:
+        output.lines([example])

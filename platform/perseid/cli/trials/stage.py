@@ -1,19 +1,23 @@
-"""Puts a wordcount job of its own on a running cluster: topics, job folder, apply, ready."""
+"""Puts a wordcount job of its own on a running cluster, by the functions of `perseid jobs`."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.clocks import SystemClock
+from perseid.errors import PermanentError
 
 if TYPE_CHECKING:
+    from perseid.jobs.applying import Cluster as Jobs
     from perseid.records import Deployment
-    from perseid.registry.facade import Registry
+    from perseid.topics.admin import TopicAdmin
 
 PARTITIONS = 4
 READY_TIMEOUT_S = 120.0  # a worker's first Spark session on a loaded machine
@@ -26,52 +30,18 @@ class Names:
     """A job and its two topics. Fresh for each trial, so nothing of an older one is read."""
 
     job: str
-    source: str
-    sink: str
+
+    @property
+    def source(self) -> str:
+        return f"{self.job}.lines"
+
+    @property
+    def sink(self) -> str:
+        return f"{self.job}.counts"
 
     @classmethod
     def fresh(cls, prefix: str) -> Names:
-        mark = f"{time.time_ns() // 1_000_000 % 36**6:x}"
-        return cls(f"{prefix}-{mark}", f"{prefix}-lines-{mark}", f"{prefix}-counts-{mark}")
-
-
-def make_topics(bootstrap: str, *topics: str, partitions: int = PARTITIONS) -> None:
-    from perseid.topics.admin import TopicAdmin
-
-    admin = TopicAdmin(bootstrap)
-    for topic in topics:
-        admin.create(topic, partitions, TOPIC_CONFIG)
-
-
-def wordcount_folder(folder: Path, names: Names) -> Path:
-    """The wordcount example under another name and with other topics; nothing else differs."""
-    import shutil
-
-    from perseid.jobs.repository import example
-
-    target = folder / names.job
-    shutil.copytree(example("wordcount"), target, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (target / "job.yaml").read_text()
-    for old, new in (
-        ("name: wordcount\n", f"name: {names.job}\n"),
-        ("topic: lines,", f"topic: {names.source},"),
-        ("topic: word-counts,", f"topic: {names.sink},"),
-    ):
-        if text.count(old) != 1:
-            raise PermanentError(
-                f"the wordcount example has {text.count(old)} times {old!r}, not 1"
-            )
-        text = text.replace(old, new)
-    (target / "job.yaml").write_text(text)
-    return target
-
-
-def ledgers(folder: Path) -> list[int]:
-    """The ledger partitions that hold a record of every epoch of the job in `folder`."""
-    from perseid.jobs import layout, parse
-
-    built = layout.build(parse.load(folder), 1)
-    return [task.ledger for task in built.ledger_tasks if task.ledger is not None]
+        return cls(f"{prefix}-{time.time_ns() // 1_000_000:x}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,37 +53,94 @@ class Staged:
     ledgers: list[int]
 
 
-def start(
-    deployment: Deployment,
-    registry: Registry,
-    names: Names,
-    apply: Callable[[Path], None],
-) -> Staged:
-    """Makes the topics, applies the job and waits until a worker runs it."""
-    make_topics(deployment.kafka, names.source, names.sink)
-    with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
-        folder = wordcount_folder(Path(scratch), names)
-        expected = ledgers(folder)
-        apply(folder)
-    entry = registry.job_entry(names.job)
-    if entry is None:
-        raise PermanentError(f"job {names.job} was applied and is not there")
-    await_running(registry, names.job)
-    return Staged(names, entry.value.uuid, expected)
+class Stage:
+    """Topics and jobs of trials on one cluster. `with connect(...)` makes and closes it."""
+
+    def __init__(self, bootstrap: str, jobs: Jobs, topics: TopicAdmin) -> None:
+        self.bootstrap = bootstrap
+        self.registry = jobs.registry
+        self._jobs = jobs
+        self._topics = topics
+
+    def make_topics(self, *topics: str, partitions: int = PARTITIONS) -> None:
+        for topic in topics:
+            self._topics.create(topic, partitions, TOPIC_CONFIG)
+
+    def delete_topics(self, *topics: str) -> None:
+        self._topics.delete(topics)
+
+    def start(self, names: Names) -> Staged:
+        """Applies the wordcount example as job `names` and waits until a worker runs it."""
+        from perseid.jobs import applying, layout, repository, steering
+
+        with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
+            folder = wordcount_folder(Path(scratch), names)
+            with repository.validated(repository.find(str(folder))) as jobs:
+                (change,) = applying.prepare(self._jobs, jobs)
+                applying.perform(self._jobs, change)
+                tasks = layout.build(change.job.spec, 1).ledger_tasks
+        answer = steering.wait(self.registry, SystemClock(), change.entry, READY_TIMEOUT_S)
+        if answer.status is None or answer.status.state != "running":
+            error = answer.status.error if answer.status is not None else None
+            raise PermanentError(f"job {names.job} does not run: {(error or {}).get('text')}")
+        ledgers = [task.ledger for task in tasks if task.ledger is not None]
+        return Staged(names, change.entry.uuid, ledgers)
+
+    def remove(self, names: Names, *, keep_source: bool = False) -> None:
+        """Removes the job, its control topics, its sink and its source."""
+        from perseid.jobs import steering
+
+        if names.job in self.registry.jobs():
+            entry, version = steering.remove(self.registry, SystemClock(), names.job)
+            steering.put(self.registry, entry, version)
+            steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
+        own = {names.sink} | (set() if keep_source else {names.source})
+        prefix = f"perseid.{names.job}."
+        self.delete_topics(*(t for t in self._topics.list() if t in own or t.startswith(prefix)))
+
+    def remove_older(self, prefix: str) -> list[str]:
+        """Removes what earlier trials of this kind have left; returns the jobs' names."""
+        older = [job for job in self.registry.jobs() if job.startswith(f"{prefix}-")]
+        for job in older:
+            self.remove(Names(job))
+        return older
 
 
-def await_running(registry: Registry, job: str, timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Waits until a worker has restored the job and runs it."""
-    deadline_s = time.monotonic() + timeout_s
-    state = "unknown"
-    while time.monotonic() < deadline_s:
-        status = registry.status(job)
-        state = status.state if status is not None else state
-        if state == "running":
-            return
-        if status is not None and status.state == "failed":
-            raise PermanentError(f"job {job} failed: {(status.error or {}).get('text', '')}")
-        time.sleep(0.1)
-    raise RetryableError(
-        f"job {job} is {state} after {timeout_s:.0f} s, not running; see `perseid jobs show {job}`"
-    )
+@contextmanager
+def connect(deployment: Deployment) -> Iterator[Stage]:
+    """Connections to the cluster, closed at the end."""
+    from perseid.jobs.applying import Cluster as Jobs
+    from perseid.registry.facade import Registry
+    from perseid.state.store import open_store
+    from perseid.topics.admin import TopicAdmin
+
+    registry = Registry.connect(deployment)
+    topics = TopicAdmin(deployment.kafka)
+    store = open_store(deployment.store)
+    try:
+        yield Stage(
+            deployment.kafka,
+            Jobs(registry, topics, store, SystemClock(), deployment.jobs_allow_code),
+            topics,
+        )
+    finally:
+        registry.close()
+
+
+def wordcount_folder(folder: Path, names: Names) -> Path:
+    """The wordcount example under another name and with other topics; nothing else differs."""
+    from perseid.jobs.repository import example
+
+    target = folder / names.job
+    shutil.copytree(example("wordcount"), target, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (target / "job.yaml").read_text()
+    for old, new in (
+        ("name: wordcount\n", f"name: {names.job}\n"),
+        ("topic: lines,", f"topic: {names.source},"),
+        ("topic: word-counts,", f"topic: {names.sink},"),
+    ):
+        if text.count(old) != 1:
+            raise PermanentError(f"the wordcount example has {old!r} {text.count(old)} times")
+        text = text.replace(old, new)
+    (target / "job.yaml").write_text(text)
+    return target

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from perseid.cli.trials.stage import Names, wordcount_folder
+from perseid.jobs import layout, parse
+from perseid.jobs.repository import example
+
+
+def test_the_staged_job_is_the_example_but_for_name_and_topics(tmp_path: Path) -> None:
+    names = Names.fresh("demo")
+    staged = parse.load(wordcount_folder(tmp_path, names))
+    shipped = parse.load(example("wordcount"))
+    assert staged.name == names.job
+    assert staged.sources["lines"].topic == names.source
+    assert staged.sinks["counts"].topic == names.sink
+    assert staged.operators == shipped.operators
+    assert staged.epoch == shipped.epoch
+    assert staged.fault_tolerance == shipped.fault_tolerance
+    assert len(layout.build(staged, 1).ledger_tasks) == 4
