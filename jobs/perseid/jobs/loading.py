@@ -109,7 +109,7 @@ def _package(folder: Path) -> str:
     name = _PREFIX + hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     if name not in sys.modules:
         if not any(isinstance(f, _Finder) for f in sys.meta_path):
-            sys.meta_path.append(_Finder())
+            sys.meta_path.insert(0, _Finder())
         package = types.ModuleType(name, f"The modules of the job in {root}.")
         package.__path__ = [str(root)]
         sys.modules[name] = package
@@ -129,6 +129,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
+        """None for all other modules; ModuleNotFoundError for one that is not beside job.yaml."""
         package, _, module = fullname.partition(".")
         if not package.startswith(_PREFIX) or not module or package not in sys.modules:
             return None
@@ -141,7 +142,8 @@ class _Finder(importlib.abc.MetaPathFinder):
                     fullname, file, loader=_Loader(str(file), package, root),
                     submodule_search_locations=[str(file.parent)] if is_package else None,
                 )  # fmt: skip
-        return None
+        # Not None: the path finder would then load what `inside` does not accept.
+        raise ModuleNotFoundError(f"No module named {module!r}", name=fullname)
 
 
 class _Loader(importlib.abc.SourceLoader):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,13 +131,11 @@ def _events(text: str) -> Iterator[Any]:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # the parser only warns about a reused anchor
-            yield from YAML(typ="safe", pure=True).parse(text)
+        yield from YAML(typ="safe", pure=True).parse(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(mark.line + 1 if mark else 1, f"is no YAML: {_reason(error)}") from None
-    except (YAMLError, Warning, ValueError, ArithmeticError, LookupError, AttributeError,
+    except (YAMLError, ValueError, ArithmeticError, LookupError, AttributeError,
             TypeError, AssertionError) as error:  # fmt: skip
         # The parser lets some of Python's own errors through for malformed escapes and directives.
         first = (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,289 @@
+"""job.yaml: what is accepted, and that every mistake is named at once with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perseid.errors import BadInputError, RefusedError
+from perseid.jobs import parse
+from perseid.jobs.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.spec import source_columns
+
+CONTRACT = """\
+name: wordcount                       # ^[a-z][a-z0-9-]{0,62}$
+parallelism: 4                        # default of its operators
+sources:
+  lines: {topic: lines, format: text, start: earliest}
+operators:
+  words:  {input: lines, sql: "SELECT explode(split(value, ' ')) AS word FROM input"}
+  counts: {input: words, key: word, use: "wordcount:Counts"}
+sinks:
+  counts: {input: counts, topic: word-counts, format: json, key: word}
+faultTolerance:
+  mode: exact                         # exact | approximate | none
+  checkpoint: {period: "30s", sizeTimed: true}
+  approximate: {theta: 100000, l: 1000, gamma: 1000}
+  replicas: {budget: 0}               # operator partitions; "all"
+  recovery: {priority: 1, adaptiveBufferingAfter: 2}
+errors: {tolerance: none, deadletterqueue: {topic: wordcount-dlq}}
+epoch: {target: "500ms", maxRecords: 200000}
+"""
+
+BASE = """\
+name: job
+sources:
+  a: {topic: a, format: json, columns: {k: string, n: int64}}
+operators:
+  o: {input: a, key: k, use: "m:O"}
+sinks:
+  s: {input: o, topic: out, format: json, key: k}
+"""
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(JobFileErrors) as caught:
+        parse.loads(text)
+    assert isinstance(caught.value, BadInputError)
+    return str(caught.value).split("\n")
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(JobFileRefused) as caught:
+        parse.loads(text)
+    assert isinstance(caught.value, RefusedError)
+    return str(caught.value).split("\n")
+
+
+def replaced(old: str, new: str, text: str = BASE) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+def test_the_file_of_the_contract_is_accepted() -> None:
+    job = parse.loads(CONTRACT)
+    assert job.name == "wordcount"
+    assert job.operators["words"].inputs == {"input": "lines"}
+    assert job.operators["counts"].key == ("word",)
+    assert job.operators["counts"].parallelism == 4
+    assert job.fault_tolerance.checkpoint.period_s == 30.0
+    assert job.fault_tolerance.checkpoint.size_timed
+    assert job.errors.tolerance == "none"
+    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 200_000)
+    assert job.written_topics == {"word-counts": 4}
+
+
+def test_defaults() -> None:
+    job = parse.loads(BASE)
+    assert job.parallelism == 1
+    assert job.sources["a"].start == "earliest"
+    assert job.errors.deadletter_topic is None
+    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 200_000)
+
+
+def test_dead_letters_get_a_topic_of_the_jobs_own() -> None:
+    job = parse.loads(BASE + "errors: {tolerance: all}\n")
+    assert job.errors.deadletter_topic == "perseid.job.dlq"
+    assert job.written_topics == {"out": 1, "perseid.job.dlq": 1}
+
+
+def test_columns_of_sources() -> None:
+    job = parse.loads(CONTRACT)
+    assert source_columns(job.sources["lines"]) == {"value": "string"}
+    assert source_columns(parse.loads(BASE).sources["a"]) == {"k": "string", "n": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [
+        ("latest", "latest"),
+        ('"2026-11-21T08:00:00"', "2026-11-21T08:00:00+00:00"),
+        ("2026-11-21T08:00:00+02:00", "2026-11-21T06:00:00+00:00"),
+        ("{0: 100, 1: 250}", {0: 100, 1: 250}),
+    ],
+)
+def test_starts(written: str, start: object) -> None:
+    text = replaced("format: json, columns", f"format: json, start: {written}, columns")
+    assert parse.loads(text).sources["a"].start == start
+
+
+def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
+    found = errors(
+        "name: WordCount\n"                                                     # 1
+        'paralelism: "4"\n'                                                     # 2
+        "sources:\n"                                                            # 3
+        "  lines: {topic: lines, format: txt, start: yesterday}\n"              # 4
+        '  more: {topic: "a b", format: json, columns: {a: int}}\n'             # 5
+        "  gone: {format: avro}\n"                                              # 6
+        "operators:\n"                                                          # 7
+        "  words: {input: linez, sql: 5}\n"                                     # 8
+        '  counts: {input: words, key: word, use: "wordcount.Counts"}\n'        # 9
+        '  x: {input: y, key: k, use: "a:B"}\n'                                 # 10
+        '  y: {input: x, key: k, use: "a:B"}\n'                                 # 11
+        "sinks:\n"                                                              # 12
+        "  one: {input: counts, topic: out, format: json, key: word}\n"         # 13
+        "  two: {input: x, topic: out, format: json, key: k}\n"                 # 14
+        "faultTolerance:\n"                                                     # 15
+        "  checkpoint: {period: 30}\n"                                          # 16
+    )  # fmt: skip
+    lines = [line.split(": ", 1)[0] for line in found]
+    text = "\n".join(found)
+    assert lines == sorted(lines, key=lambda at: int(at.split(":")[1]))
+    assert {int(at.split(":")[1]) for at in lines} == {1, 2, 4, 5, 6, 8, 9, 10, 14, 16}
+    assert "job.yaml:1: name: found 'WordCount', expected a name of" in text
+    assert "job.yaml:2: paralelism: found an unknown key" in text
+    assert "write `parallelism`" in text
+    assert "write `format: text`" in text
+    assert "write `start: earliest`" in text
+    assert "job.yaml:6: sources.gone.topic: is missing" in text
+    assert "job.yaml:8: operators.words.input: found 'linez'" in text
+    assert "write `lines`" in text
+    assert "job.yaml:8: operators.words.sql: found 5" in text
+    assert 'write `use: "wordcount:Counts"`' in text
+    assert "x <- y <- x read each other" in text
+    assert "job.yaml:14: sinks.two.topic: 'out' is written by sinks.one too" in text
+    assert 'write `period: "30s"`' in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("name: job", "name: 5", 1, 'write `name: "5"` (in quotes)'),
+        ("name: job", "nam: job", 1, "write `name`"),
+        ("name: job\n", "", 1, "name: is missing"),
+        ("  a: {", "  A: {", 3, "found the name 'A'"),
+        ("  a: {", "  dead-letters: {", 3, "perseid's own"),
+        ("int64", "int", 3, "found 'int', expected one of string, int64"),
+        ("int64", "Double", 3, "write `float64`"),
+        (", columns: {k: string, n: int64}", "", 3, "sources.a.columns: is missing"),
+        ("format: json, columns", "format: text, columns", 3, "only json sources declare columns"),
+        ("topic: a,", "topic: __offsets,", 3, "no leading '__'"),
+        ("topic: a,", "topic: a, schema: x.avsc,", 3, "only avro has a schema"),
+        ("input: a,", "input: s,", 5, "'s' is a sink"),
+        ("input: a,", "", 5, "found neither of input and inputs"),
+        ("input: a,", "input: a, inputs: {x: a},", 5, "found both of input and inputs"),
+        ("input: a,", "inputs: {X-Y: a},", 5, "found the name 'X-Y'"),
+        ("input: a,", "inputs: {x: 7},", 5, "operators.o.inputs.x: found 7"),
+        ("key: k, use", "key: kk, use", 5, "expected a column of a (k, n); write `k`"),
+        ("key: k, use", "key: [], use", 5, "a column name or a list"),
+        ("key: k, use", "key: [k, k], use", 5, "a column name or a list"),
+        ('use: "m:O"', 'use: "m:O", sql: "SELECT 1"', 5, "found both of sql and use"),
+        (', use: "m:O"', "", 5, "found neither of sql and use"),
+        ('use: "m:O"', 'use: "../m:O"', 5, "expected module:Class"),
+        ('use: "m:O"', 'sql: "SELECT k FROM input"', 5, "has no key"),
+        ('use: "m:O"', 'use: "m:O", parallelism: 0', 5, "from 1 to 256"),
+        ('use: "m:O"', 'use: "m:O", parallelism: "2"', 5, "(without quotes)"),
+        ('use: "m:O"', 'use: "m:O", memory: 5', 5, "a size such as"),
+        ("input: o,", "input: p,", 7, "expected the name of a source or operator"),
+        ("key: k}", "key: n}", 7, "expected the key of o (k)"),
+        (", key: k}", "}", 7, "`order: free` if their order does not matter"),
+        ("topic: out", "topic: a", 7, "read its own output for ever"),
+        ("topic: out", "topic: perseid.x.tokens", 7, "perseid's own"),
+        ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
+    ],
+)
+def test_one_mistake(old: str, new: str, line: int, said: str) -> None:
+    found = errors(replaced(old, new))
+    assert any(f.startswith(f"job.yaml:{line}: ") and said in f for f in found), found
+
+
+def test_several_inputs() -> None:
+    two = replaced("sources:\n", "sources:\n  b: {topic: b, format: text}\n")
+    joined = two.replace("input: a, key: k", "inputs: {x: a, y: b}, key: k")
+    assert "expected a column of b (value)" in "\n".join(errors(joined))
+    keyless = two.replace("input: a, key: k", "inputs: {x: a, y: b}")
+    assert "needs a key that all of them have" in "\n".join(errors(keyless))
+    sql = two.replace('input: a, key: k, use: "m:O"', 'inputs: {x: a, y: b}, sql: "SELECT 1"')
+    assert "a SQL operator has one input, found 2" in "\n".join(errors(sql))
+
+
+def test_order_free_permits_another_key() -> None:
+    text = replaced("key: k}", "key: n, order: free}")
+    assert parse.loads(text).sinks["s"].key == "n"
+
+
+def test_sinks_of_one_stateless_input_share_their_key() -> None:
+    text = BASE + (
+        "  x: {input: a, topic: x, format: json, key: k}\n"
+        "  y: {input: a, topic: y, format: json, key: n}\n"
+    )
+    assert "sinks.x, which has the same stateless input" in "\n".join(errors(text))
+    assert parse.loads(text.replace("key: n}", "key: n, order: free}")).sinks["y"].key == "n"
+
+
+def test_what_nothing_reads_is_named() -> None:
+    text = replaced("sources:\n", "sources:\n  b: {topic: b, format: text}\n")
+    assert "sources.b: nothing reads it" in "\n".join(errors(text))
+    text = replaced("operators:\n", 'operators:\n  p: {input: a, sql: "SELECT 1"}\n')
+    assert "operators.p: nothing reads it and it keeps no state" in "\n".join(errors(text))
+
+
+def test_a_long_cycle_is_reported_once() -> None:
+    text = replaced(
+        "operators:\n",
+        'operators:\n  p: {input: r, sql: "SELECT 1"}\n  q: {input: p, sql: "SELECT 1"}\n'
+        '  r: {input: q, sql: "SELECT 1"}\n',
+    )
+    found = [e for e in errors(text) if "read each other" in e]
+    assert len(found) == 1
+    assert "p <- r <- q <- p" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("sinks:", "faultTolerance: {mode: approximate}\nsinks:", "mode approximate is not built"),
+        ("sinks:", "faultTolerance: {mode: none}\nsinks:", "write `mode: exact`"),
+        ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
+        ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
+        ("topic: a,", "topic: a, eventTime: {column: n},", "event time is not built yet"),
+        ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
+        ('"m:O"', '"m:O", memory: "1MiB"', "memory limits of operators are not built"),
+        ('"m:O"', '"m:O", errors: {operator: bisect}', "bisecting is not built yet"),
+        ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
+        ("input: a,", "inputs: {x: a, y: {input: o, feedback: {delay: 1}}},", "feedback edges"),
+    ],
+)
+def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
+    found = refused(replaced(old, new))
+    assert len(found) == 1
+    assert said in found[0]
+    assert found[0].startswith("job.yaml:")
+
+
+def test_a_mistake_is_told_before_a_refusal() -> None:
+    text = replaced('use: "m:O"', 'use: "m:O", edge: split, memory: 5')
+    assert all("edge" not in e for e in errors(text))
+
+
+def test_files_beside_job_yaml(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        replaced("format: json, columns: {k: string, n: int64}", "format: avro, schema: a.avsc")
+    )
+    with pytest.raises(JobFileErrors) as caught:
+        parse.load(tmp_path)
+    assert "sources.a.schema: found 'a.avsc', expected a file beside job.yaml" in str(caught.value)
+    assert "operators.o.use: found 'm:O', expected a module beside job.yaml" in str(caught.value)
+    (tmp_path / "m.py").write_text("")
+    (tmp_path / "a.avsc").write_text('{"type": "recrod"}')
+    with pytest.raises(JobFileErrors, match="is no Avro schema of a record"):
+        parse.load(tmp_path)
+    (tmp_path / "a.avsc").write_text('"string"')
+    with pytest.raises(JobFileErrors, match="its type is not record"):
+        parse.load(tmp_path)
+    (tmp_path / "a.avsc").write_text(
+        '{"type": "record", "name": "A", "fields": [{"name": "k", "type": "string"}]}'
+    )
+    assert parse.load(tmp_path).sources["a"].schema_file == "a.avsc"
+
+
+def test_an_unknown_library_operator_gets_its_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(replaced("m:O", "library:CountKey"))
+    with pytest.raises(JobFileErrors, match="write `library:CountByKey`"):
+        parse.load(tmp_path)
+
+
+def test_a_folder_without_a_job(tmp_path: Path) -> None:
+    with pytest.raises(JobFileErrors, match=r"job\.yaml:1: job\.yaml is missing"):
+        parse.load(tmp_path)
