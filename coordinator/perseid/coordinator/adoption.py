@@ -1,0 +1,144 @@
+"""From what ZooKeeper and Kafka hold to a job that can be decided on.
+
+A new leader, and a leader that lost track of a job, come through here. Nothing of an earlier life
+is needed: positions follow from the tokens, done epochs from the ledger and the progress topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perseid.coordinator.events import JobLoaded
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import (
+    Collecting,
+    Issued,
+    JobState,
+    Now,
+    Positions,
+    positions_after,
+    ranges_of,
+)
+from perseid.jobs.layout import Layout, build
+from perseid.records import WorkerInfo
+from perseid.topics.records import EpochDone, FragmentState, PartDone, ProgressRecord
+
+
+def adopted(
+    job: JobState, loaded: JobLoaded, workers: Mapping[str, WorkerInfo], now: Now
+) -> JobState:
+    """The job as loaded, in the phase that follows from its plan, entry and status."""
+    plan = loaded.plan if loaded.begun else None
+    layout = build(loaded.program.spec, plan.layout if plan is not None else 1)
+    pointers = loaded.pointers
+    ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
+    failures = loaded.failures
+    job = JobState(
+        name=job.name, entry=loaded.entry, story=job.story, program=loaded.program, layout=layout,
+        plan=plan, generation=loaded.generation, pointers=pointers if ours else None,
+        status=loaded.status, base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
+        highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
+        checkpoint_s=now.monotonic_s, positions=_positions(loaded),
+        failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
+        events=loaded.status.events if loaded.status is not None and loaded.begun else (),
+        ledger_highest=max(loaded.ledger.values(), default=0),
+    )  # fmt: skip
+    job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
+    job = _with_checks(job, loaded.progress)
+    return _in_phase(job, loaded, workers, now)
+
+
+def _in_phase(
+    job: JobState, loaded: JobLoaded, workers: Mapping[str, WorkerInfo], now: Now
+) -> JobState:
+    status, entry, plan = loaded.status, loaded.entry, job.plan
+    failed = status is not None and status.job_uuid == entry.uuid and status.state == "failed"
+    if failed and status is not None and status.counter == entry.counter:
+        job = replace(job, error=status.error)
+        return job.move(Phase.FAILED, now, "loaded: it had failed")
+    if failed and plan is not None and plan.archive != entry.archive:
+        job = replace(job, rewind_to=job.done)
+    if entry.desired == "stopped" and (plan is None or plan.owner is None):
+        return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
+    if failed:  # and asked for again: whatever its owner said was said before
+        return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")
+    if plan is None or plan.owner not in workers:
+        return job.move(Phase.WAITING, now, "loaded: without a live owner")
+    return job.move(Phase.RESTORING, now, "loaded: its owner lives")
+
+
+def _positions(loaded: JobLoaded) -> Positions:
+    positions: Positions = dict(loaded.starts)
+    for issued in loaded.tokens:
+        positions = positions_after(positions, ranges_of(issued.token))
+    topics = {name: source.topic for name, source in loaded.program.spec.sources.items()}
+    return {key: at for key, at in positions.items() if topics.get(key[0]) == at.topic}
+
+
+def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
+    """The highest epoch that is known to be done; never above the tip."""
+    known = [job.base.epoch, job.newest.epoch if job.newest is not None else 0]
+    dense = [loaded.ledger.get(task.ledger or 0, 0) for task in layout.ledger_tasks]
+    if dense:
+        # What every sinking task has committed is done, except that a task without a sink may
+        # still have to log it; its owner does that before it goes on.
+        known.append(min(dense))
+    error = loaded.status.error if loaded.status is not None else None
+    if error and loaded.status is not None and loaded.status.job_uuid == loaded.entry.uuid:
+        known.append(int(error.get("epoch", 0)))
+    for record in loaded.progress:
+        if record.job_uuid == loaded.entry.uuid and isinstance(record, EpochDone | FragmentState):
+            known.append(confirmed_epoch(job, record))
+    return min(job.tip.epoch, max(known))
+
+
+def confirmed_epoch(job: JobState, record: EpochDone | FragmentState) -> int:
+    """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
+    if isinstance(record, FragmentState):
+        return record.epoch if record.state in ("running", "stopped", "failed") else 0
+    token = issued_token(job, record.epoch)
+    if token is None:
+        return record.epoch if record.epoch <= job.base.epoch else 0
+    return record.epoch if token.offset == record.token_offset else 0
+
+
+def issued_token(job: JobState, epoch: int) -> Issued | None:
+    """The token of `epoch`, if it is remembered. Epochs of a chain are dense."""
+    if not job.tokens:
+        return None
+    index = epoch - job.tokens[0].token.epoch
+    return job.tokens[index] if 0 <= index < len(job.tokens) else None
+
+
+def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:
+    """The unfinished checkpoint, and its parts."""
+    newest = job.newest.epoch if job.newest is not None else 0
+    open_ = [i for i in job.tokens if i.token.checkpoint and i.token.epoch > newest]
+    if not open_:
+        return job
+    last = open_[-1]
+    parts = {
+        (r.generation, r.operator, r.partition): r
+        for r in records
+        if isinstance(r, PartDone) and r.job_uuid == job.entry.uuid and r.epoch == last.token.epoch
+    }
+    collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
+    return replace(job, collecting=collecting)
+
+
+def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState:
+    carried = [c.epoch for issued in job.tokens for c in issued.token.checks]
+    first = job.tokens[0].token.epoch if job.tokens else job.base.epoch
+    carried_to = max([first - 1, *carried])
+    found = {
+        (c.epoch, c.split, c.source): c
+        for r in records
+        if isinstance(r, EpochDone) and r.job_uuid == job.entry.uuid and confirmed_epoch(job, r)
+        for c in r.checks
+        if c.epoch > carried_to
+    }
+    checks = tuple(found[key] for key in sorted(found))
+    return replace(job, checks=checks, checks_to=max([carried_to, *(c.epoch for c in checks)]))
+
+

@@ -1,0 +1,134 @@
+"""When a checkpoint is taken, when it is complete, and which ones are kept.
+
+Complete: every stateful task has delivered its part under one and the same generation, and the
+epoch is done, so every sink has committed it. Only then the manifest is written, and only after
+that the pointer in ZooKeeper moves; a crash in between leaves garbage in the store, never a pointer
+to something incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
+from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
+from perseid.records import CheckpointPointer, CheckpointPointers, Plan
+from perseid.topics.records import PartDone, PartFailed
+
+POINTERS_MAX = 2              # the newest, and one to fall back to when a part of it is damaged
+COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun
+REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
+
+
+def due(job: JobState, now: Now) -> bool:
+    """Whether the next token should take a checkpoint."""
+    if job.collecting is not None or job.program is None:
+        return False
+    behind = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
+    worth = job.backlog > 0 or any(r.end > r.start for t in behind for r in ranges_of(t))
+    period_s = job.program.spec.fault_tolerance.checkpoint.period_s
+    late = now.monotonic_s - job.checkpoint_s >= period_s
+    return late and (worth or len(behind) >= REPLAY_TOKENS_MAX)
+
+
+def begin(job: JobState, issued: Issued, now: Now) -> JobState:
+    """The token of `issued` has asked the tasks for their parts."""
+    collecting = Collecting(issued.token.epoch, issued.offset, now.monotonic_s)
+    return replace(
+        job, collecting=collecting, checkpoint_s=now.monotonic_s, checkpoint_ready=False
+    )
+
+
+def part_done(job: JobState, part: PartDone) -> JobState:
+    """Takes a part in; parts of other epochs, or of tasks that do not exist, are left out."""
+    if job.collecting is None or part.epoch != job.collecting.epoch:
+        return job
+    key = (part.generation, part.operator, part.partition)
+    parts = {**job.collecting.parts, key: part}
+    return replace(job, collecting=replace(job.collecting, parts=parts))
+
+
+def part_failed(job: JobState, part: PartFailed) -> JobState:
+    """Gives the checkpoint up when the present owner could not write a part of it."""
+    if job.collecting is None or part.epoch != job.collecting.epoch or job.checkpoint_ready:
+        return job
+    if job.plan is None or part.generation != job.plan.generation:
+        return job
+    where = f"{part.operator}-{part.partition}"
+    return given_up(job, f"part {where} could not be written: {part.reason}")
+
+
+def new_owner(job: JobState, plan: Plan) -> JobState:
+    """Gives the checkpoint up when the old owner ran its epoch: the new one will not run it."""
+    if job.collecting is None or job.checkpoint_ready or job.collecting.epoch > job.done:
+        return job
+    return given_up(job, f"generation {plan.generation} took over")
+
+
+def passed_over(job: JobState, done: int) -> JobState:
+    """Gives the checkpoint up when a new owner goes on behind its epoch: it has no part of it."""
+    if job.collecting is None or job.plan is None or job.collecting.epoch > done:
+        return job
+    delivered = any(generation == job.plan.generation for generation, *_ in job.collecting.parts)
+    if delivered or job.checkpoint_ready or complete(replace(job, done=done)) is not None:
+        return job
+    return given_up(job, f"generation {job.plan.generation} goes on behind it")
+
+
+def expired(job: JobState, now: Now) -> JobState:
+    """Gives up a checkpoint that has been collecting for too long."""
+    collecting = job.collecting
+    if collecting is None or now.monotonic_s - collecting.since_s < COLLECTING_MAX_S:
+        return job
+    return given_up(job, f"not complete after {COLLECTING_MAX_S:g} s")
+
+
+def given_up(job: JobState, why: str) -> JobState:
+    """The next token that can will take another one."""
+    if job.collecting is None:
+        return job
+    told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
+    return replace(told, collecting=None, checkpoint_s=float("-inf"), checkpoint_ready=False)
+
+
+def complete(job: JobState) -> WriteManifest | None:
+    """The manifest to be written, when nothing is missing."""
+    collecting, layout, plan = job.collecting, job.layout, job.plan
+    if collecting is None or layout is None or plan is None or job.checkpoint_ready:
+        return None
+    if collecting.epoch > job.done:
+        return None
+    token = next((i.token for i in job.tokens if i.offset == collecting.token_offset), None)
+    if token is None:
+        return None
+    wanted = [(task.operator, task.partition) for task in layout.stateful_tasks]
+    generations = {key[0] for key in collecting.parts} if wanted else {plan.generation}
+    for generation in sorted(generations, reverse=True):
+        parts = [collecting.parts.get((generation, *task)) for task in wanted]
+        found = tuple(part for part in parts if part is not None)
+        if len(found) == len(wanted):
+            return WriteManifest(
+                job.name, job.entry.uuid, collecting.epoch, generation, token.layout,
+                token.revision, collecting.token_offset, token.time_ms, found,
+            )  # fmt: skip
+    return None
+
+
+def written(job: JobState, pointer: CheckpointPointer) -> tuple[JobState, list[Action]]:
+    """Moves the pointer to the manifest that has been written, and forgets what is older."""
+    if job.collecting is None or job.collecting.epoch != pointer.epoch:
+        return job, []  # given up, or written twice
+    older = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
+    kept = (pointer, *older)[:POINTERS_MAX]
+    pointers = CheckpointPointers(job.entry.uuid, kept)
+    oldest = kept[-1]
+    tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
+    job = replace(job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens)
+    return job, [
+        PutPointers(job.name, pointers),
+        DeleteCheckpoints(job.name, job.entry.uuid, oldest.epoch),
+    ]
+
+
+def _newest_epoch(job: JobState) -> int:
+    return job.newest.epoch if job.newest is not None else 0

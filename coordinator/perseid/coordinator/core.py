@@ -1,0 +1,324 @@
+"""The decision core: `decide(state, event, now)` gives the next state and the actions, in order.
+
+Pure: no client, no clock, no randomness. An event first changes what is known (`_observe`), then
+every job that it concerns is advanced (`_advance`), which looks only at the state: so it does not
+matter which of two events came first, and a new leader that has loaded the same facts decides the
+same. Contract of the caller:
+
+1. Perform the actions of one call in order before the next call, and feed outcomes in at once.
+2. When an action of a job fails, drop the rest of that job's actions and feed in ActionFailed.
+3. When the fence is lost, or the outcome of an append is unknown, end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perseid.coordinator import (
+    checkpoints,
+    failing,
+    issue,
+    placement,
+    progress,
+    sources,
+    statuses,
+    switching,
+)
+from perseid.coordinator import events as ev
+from perseid.coordinator.actions import (
+    Action,
+    AppendBegin,
+    AppendToken,
+    LoadJob,
+    PutPlan,
+    RemoveJob,
+)
+from perseid.coordinator.adoption import adopted
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import ClusterState, JobState, Now, Tip
+from perseid.records import JobEntry, Plan
+from perseid.topics.records import Begin
+
+LOAD_RETRY_S = 0.5   # between attempts to read a job whose Kafka or store does not answer
+_ENDED = (Phase.STOPPED, Phase.FAILED)
+
+Step = tuple[JobState, list[Action]]
+
+
+def decide(
+    state: ClusterState, event: ev.Event, now: Now
+) -> tuple[ClusterState, list[Action]]:
+    """What is known after `event`, and what to do now."""
+    state, names, actions = _observe(state, event, now)
+    for name in names:
+        job = state.jobs.get(name)
+        if job is not None:
+            job, more = _advance(state, job, now)
+            state = state.with_job(job)
+            actions += more
+    return state, actions
+
+
+def _observe(
+    state: ClusterState, event: ev.Event, now: Now
+) -> tuple[ClusterState, list[str], list[Action]]:
+    """The state with what `event` tells, the jobs to advance, and actions that it asks for."""
+    match event:
+        case ev.RegistrySeen():
+            state, actions = _registry_seen(state, event, now)
+            return state, list(state.jobs), actions
+        case ev.EndsSeen(ends=ends):
+            return _ends_seen(state, ends)
+        case ev.TopicsSeen():
+            return _topics_seen(state, event, now)
+        case ev.Tick():
+            return state, list(state.jobs), []
+        case job_event:
+            job = state.jobs.get(job_event.job)
+            if job is None:  # removed in the meantime
+                return state, [], []
+            job, actions = _job_event(state, job, job_event, now)
+            return state.with_job(job), [job.name], actions
+
+
+def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now) -> Step:
+    actions: list[Action] = []
+    match event:
+        case ev.JobLoaded():
+            job, actions = _loaded(state, job, event, now)
+        case ev.JobLoadFailed():
+            job, actions = _load_failed(job, event, now)
+        case ev.ProgramLoaded(program=program, starts=starts):
+            job = replace(job, loading_next=False, next_program=program, next_starts=starts)
+        case ev.ProgramFailed():
+            job = _program_failed(job, event, now)
+        case ev.ActionFailed(action=action, text=text):
+            job = _lost_track(job, now, f"{action}: {text}")
+        case _ if job.phase is not Phase.LOADING:  # else it will be read again anyway
+            job, actions = _loaded_job_event(job, event, now)
+    return job, actions
+
+
+def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
+    actions: list[Action] = []
+    match event:
+        case ev.ProgressSeen(record=record):
+            job, actions = progress.seen(job, record, now)
+        case ev.BeginAppended(begin=begin, offset=offset):
+            job = replace(
+                job, appending=False, begun=True, base=Tip(begin.epoch, offset), tokens=(),
+                done=begin.epoch, highest_epoch=begin.epoch,
+            )  # fmt: skip
+        case ev.RewindAppended(rewind=rewind):
+            job = switching.rewound(job, rewind)
+        case ev.TokenAppended(token=token, offset=offset):
+            job = issue.appended(job, token, offset, now)
+        case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
+            job, actions = checkpoints.written(job, pointer)
+        case ev.ManifestFailed(epoch=epoch, text=text):
+            if job.collecting is not None and job.collecting.epoch == epoch:
+                job = checkpoints.given_up(job, text)
+    return job, actions
+
+
+def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
+    """Takes every step that is possible now."""
+    if job.entry.desired == "removed":
+        return job, [RemoveJob(job.name)]
+    if job.phase is Phase.LOADING:
+        due = job.load_at_s is not None and now.monotonic_s >= job.load_at_s
+        return (replace(job, load_at_s=None), [LoadJob(job.name, job.entry)]) if due else (job, [])
+    actions: list[Action] = []
+    if job.phase not in _ENDED and not job.appending:
+        job, actions = _drive(state, job, now)
+    elif job.phase in _ENDED and failing.has_owner(job):
+        job, actions = failing.disown(job, job.phase.value)  # a leader died between two writes
+    job, status = statuses.write(job, now)
+    return job, actions + status
+
+
+def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
+    if not job.begun:
+        return _begin(state, job, now)
+    if job.rewind_to is not None:
+        job, actions = switching.rewind(job, state.epoch, now)
+        if actions:
+            return job, actions
+    job, actions = _own(state, job, now)
+    if job.phase not in (Phase.RESTORING, Phase.RUNNING):
+        return job, actions
+    job, more = _checkpoint(checkpoints.expired(job, now), now)
+    actions += more
+    job, more = _goal(state, job, now)
+    return job, actions + more
+
+
+def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
+    """Opens the chain of a new job UUID above everything that was ever written under its name."""
+    if switching.wants_stop(job):
+        return switching.finish_stop(job, now)
+    begin = Begin(state.epoch, job.entry.uuid, job.highest_epoch)
+    return replace(job, appending=True), [AppendBegin(job.name, begin)]
+
+
+def _own(state: ClusterState, job: JobState, now: Now) -> Step:
+    """Sees to it that a live worker owns the job."""
+    plan = job.plan
+    if plan is not None and plan.owner in state.workers and job.phase is not Phase.WAITING:
+        return job, []
+    actions: list[Action] = []
+    if job.phase is not Phase.WAITING:
+        job, actions = failing.passing(job, now, f"worker {plan.owner if plan else ''} is gone")
+    if switching.wants_stop(job) and not job.entry.stop_checkpoint:
+        job, more = switching.finish_stop(job, now)
+        return job, actions + more
+    shunned = [plan.owner] if plan is not None and plan.owner is not None else []
+    owner = placement.choose(state.workers, placement.loads(state), shunned)
+    if owner is None or now.monotonic_s < job.retry_s:
+        return job, actions
+    job, more = _place(job, owner, now)
+    return job, actions + more
+
+
+def _place(job: JobState, owner: str, now: Now) -> Step:
+    if job.program is None:
+        return job, []
+    plan = job.plan
+    new = Plan(
+        job=job.name, job_uuid=job.entry.uuid, generation=job.generation + 1, owner=owner,
+        revision=plan.revision if plan else job.program.revision,
+        archive=plan.archive if plan else job.program.archive,
+        layout=plan.layout if plan else 1, base_epoch=plan.base_epoch if plan else job.base.epoch,
+        base_offset=plan.base_offset if plan else job.base.offset,
+        checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
+        reason=job.story[-1].partition(": ")[2] if job.story else "",
+    )  # fmt: skip
+    job = replace(job, plan=new, generation=new.generation, fragment="")
+    job = checkpoints.new_owner(job, new)
+    return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]
+
+
+def _checkpoint(job: JobState, now: Now) -> Step:
+    manifest = checkpoints.complete(job)
+    if manifest is None:
+        return job, []
+    return replace(job, checkpoint_ready=True), [manifest]
+
+
+def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
+    """One step towards what the user wants, else the next token."""
+    actions: list[Action] = []
+    if switching.wants_stop(job):
+        return switching.stop(job, state.epoch, now)
+    if switching.wants_switch(job):
+        job, actions = switching.switch(job, state.epoch, now)
+        if actions and not job.loading_next:
+            return job, actions
+    else:
+        job, actions = switching.rename_revision(job)
+    if not switching.holds_tokens_back(job) and not job.appending:
+        token = issue.next_token(job, state.epoch, now)
+        if token is not None:
+            job = replace(job, appending=True)
+            actions = [*actions, AppendToken(job.name, token)]
+    return job, actions
+
+
+# -- events that concern the registry, the sources or loading ------------------------------------
+
+
+def _registry_seen(
+    state: ClusterState, event: ev.RegistrySeen, now: Now
+) -> tuple[ClusterState, list[Action]]:
+    actions: list[Action] = []
+    state = replace(state, workers={w.incarnation: w for w in event.workers})
+    for name in [n for n in state.jobs if n not in event.entries]:
+        state = state.without_job(name)
+    for name, entry in event.entries.items():
+        job = state.jobs.get(name)
+        if job is None:
+            job = JobState(name, entry)
+            if entry.desired != "removed":
+                actions.append(LoadJob(name, entry))
+        elif (entry.uuid, entry.counter) != (job.entry.uuid, job.entry.counter):
+            job, more = _entry_changed(job, entry, now)
+            actions += more
+        state = state.with_job(job)
+    return state, actions
+
+
+def _entry_changed(job: JobState, entry: JobEntry, now: Now) -> Step:
+    ended = job.phase in _ENDED or entry.uuid != job.entry.uuid
+    job = replace(job, entry=entry, rejected="", next_retry_s=0.0)
+    if job.phase is Phase.LOADING or entry.desired == "removed" or not ended:
+        return job, []  # a load that is under way is checked against the entry when it ends
+    return job.move(Phase.LOADING, now, "its entry changed"), [LoadJob(job.name, entry)]
+
+
+def _loaded(state: ClusterState, job: JobState, loaded: ev.JobLoaded, now: Now) -> Step:
+    if job.phase is not Phase.LOADING:
+        return job, []
+    if loaded.entry != job.entry:
+        return job, [LoadJob(job.name, job.entry)]
+    job = adopted(job, loaded, state.workers, now)
+    if job.phase is not Phase.RESTORING:
+        return job, []
+    return progress.replayed(job, loaded.progress, now)
+
+
+def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
+    if job.phase is not Phase.LOADING:
+        return job, []
+    if event.entry != job.entry:
+        return job, [LoadJob(job.name, job.entry)]
+    if event.permanent:
+        return failing.permanent(job, now, event.kind, event.text)
+    return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S), []
+
+
+def _lost_track(job: JobState, now: Now, why: str) -> JobState:
+    job = job if job.phase is Phase.LOADING else job.move(Phase.LOADING, now, why)
+    return replace(job, appending=False, load_at_s=now.monotonic_s + LOAD_RETRY_S)
+
+
+def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobState:
+    job = replace(job, loading_next=False, next_retry_s=now.monotonic_s + 1.0)
+    if not event.permanent or event.archive != job.entry.archive:
+        return job
+    told = job.told(f"the applied revision cannot run, the old one goes on: {event.text}")
+    return replace(told, rejected=event.archive)
+
+
+def _ends_seen(
+    state: ClusterState, ends: Mapping[tuple[str, int], int]
+) -> tuple[ClusterState, list[str], list[Action]]:
+    concerned = []
+    for job in list(state.jobs.values()):
+        topics = {(at.topic, partition) for (_, partition), at in job.positions.items()}
+        own = {key: end for key, end in ends.items() if key in topics}
+        if own and any(job.ends.get(key) != end for key, end in own.items()):
+            state = state.with_job(replace(job, ends={**job.ends, **own}))
+            concerned.append(job.name)
+    return state, concerned, []
+
+
+def _topics_seen(
+    state: ClusterState, event: ev.TopicsSeen, now: Now
+) -> tuple[ClusterState, list[str], list[Action]]:
+    actions: list[Action] = []
+    for job in list(state.jobs.values()):
+        if job.phase not in _ENDED and job.phase is not Phase.LOADING:
+            checked, more = _with_topics(job, event, now)
+            state = state.with_job(checked)
+            actions += more
+    return state, list(state.jobs), actions
+
+
+def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
+    if job.program is None:
+        return job, []
+    error = sources.fault(job.program.spec, job.positions, event.topics)
+    if error is not None:
+        return failing.refused(job, now, error)
+    return sources.with_new_partitions(job, event.topics), []

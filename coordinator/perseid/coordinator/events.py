@@ -1,0 +1,182 @@
+"""What happened: the coordinator's inputs. None of them says what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perseid.coordinator.model import Issued, Position, Program, Tip
+from perseid.records import (
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    JobFailures,
+    JobStatus,
+    Plan,
+    WorkerInfo,
+)
+from perseid.topics.records import Begin, ProgressRecord, Rewind, Token
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySeen:
+    """All job entries and live workers, read after a change or from time to time."""
+
+    entries: Mapping[str, JobEntry]
+    workers: tuple[WorkerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobLoaded:
+    """Everything about a job that ZooKeeper and Kafka hold, read behind the leader's own claim.
+
+    `tokens` are those that count behind `base`, or from it on when it is one. `begun`: there is
+    a plan of this job UUID, so its chain is open. `starts` has the first offsets of the source
+    partitions while no token names any. `ledger` has the last epoch of each ledger partition.
+    """
+
+    job: str
+    entry: JobEntry
+    program: Program
+    plan: Plan | None
+    generation: int
+    pointers: CheckpointPointers | None
+    status: JobStatus | None
+    failures: JobFailures | None
+    begun: bool
+    base: Tip
+    tokens: tuple[Issued, ...]
+    highest_epoch: int
+    starts: Mapping[tuple[str, int], Position]
+    ledger: Mapping[int, int]
+    progress: tuple[ProgressRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobLoadFailed:
+    """`permanent`: a person must act; else it is tried again."""
+
+    job: str
+    entry: JobEntry
+    kind: str
+    text: str
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLoaded:
+    """The target of a switch. `starts`: first offsets of sources that the old program has not."""
+
+    job: str
+    program: Program
+    starts: Mapping[tuple[str, int], Position]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFailed:
+    """The target of a switch cannot be had; `permanent`: not without another apply."""
+
+    job: str
+    archive: str
+    kind: str
+    text: str
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSeen:
+    """One record of a job's progress topic."""
+
+    job: str
+    record: ProgressRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EndsSeen:
+    """Last stable offsets of source partitions, by (topic, partition)."""
+
+    ends: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """A source topic as it is now; `starts` are the earliest offsets by partition."""
+
+    topic: str
+    topic_id: str
+    compacted: bool
+    starts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """All source topics that were asked for; None for one that does not exist."""
+
+    topics: Mapping[str, SourceTopic | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAppended:
+    """The chain of a job UUID is open."""
+
+    job: str
+    begin: Begin
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewindAppended:
+    """The tokens above the target no longer count."""
+
+    job: str
+    rewind: Rewind
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAppended:
+    """A token is in the log at `offset`."""
+
+    job: str
+    token: Token
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """The manifest is durable in the store; the checkpoint counts once the pointer has moved."""
+
+    job: str
+    job_uuid: str
+    pointer: CheckpointPointer
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    """The checkpoint of `epoch` will not be complete."""
+
+    job: str
+    job_uuid: str
+    epoch: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """A write of this job failed, or nobody knows: what is held about it may be wrong."""
+
+    job: str
+    action: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+JobEvent = (
+    JobLoaded | JobLoadFailed | ProgramLoaded | ProgramFailed | ProgressSeen | BeginAppended
+    | RewindAppended | TokenAppended | ManifestWritten | ManifestFailed | ActionFailed
+)  # fmt: skip
+Event = RegistrySeen | EndsSeen | TopicsSeen | Tick | JobEvent

@@ -1,0 +1,90 @@
+"""What a failure leads to: another attempt with a higher generation, or an end that a person sees.
+
+Passing failures are tried again for ever, spaced out while no epoch gets done in between. The count
+is in ZooKeeper, so that a new leader does not begin again with fast attempts. A permanent failure
+is written down first and only then the plan loses its owner: whoever reads in between finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import statuses
+from perseid.coordinator.actions import Action, PutFailures, PutPlan
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState, Now
+from perseid.errors import PerseidError
+from perseid.records import JobFailures
+
+RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
+RETRY_MAX_S = 30.0
+TEXT_MAX = 4000       # a traceback belongs into the logs; an entry holds 256 KiB
+
+Step = tuple[JobState, list[Action]]
+
+
+def delay_s(count: int) -> float:
+    """How long to wait before the attempt after failure number `count`."""
+    if count <= 1:
+        return 0.0
+    return min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(count - 2, 10))
+
+
+def passing(job: JobState, now: Now, text: str) -> Step:
+    """Counts a failure; the job is placed again after its delay."""
+    before = job.failures.count if job.failures is not None else 0
+    failures = JobFailures(job.entry.uuid, before + 1, now.wall_ms, text[:TEXT_MAX])
+    job = replace(
+        job,
+        failures=failures,
+        failed_at=job.done,
+        retry_s=now.monotonic_s + delay_s(failures.count),
+        fragment="",
+    ).told(f"failure {failures.count}: {text.splitlines()[0] if text else 'unknown'}")
+    return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
+
+
+def progressed(job: JobState, now: Now) -> Step:
+    """Forgets the failures once an epoch got done that was not done at the last one."""
+    if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
+        return job, []
+    failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
+    return replace(job, failures=failures), [PutFailures(job.name, failures)]
+
+
+def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
+    """Stops the job with an error that names what to do next."""
+    error = {
+        "kind": kind,
+        "text": text[:TEXT_MAX],
+        "next": next_step or advice(job.name),
+        "epoch": job.done,
+    }
+    job = replace(job, error=error, fragment="", collecting=None, checkpoint_ready=False)
+    job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
+    job, actions = statuses.write(job, now)
+    return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions
+
+
+def refused(job: JobState, now: Now, error: PerseidError) -> Step:
+    """A permanent failure that the coordinator found itself."""
+    return permanent(job, now, type(error).__name__, str(error))
+
+
+def has_owner(job: JobState) -> bool:
+    return job.plan is not None and job.plan.owner is not None
+
+
+def disown(job: JobState, reason: str) -> Step:
+    """Takes the job from its owner under a new generation."""
+    if job.plan is None:
+        return job, []
+    plan = replace(job.plan, owner=None, generation=job.generation + 1, reason=reason)
+    return replace(job, plan=plan, generation=plan.generation), [PutPlan(job.name, plan)]
+
+
+def advice(job: str) -> str:
+    return (
+        f"change the job and type `perseid jobs apply REPO` again, or try it again as it is with "
+        f"`perseid jobs start {job}`"
+    )

@@ -1,0 +1,168 @@
+"""When the next token is due, how much input it names, and how that is cut into splits.
+
+A token names, for each source partition, the range from where the last token ended. Positions only
+move here, so every offset is named by exactly one token that counts. The first token of a chain or
+of a revision and every checkpoint token name *all* partitions, with empty ranges for quiet ones:
+so whoever reads the chain from a checkpoint on knows every position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import checkpoints
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
+from perseid.topics.records import SourceRange, Split, Token
+
+IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s
+CREDITS_IDLE = 1          # without backlog the next epoch takes what came in during this one
+CREDITS_BACKLOG = 2       # with it the worker finds the next token when it ends an epoch
+SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
+SIZE_FIRST = 20_000       # of a job whose speed is not known yet
+SIZE_MIN = 500            # an epoch is never made smaller to meet its target: overhead would rule
+SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
+CHECKS_MAX = 256          # carried by one token
+
+
+def next_token(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
+    """The token that is due now; None when none is."""
+    if not _may_issue(job):
+        return None
+    backlog = job.backlog
+    idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
+    if not (backlog or idle):
+        return None
+    checkpoint = checkpoints.due(job, now)
+    ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))
+    return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint)
+
+
+def final_token(
+    job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool
+) -> Token | None:
+    """The last token before a stop or a switch: no input; None until the ones before are done."""
+    if job.appending or job.in_flight:
+        return None
+    return make_token(
+        job, coordinator_epoch, _empty_ranges(job), now, checkpoint=checkpoint, final=True
+    )
+
+
+def _may_issue(job: JobState) -> bool:
+    if job.appending or not job.begun or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+        return False
+    running = job.phase is Phase.RUNNING
+    return job.in_flight < (CREDITS_BACKLOG if running and job.cut else CREDITS_IDLE)
+
+
+def _first_of_its_revision(job: JobState) -> bool:
+    last = job.last_token
+    return last is None or job.plan is None or last.revision != job.plan.revision
+
+
+def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
+    """The waiting input up to the job's epoch size, shared evenly among partitions that wait."""
+    waiting = {
+        key: records
+        for key, position in job.positions.items()
+        if (records := job.ends.get((position.topic, key[1]), 0) - position.offset) > 0
+    }
+    program = job.program
+    size_max = program.spec.epoch.max_records if program is not None else SIZE_FIRST
+    shares = share(waiting, min(job.size or SIZE_FIRST, size_max))
+    ranges = []
+    for (source, partition), position in sorted(job.positions.items()):
+        records = shares.get((source, partition), 0)
+        if records or full:
+            ranges.append(
+                SourceRange(source, position.topic, position.topic_id, partition,
+                            position.offset, position.offset + records)
+            )  # fmt: skip
+    return tuple(ranges)
+
+
+def share(waiting: dict[tuple[str, int], int], room: int) -> dict[tuple[str, int], int]:
+    """Gives each partition an even part of `room`; what one does not need goes to the others."""
+    shares: dict[tuple[str, int], int] = {}
+    for left, (key, records) in enumerate(sorted(waiting.items(), key=lambda i: (i[1], i[0]))):
+        even = -(-room // (len(waiting) - left))  # rounded up, so that a small room is used too
+        shares[key] = min(records, even)
+        room -= shares[key]
+    return shares
+
+
+def make_token(
+    job: JobState, coordinator_epoch: int, ranges: tuple[SourceRange, ...], now: Now, *,
+    checkpoint: bool, final: bool = False,
+) -> Token:  # fmt: skip
+    """The token behind the job's tip. Its time never falls below the last one's."""
+    if job.plan is None or job.program is None:
+        raise ValueError(f"job {job.name} has no plan to issue tokens under")
+    last = job.last_token
+    return Token(
+        coordinator_epoch=coordinator_epoch,
+        job_uuid=job.entry.uuid,
+        epoch=job.tip.epoch + 1,
+        previous_offset=job.tip.offset,
+        revision=job.plan.revision,
+        layout=job.plan.layout,
+        splits=split(ranges, job.program.spec.parallelism),
+        time_ms=max(now.wall_ms, last.time_ms if last is not None else 0),
+        checkpoint=checkpoint,
+        final=final,
+        checks=job.checks[:CHECKS_MAX],
+    )
+
+
+def split(ranges: tuple[SourceRange, ...], parallelism: int) -> tuple[Split, ...]:
+    """Deals the ranges out to source tasks, the largest first, each to the task with least."""
+    records = sum(r.end - r.start for r in ranges)
+    if not ranges:
+        return ()
+    tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, min(parallelism, len(ranges)))
+    dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
+    loads = [0] * tasks
+    for r in sorted(ranges, key=lambda r: (r.start - r.end, r.source, r.partition)):
+        task = loads.index(min(loads))
+        dealt[task].append(r)
+        loads[task] += r.end - r.start
+    in_order = (tuple(sorted(d, key=lambda r: (r.source, r.partition))) for d in dealt)
+    return tuple(ranges for ranges in in_order if ranges)
+
+
+def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
+    """The job after its token is in the log at `offset`."""
+    named = sum(r.end - r.start for r in ranges_of(token))
+    job = replace(
+        job,
+        appending=False,
+        tokens=(*job.tokens, Issued(offset, token)),
+        positions=positions_after(job.positions, ranges_of(token)),
+        issued_s=now.monotonic_s,
+        cut=job.backlog > named,  # more was there than it took
+        checks=job.checks[len(token.checks):],
+    )  # fmt: skip
+    return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job
+
+
+def adapted_size(job: JobState, rows: int, duration_ms: int) -> int:
+    """The epoch size after an epoch of `rows` that took `duration_ms`.
+
+    Only epochs of at least half the size tell something: a small one is all overhead.
+    """
+    program = job.program
+    size = job.size or SIZE_FIRST
+    if program is None or rows * 2 < size or duration_ms <= 0:
+        return size
+    step = program.spec.epoch.target_s * 1000 / duration_ms
+    wanted = rows * min(max(step, 1 / SIZE_STEP_MAX), SIZE_STEP_MAX)
+    size_max = program.spec.epoch.max_records
+    return max(min(int(wanted), size_max), min(SIZE_MIN, size_max))
+
+
+def _empty_ranges(job: JobState) -> tuple[SourceRange, ...]:
+    return tuple(
+        SourceRange(source, p.topic, p.topic_id, partition, p.offset, p.offset)
+        for (source, partition), p in sorted(job.positions.items())
+    )

@@ -1,0 +1,59 @@
+"""The states of a job as the coordinator sees it, and the table of allowed transitions.
+
+    LOADING    its entries and logs are being read; nothing is decided before that is done
+    WAITING    nobody runs it: no live worker, or a pause after a failure
+    RESTORING  a live worker owns it and has not yet said that it runs
+    RUNNING    the owner runs it
+    STOPPED    the user stopped it
+    FAILED     it cannot go on until a person changes something
+
+What the user wants (run, stop, switch, remove) is not a state: it is the difference between the
+job's entry and its plan, see `switching`. Rules: a transition that is not in the table is a defect
+and raises with the job's story; staying in a state is always allowed.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Phase(Enum):
+    """See the top of the file."""
+
+    LOADING = "loading"
+    WAITING = "waiting"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_ACTIVE = frozenset({Phase.WAITING, Phase.RESTORING, Phase.RUNNING})
+_ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
+
+ALLOWED: dict[Phase, frozenset[Phase]] = {
+    Phase.LOADING: _ACTIVE | _ENDED,
+    Phase.WAITING: _ACTIVE - {Phase.RUNNING} | _ENDED | {Phase.LOADING},
+    Phase.RESTORING: _ACTIVE | _ENDED | {Phase.LOADING},
+    Phase.RUNNING: _ACTIVE | _ENDED | {Phase.LOADING},
+    Phase.STOPPED: frozenset({Phase.LOADING}),
+    Phase.FAILED: frozenset({Phase.LOADING}),
+}
+
+
+class InvalidTransition(Exception):
+    """A defect of the coordinator. Carries what happened to the job before."""
+
+    def __init__(self, job: str, start: Phase, finish: Phase, story: tuple[str, ...]) -> None:
+        self.job, self.start, self.finish, self.story = job, start, finish, story
+        super().__init__(job, start, finish, story)
+
+    def __str__(self) -> str:
+        told = "\n  ".join(self.story)
+        return f"job {self.job} cannot go from {self.start.name} to {self.finish.name}:\n  {told}"
+
+
+def check(job: str, start: Phase, finish: Phase, story: tuple[str, ...]) -> None:
+    """Raises InvalidTransition unless the table allows the step."""
+    if finish is not start and finish not in ALLOWED[start]:
+        raise InvalidTransition(job, start, finish, story)

@@ -1,0 +1,209 @@
+"""What the coordinator knows: frozen values, replaced and never changed in place.
+
+`JobState` is a cache of ZooKeeper and Kafka. Whatever is in it can be read again from there, which
+is what happens when another process becomes leader or when the outcome of a write is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from perseid.coordinator import lifecycle
+from perseid.coordinator.lifecycle import Phase
+from perseid.jobs.layout import Layout
+from perseid.jobs.spec import JobSpec
+from perseid.records import (
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    JobFailures,
+    JobStatus,
+    Plan,
+    WorkerInfo,
+)
+from perseid.topics.records import InputCheck, PartDone, SourceRange, Token
+
+STORY_LINES_MAX = 40   # enough to see how a job came into its state
+EVENTS_MAX = 20        # of a job's status in ZooKeeper; a line each
+RECENT_S = 10.0        # window of the rates shown to people
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """`monotonic_s` decides; `wall_ms` is only written into records that people or jobs read."""
+
+    monotonic_s: float
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One validated revision of a job, from its archive."""
+
+    revision: str
+    archive: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next offset of one source partition that no token has named yet."""
+
+    topic: str
+    topic_id: str
+    offset: int
+
+
+Positions = Mapping[tuple[str, int], Position]  # by (source, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A token that counts, and its offset in the token log."""
+
+    offset: int
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The last record of the token chain: a token, or the Begin in front of the first one."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """A checkpoint whose parts are being collected; parts of one generation make it complete."""
+
+    epoch: int
+    token_offset: int
+    since_s: float
+    parts: Mapping[tuple[int, str, int], PartDone] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One finished epoch, for rates and for the size of the next ones."""
+
+    at_s: float
+    epoch: int
+    rows_in: int
+    rows_out: int
+    duration_ms: int
+
+
+@dataclass(frozen=True)
+class JobState:
+    """One job. Fields below `program` mean nothing while the phase is LOADING."""
+
+    name: str
+    entry: JobEntry
+    phase: Phase = Phase.LOADING
+    story: tuple[str, ...] = ()
+    load_at_s: float | None = None        # when to try again after a load that failed
+    program: Program | None = None        # of the plan, or of the entry while there is no plan
+    layout: Layout | None = None
+    plan: Plan | None = None
+    generation: int = 0                   # the highest ever given out under this name
+    pointers: CheckpointPointers | None = None
+    status: JobStatus | None = None       # as last written
+    base: Tip = Tip(0, -1)                # the tokens below start behind it
+    tokens: tuple[Issued, ...] = ()
+    begun: bool = False                   # the chain in the token log is this job UUID's
+    highest_epoch: int = 0                # of any record under this name; a Begin goes above it
+    positions: Positions = field(default_factory=dict)
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
+    appending: bool = False               # an append's outcome has not been seen yet
+    issued_s: float = 0.0                 # when the last token was issued
+    cut: bool = False                     # the last token left input behind
+    size: int = 0                         # records of a full epoch
+    done: int = 0                         # all epochs up to it are logged and committed
+    ledger_highest: int = 0               # highest epoch that any ledger partition holds
+    fragment: str = ""                    # the owner's last word: restoring, running, ...
+    recent: tuple[Done, ...] = ()
+    state_bytes: int = 0
+    collecting: Collecting | None = None
+    checkpoint_s: float = 0.0             # when the last checkpoint token was issued
+    checkpoint_ready: bool = False        # its manifest is being written
+    checks: tuple[InputCheck, ...] = ()   # of done epochs, to be carried by the next token
+    checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
+    failures: JobFailures | None = None
+    failed_at: int = 0                    # `done` when the last failure was counted
+    retry_s: float = 0.0                  # not placed again before
+    next_program: Program | None = None   # a switch's target, once it is loaded
+    next_starts: Positions = field(default_factory=dict)  # of sources that only it has
+    loading_next: bool = False
+    next_retry_s: float = 0.0             # not loaded again before
+    rejected: str = ""                    # the archive of a switch that cannot be loaded
+    rewind_to: int | None = None          # the epoch to take the chain back to before going on
+    error: Mapping[str, object] | None = None
+    events: tuple[str, ...] = ()
+
+    @property
+    def tip(self) -> Tip:
+        last = self.tokens[-1] if self.tokens else None
+        return Tip(last.token.epoch, last.offset) if last is not None else self.base
+
+    @property
+    def last_token(self) -> Token | None:
+        return self.tokens[-1].token if self.tokens else None
+
+    @property
+    def in_flight(self) -> int:
+        return max(0, self.tip.epoch - self.done)
+
+    @property
+    def newest(self) -> CheckpointPointer | None:
+        """The newest complete checkpoint of this job UUID."""
+        if self.pointers is None or self.pointers.job_uuid != self.entry.uuid:
+            return None
+        return self.pointers.pointers[0] if self.pointers.pointers else None
+
+    @property
+    def backlog(self) -> int:
+        """Records that are there and that no token names."""
+        waiting = (
+            self.ends.get((position.topic, partition), position.offset) - position.offset
+            for (_, partition), position in self.positions.items()
+        )
+        return sum(max(0, records) for records in waiting)
+
+    def move(self, phase: Phase, now: Now, why: str) -> JobState:
+        """This job in another phase; raises InvalidTransition when the table forbids it."""
+        lifecycle.check(self.name, self.phase, phase, self.story)
+        line = f"{now.monotonic_s:.3f} {self.phase.name} -> {phase.name}: {why}"
+        return replace(self, phase=phase, story=(*self.story, line)[-STORY_LINES_MAX:])
+
+    def told(self, *lines: str) -> JobState:
+        """With events for people; the newest are kept."""
+        return replace(self, events=(*self.events, *lines)[-EVENTS_MAX:])
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Everything the leader decides on. `epoch` is its coordinator epoch."""
+
+    epoch: int
+    workers: Mapping[str, WorkerInfo] = field(default_factory=dict)  # by incarnation
+    jobs: Mapping[str, JobState] = field(default_factory=dict)
+
+    def with_job(self, job: JobState) -> ClusterState:
+        return replace(self, jobs={**self.jobs, job.name: job})
+
+    def without_job(self, name: str) -> ClusterState:
+        return replace(self, jobs={n: j for n, j in self.jobs.items() if n != name})
+
+
+def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positions:
+    """`start` moved behind `ranges`."""
+    moved = dict(start)
+    for r in ranges:
+        moved[r.source, r.partition] = Position(r.topic, r.topic_id, r.end)
+    return moved
+
+
+def ranges_of(token: Token) -> tuple[SourceRange, ...]:
+    return tuple(r for split in token.splits for r in split)

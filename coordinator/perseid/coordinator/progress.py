@@ -1,0 +1,110 @@
+"""What the records of a job's progress topic mean for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator.actions import Action
+from perseid.coordinator.adoption import confirmed_epoch
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import RECENT_S, Done, JobState, Now
+from perseid.topics.records import (
+    EpochDone,
+    FragmentState,
+    PartDone,
+    PartFailed,
+    ProgressRecord,
+)
+
+Step = tuple[JobState, list[Action]]
+
+
+def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
+    """The job after one record; records of another job UUID say nothing."""
+    if record.job_uuid != job.entry.uuid:
+        return job, []
+    match record:
+        case EpochDone():
+            return _epoch_done(job, record, now)
+        case PartDone():
+            return checkpoints.part_done(job, record), []
+        case PartFailed():
+            return checkpoints.part_failed(job, record), []
+        case FragmentState():
+            return _fragment(job, record, now)
+
+
+def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
+    """The owner's last word, for a job that has just been loaded: only that is still true."""
+    ours = [r for r in records if _of_owner(job, r) and isinstance(r, EpochDone | FragmentState)]
+    if not ours:
+        return job, []
+    last = ours[-1]
+    if isinstance(last, FragmentState):
+        return _fragment(job, last, now)
+    return _running(job, now), []
+
+
+def _of_owner(job: JobState, record: ProgressRecord) -> bool:
+    plan = job.plan
+    return (
+        plan is not None and plan.owner is not None and record.job_uuid == job.entry.uuid
+        and record.generation == plan.generation
+    )  # fmt: skip
+
+
+def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
+    epoch = confirmed_epoch(job, record)
+    if epoch == 0 or epoch > job.tip.epoch:
+        return job, []  # of a token that was taken back
+    new = epoch > job.done
+    job = replace(job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch))
+    if new:
+        checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
+        job = replace(
+            job,
+            checks=job.checks + checks,
+            checks_to=max([job.checks_to, *(c.epoch for c in checks)]),
+            size=issue.adapted_size(job, record.rows_in, record.duration_ms),
+            recent=_recent(job, record, now),
+            state_bytes=record.state_bytes,
+        )
+    if not _of_owner(job, record):
+        return job, []  # an owner of before ended its epoch; that counts, but it is not running
+    job, actions = failing.progressed(_running(job, now), now)
+    return job, actions
+
+
+def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
+    done = Done(
+        now.monotonic_s, record.epoch, record.rows_in, record.rows_out, record.duration_ms
+    )
+    return (*(d for d in job.recent if now.monotonic_s - d.at_s <= RECENT_S), done)
+
+
+def _running(job: JobState, now: Now) -> JobState:
+    if job.phase is Phase.RESTORING:
+        job = job.move(Phase.RUNNING, now, "its owner runs it")
+    return replace(job, fragment="running")
+
+
+def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
+    if not _of_owner(job, record) or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+        return job, []
+    job = job.told(*record.events)
+    if record.state == "failed":
+        text = record.error or "the fragment failed without a reason"
+        job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
+        if record.permanent:
+            return failing.permanent(job, now, record.error_kind or "PermanentError", text)
+        return failing.passing(job, now, text)
+    if record.state == "stopped":
+        return failing.passing(job, now, f"worker {record.incarnation} stopped the fragment")
+    if record.state == "running":
+        done = max(job.done, min(confirmed_epoch(job, record), job.tip.epoch))
+        if record.restored_from:
+            job = job.told(f"generation {record.generation} restored from {record.restored_from}")
+        job = checkpoints.passed_over(replace(job, done=done), record.epoch)
+        return _running(job, now), []
+    return replace(job, fragment=record.state), []

@@ -1,0 +1,63 @@
+"""Whether the source topics are still what the tokens say, and where new partitions begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perseid.coordinator.events import SourceTopic
+from perseid.coordinator.model import JobState, Position, Positions
+from perseid.errors import PermanentError, PerseidError, ReplayDataLost, TopicIdentityChanged
+from perseid.jobs.spec import JobSpec
+
+Topics = Mapping[str, SourceTopic | None]
+
+
+def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError | None:
+    """The first reason why the job must not go on; topics that were not asked for are left out."""
+    for name, source in spec.sources.items():
+        if source.topic not in topics:
+            continue
+        known = {p: at for (s, p), at in positions.items() if s == name}
+        error = _fault_of(source.topic, known, topics[source.topic])
+        if error is not None:
+            return error
+    return None
+
+
+def with_new_partitions(job: JobState, topics: Topics) -> JobState:
+    """Adds partitions that appeared since, from their first offset."""
+    if job.program is None or not job.begun:
+        return job
+    found = dict(job.positions)
+    for name, source in job.program.spec.sources.items():
+        topic = topics.get(source.topic)
+        if topic is None or not any(s == name for s, _ in job.positions):
+            continue  # a source without any position is resolved by its `start` when it is loaded
+        for partition, start in topic.starts.items():
+            found.setdefault((name, partition), Position(source.topic, topic.topic_id, start))
+    return replace(job, positions=found) if len(found) != len(job.positions) else job
+
+
+def _fault_of(
+    name: str, known: Mapping[int, Position], topic: SourceTopic | None
+) -> PerseidError | None:
+    recorded = next(iter(known.values()), None)
+    if topic is None:
+        if recorded is not None:
+            return TopicIdentityChanged(name, recorded.topic_id, "no such topic")
+        return PermanentError(
+            f"source topic {name} does not exist; create it with `perseid topics create {name}`"
+        )
+    if recorded is not None and recorded.topic_id != topic.topic_id:
+        return TopicIdentityChanged(name, recorded.topic_id, topic.topic_id)
+    if topic.compacted:
+        return PermanentError(
+            f"source topic {name} is compacted (cleanup.policy): records of a range that was read "
+            "may vanish, so it could not be read again; copy it to a topic with policy delete"
+        )
+    for partition, position in known.items():
+        earliest = topic.starts.get(partition, 0)
+        if earliest > position.offset:
+            return ReplayDataLost(name, partition, position.offset, earliest)
+    return None

@@ -1,0 +1,40 @@
+"""The status that people see in ZooKeeper: derived from the job, written when it changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator.actions import Action, PutStatus
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState, Now
+from perseid.records import JobStatus
+
+_NAMES = {
+    Phase.LOADING: "waiting",
+    Phase.WAITING: "waiting",
+    Phase.RESTORING: "restoring",
+    Phase.RUNNING: "running",
+    Phase.STOPPED: "stopped",
+    Phase.FAILED: "failed",
+}
+
+
+def name_of(job: JobState) -> str:
+    """The state's name as in JobStatus."""
+    active = job.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
+    return "stopping" if active and job.entry.desired == "stopped" else _NAMES[job.phase]
+
+
+def status_of(job: JobState, now: Now) -> JobStatus:
+    return JobStatus(
+        job.entry.uuid, name_of(job), job.generation, job.entry.counter, now.wall_ms,
+        dict(job.error) if job.phase is Phase.FAILED and job.error else None, job.events,
+    )  # fmt: skip
+
+
+def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
+    """Writes the status when anything in it but its time has changed."""
+    status = status_of(job, now)
+    if job.status is not None and replace(job.status, time_ms=status.time_ms) == status:
+        return job, []
+    return replace(job, status=status), [PutStatus(job.name, status)]

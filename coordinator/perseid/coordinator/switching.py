@@ -1,0 +1,203 @@
+"""From what runs to what the user wants: stop, change of revision, removal, rewind.
+
+What is wanted is the difference between the job's entry and its plan, so it survives any crash.
+
+Stop:    a final token, with a checkpoint if asked for; when it is done the plan loses its owner.
+Switch:  1. the new program is loaded while the old one goes on;
+         2. a final token without input asks for a checkpoint under the old revision;
+         3. when that checkpoint is complete, a plan with a higher generation names the new one.
+         The layout rises in step 3 only, so every token runs in the layout that it names.
+Rewind:  a job that failed in an epoch and was changed takes the tokens above the last done epoch
+         back, unless a ledger holds one of them. Then it switches as above: the old revision runs
+         an epoch without input, so its state is kept exactly and the bad input is the new one's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator.actions import (
+    Action,
+    AppendRewind,
+    AppendToken,
+    LoadProgram,
+    PutPlan,
+)
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import (
+    JobState,
+    Now,
+    Position,
+    Positions,
+    Program,
+    Tip,
+    positions_after,
+    ranges_of,
+)
+from perseid.jobs.change import needs_new_layout
+from perseid.jobs.layout import build
+from perseid.topics.records import Rewind
+
+Step = tuple[JobState, list[Action]]
+
+
+def wants_stop(job: JobState) -> bool:
+    return job.entry.desired == "stopped"
+
+
+def wants_switch(job: JobState) -> bool:
+    plan = job.plan
+    return (
+        job.entry.desired == "running" and plan is not None
+        and job.entry.archive not in (plan.archive, job.rejected)
+    )  # fmt: skip
+
+
+def stop(job: JobState, coordinator_epoch: int, now: Now) -> Step:
+    """One step towards a stopped job."""
+    settled = not job.tokens or _settled(job, checkpoint=job.entry.stop_checkpoint)
+    if settled or (job.phase is not Phase.RUNNING and not job.entry.stop_checkpoint):
+        return finish_stop(job, now)
+    return _final(job, coordinator_epoch, now, checkpoint=job.entry.stop_checkpoint)
+
+
+def finish_stop(job: JobState, now: Now) -> Step:
+    actions: list[Action] = []
+    if failing.has_owner(job):
+        job, actions = failing.disown(job, "stopped")
+    return replace(job, fragment="").move(Phase.STOPPED, now, "as the user wants"), actions
+
+
+def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
+    """One step towards the entry's revision."""
+    target = job.next_program
+    if target is None or target.archive != job.entry.archive:
+        return _load(job, now)
+    if not job.tokens or _settled(job, checkpoint=True):
+        return _adopt_program(job, target, now)
+    return _final(job, coordinator_epoch, now, checkpoint=True)
+
+
+def holds_tokens_back(job: JobState) -> bool:
+    """Whether only final tokens may be issued. While a switch's program loads, input goes on."""
+    if wants_stop(job):
+        return True
+    target = job.next_program
+    return wants_switch(job) and target is not None and target.archive == job.entry.archive
+
+
+def rename_revision(job: JobState) -> Step:
+    """Another commit with the same files: the plan only takes its name over."""
+    entry, plan = job.entry, job.plan
+    if plan is None or plan.archive != entry.archive or plan.revision == entry.revision:
+        return job, []
+    plan = replace(plan, revision=entry.revision)
+    program = replace(job.program, revision=entry.revision) if job.program else None
+    return replace(job, plan=plan, program=program), [PutPlan(job.name, plan)]
+
+
+def rewind_target(job: JobState) -> Tip | None:
+    """The tip after a rewind to the last done epoch; None when there is nothing to take back."""
+    if job.tip.epoch <= job.done:
+        return None
+    for issued in reversed(job.tokens):
+        if issued.token.epoch == job.done:
+            return Tip(job.done, issued.offset)
+    return job.base
+
+
+def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
+    """Takes back what a failed job did not finish, or fails when a part of it is committed."""
+    target = rewind_target(job)
+    if target is None:
+        return replace(job, rewind_to=None), []
+    if job.ledger_highest > target.epoch:
+        text = (
+            f"epoch {target.epoch + 1} failed, but a part of epoch {job.ledger_highest} is already "
+            "committed to its sinks, so it cannot be computed again with other code"
+        )
+        advice = (
+            f"type `perseid jobs apply` with revision {job.plan.revision if job.plan else ''} to "
+            f"end it as it began, or `perseid jobs start {job.name} --from scratch`"
+        )
+        return failing.permanent(replace(job, rewind_to=None), now, "RefusedError", text, advice)
+    reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
+    record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
+    return replace(job, appending=True), [AppendRewind(job.name, record)]
+
+
+def rewound(job: JobState, record: Rewind) -> JobState:
+    """The job after its Rewind is in the log."""
+    positions = dict(first_positions(job)) if job.tokens else dict(job.positions)
+    kept = tuple(i for i in job.tokens if i.token.epoch <= record.epoch)
+    moved: Positions = positions
+    for issued in kept:
+        moved = positions_after(moved, ranges_of(issued.token))
+    collecting = job.collecting
+    if collecting is not None and collecting.epoch > record.epoch:
+        collecting = None
+    return replace(
+        job, appending=False, rewind_to=None, tokens=kept, positions=moved, cut=False,
+        collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
+        checks_to=min(job.checks_to, record.epoch),
+    ).told(f"epochs above {record.epoch} taken back")  # fmt: skip
+
+
+def first_positions(job: JobState) -> Positions:
+    """Where the first token that is remembered begins; it names all partitions."""
+    ranges = ranges_of(job.tokens[0].token)
+    return {(r.source, r.partition): Position(r.topic, r.topic_id, r.start) for r in ranges}
+
+
+def _settled(job: JobState, *, checkpoint: bool) -> bool:
+    last = job.last_token
+    if last is None or job.in_flight or not (last.final or checkpoint):
+        return False
+    newest = job.newest
+    return not checkpoint or (newest is not None and newest.epoch == last.epoch)
+
+
+def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool) -> Step:
+    """Issues the final token, again when the checkpoint of an earlier one was given up."""
+    last, collecting = job.last_token, job.collecting
+    waiting = job.in_flight > 0 or (
+        checkpoint and last is not None and collecting is not None
+        and collecting.epoch == last.epoch
+    )  # fmt: skip
+    if waiting or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+        return job, []
+    token = issue.final_token(job, coordinator_epoch, now, checkpoint=checkpoint)
+    if token is None:
+        return job, []
+    if collecting is not None and checkpoint:
+        job = checkpoints.given_up(job, "a later one is needed")
+    return replace(job, appending=True), [AppendToken(job.name, token)]
+
+
+def _load(job: JobState, now: Now) -> Step:
+    if job.loading_next or now.monotonic_s < job.next_retry_s:
+        return job, []
+    known = frozenset((source, at.topic) for (source, _), at in job.positions.items())
+    job = replace(job, loading_next=True, next_program=None)
+    return job, [LoadProgram(job.name, job.entry.revision, job.entry.archive, known)]
+
+
+def _adopt_program(job: JobState, target: Program, now: Now) -> Step:
+    if job.plan is None or job.program is None:
+        return job, []
+    grown = needs_new_layout(job.program.spec, target.spec)
+    plan = replace(
+        job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
+        layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
+        checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
+    )  # fmt: skip
+    sources = {name: source.topic for name, source in target.spec.sources.items()}
+    kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
+    positions = {**job.next_starts, **kept}
+    job = replace(
+        job, plan=plan, generation=plan.generation, program=target, next_program=None,
+        next_starts={}, layout=build(target.spec, plan.layout), positions=positions, cut=False,
+        fragment="",
+    ).told(f"switched to revision {target.revision} behind epoch {job.tip.epoch}")  # fmt: skip
+    return job.move(Phase.RESTORING, now, plan.reason), [PutPlan(job.name, plan)]
