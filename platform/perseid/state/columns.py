@@ -70,11 +70,9 @@ def objects(values: pa.Array) -> Values:
     return out
 
 
-def python_values(values: pa.Array) -> list[Any]:
-    """Any array as Python values to look up by: equal values are equal and hash alike."""
-    if storage(values.type).hasobject:
-        return cast(list[Any], objects(values).tolist())
-    return cast(list[Any], numbers(values).tolist())
+def stored(values: pa.Array) -> Values:
+    """Any array as a column holds it, but for which are null."""
+    return objects(values) if storage(values.type).hasobject else numbers(values)
 
 
 class Column:
@@ -109,16 +107,15 @@ class Column:
         if self._widths is not None:
             self._widths = grown(self._widths, capacity)
 
-    def put(self, slots: Slots, values: pa.Array, python: list[Any] | None = None) -> None:
+    def put(self, slots: Slots, values: pa.Array, as_stored: Values | None = None) -> None:
         """Writes `values` (of this column's type) into `slots`, which are different.
 
-        `python`: the same values as Python objects, when the caller has them and keeps them.
+        `as_stored`: what `stored` says of them, when the caller has it already.
         """
+        self._values[slots] = stored(values) if as_stored is None else as_stored
         if self._is_object:
-            self._values[slots] = objects(values) if python is None else python
             self._weigh(slots, values)
             return
-        self._values[slots] = numbers(values)
         if values.null_count and self._nulls is None:
             self._nulls = np.zeros(len(self._values), bool)
         if self._nulls is not None:
@@ -143,6 +140,10 @@ class Column:
         self._values[slots] = values
         if self._nulls is not None:
             self._nulls[slots] = False
+
+    def equal(self, slots: Slots, values: Values) -> Values:
+        """Whether `slots` hold `values` (as stored, none of them null)."""
+        return cast(Values, self._values[slots] == values)
 
     def take(self, slots: Slots | slice) -> pa.Array:
         """The values of `slots` as Arrow."""

@@ -1,7 +1,7 @@
-"""Keys of a table: from Arrow columns to distinct Python keys.
+"""Keys of a table: from Arrow columns to distinct keys with hashes.
 
-A key of one field is looked up by its Python value, one of several fields by a tuple. Keys are made
-distinct in Arrow first, in the order of their first appearance, so that Python sees each key once.
+Keys are made distinct in Arrow first, in the order of their first appearance, so that Python hashes
+each key once. A key of several fields has the mixed hash of all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.state.columns import Slots, conform, python_values, type_is
+from perseid.state.columns import Slots, Values, conform, stored, type_is
+from perseid.state.index import hash_numbers, hash_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,18 @@ class Distinct:
     """Distinct keys. `rows[i]` is the key of input row i; None when no key comes twice."""
 
     arrays: tuple[pa.Array, ...]
-    python: list[Any]
+    values: tuple[Values, ...]
+    hashes: Slots
     rows: Slots | None
 
     def __len__(self) -> int:
-        return len(self.python)
+        return len(self.hashes)
 
     def last_rows(self) -> Slots | None:
         """The last input row of each key; None when no key comes twice."""
         if self.rows is None:
             return None
-        last = np.empty(len(self.python), np.int64)
+        last = np.empty(len(self.hashes), np.int64)
         last[self.rows] = np.arange(len(self.rows))  # of a repeated index the last value stays
         return last
 
@@ -73,17 +75,17 @@ class KeyFields:
         arrays = self.arrays(keys)
         rows, count = codes(arrays)
         if count == len(rows):
-            return Distinct(arrays, python_keys(arrays), None)
+            return hashed(arrays, None)
         first = np.empty(count, np.int64)
         first[rows[::-1]] = np.arange(len(rows) - 1, -1, -1)
         chosen = pa.array(first)
         distinct = tuple(array.take(chosen) for array in arrays)
-        return Distinct(distinct, python_keys(distinct), rows)
+        return hashed(distinct, rows)
 
     def known_distinct(self, keys: pa.Table) -> Distinct:
         """As `distinct`, for a table that a primitive wrote itself."""
         arrays = tuple(conform(keys[name], kind, name) for name, kind in self.types.items())
-        return Distinct(arrays, python_keys(arrays), None)
+        return hashed(arrays, None)
 
     def _fields(self, keys: Any) -> list[Any]:
         if isinstance(keys, pa.Table | pa.RecordBatch | Mapping):
@@ -125,7 +127,13 @@ def numbered(encoded: pa.DictionaryArray) -> Slots:
     return codes
 
 
-def python_keys(arrays: tuple[pa.Array, ...]) -> list[Any]:
-    if len(arrays) == 1:
-        return python_values(arrays[0])
-    return list(zip(*(python_values(array) for array in arrays), strict=True))
+def hashed(arrays: tuple[pa.Array, ...], rows: Slots | None) -> Distinct:
+    values = tuple(stored(array) for array in arrays)
+    hashes = hash_of(values[0])
+    for more in values[1:]:
+        hashes = hash_numbers(hashes * 31 + hash_of(more))
+    return Distinct(arrays, values, hashes, rows)
+
+
+def hash_of(values: Values) -> Slots:
+    return hash_objects(values) if values.dtype.hasobject else hash_numbers(values)

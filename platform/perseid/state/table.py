@@ -1,6 +1,6 @@
 """`Table`: rows by key, the primitive for counts, sums, latest values and look-ups.
 
-A dictionary gives each key a slot, columns hold the values by slot. Slots only go up: a deleted
+An index gives each key a slot, columns hold the values by slot. Slots only go up: a deleted
 key's slot stays empty until the table is compacted, and a key that comes back gets a new one. So
 the order of slots is the order of insertion, and base plus deltas gives that order again: an
 operator that scans after a restore sees what it would have seen without the crash.
@@ -8,9 +8,7 @@ operator that scans after a restore sees what it would have seen without the cra
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
 from perseid.state.columns import Column, Slots, Values, conform, grown, numbers
+from perseid.state.index import SlotIndex
 from perseid.state.keys import Distinct, KeyFields
 from perseid.state.primitives import Primitive
 
@@ -128,19 +127,19 @@ class Table(Primitive):
         return self._rows([column.take(slots) for column in self._key_columns], slots)
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return self._count
 
     # What the worker calls ----------------------------------------------------------------------
 
     @property
     def rows(self) -> int:
-        return len(self._slots)
+        return self._count
 
     @property
     def size_bytes(self) -> int:
         columns = self._all_columns
         fixed = sum(column.row_bytes for column in columns)
-        return len(self._slots) * fixed + sum(column.variable_bytes for column in columns)
+        return self._count * fixed + sum(column.variable_bytes for column in columns)
 
     def delta(self) -> pa.Table | None:
         """Deleted keys, then changed rows; a key that went and came back is in both parts."""
@@ -177,7 +176,8 @@ class Table(Primitive):
     # Slots --------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        self._slots: dict[Any, int] = {}
+        self._index = SlotIndex()
+        self._count = 0
         self._key_columns = [Column(kind) for kind in self._keys.types.values()]
         self._columns = {name: Column(kind) for name, kind in self._types.items()}
         self._all_columns = [*self._key_columns, *self._columns.values()]
@@ -189,9 +189,14 @@ class Table(Primitive):
 
     def _find(self, distinct: Distinct) -> Slots:
         """The slot of each key, -1 where there is none."""
-        return np.fromiter(
-            map(self._slots.get, distinct.python, repeat(-1)), np.int64, len(distinct)
-        )
+
+        def same(slots: Slots, rows: Slots) -> Values:
+            equal = np.ones(len(slots), bool)
+            for column, values in zip(self._key_columns, distinct.values, strict=True):
+                equal &= column.equal(slots, values[rows])
+            return equal
+
+        return self._index.find(distinct.hashes, same)
 
     def _insert(self, distinct: Distinct, slots: Slots) -> Slots:
         """Gives slots to the keys that have none, in `slots` itself; returns where they are."""
@@ -202,16 +207,16 @@ class Table(Primitive):
         self._reserve(self._next + count)
         given = np.arange(self._next, self._next + count)
         slots[new] = given
-        if count == len(distinct):
-            arrays, python = distinct.arrays, distinct.python
-        else:
-            chosen = pa.array(new)
-            arrays = tuple(array.take(chosen) for array in distinct.arrays)
-            python = list(map(distinct.python.__getitem__, new.tolist()))
-        self._slots.update(zip(python, given.tolist(), strict=True))
-        shared = python if len(arrays) == 1 else None  # of one field, dictionary and column share
-        for column, array in zip(self._key_columns, arrays, strict=True):
-            column.put(given, array, shared)
+        chosen = None if count == len(distinct) else pa.array(new)
+        for column, array, values in zip(
+            self._key_columns, distinct.arrays, distinct.values, strict=True
+        ):
+            if chosen is None:
+                column.put(given, array, values)
+            else:
+                column.put(given, array.take(chosen), values[new])
+        self._index.insert(distinct.hashes[new], given)
+        self._count += count
         self._live[given] = True
         self._born[given] = True
         self._next += count
@@ -222,9 +227,9 @@ class Table(Primitive):
         present = np.flatnonzero(slots >= 0)
         if not len(present):
             return 0
-        python = map(distinct.python.__getitem__, present.tolist())
-        deque(map(self._slots.__delitem__, python), maxlen=0)
         slots = slots[present]
+        self._index.remove(distinct.hashes[present], slots)
+        self._count -= len(slots)
         old = slots[~self._born[slots]]
         if tracked and len(old):
             keys = [column.take(old) for column in self._key_columns]
@@ -248,19 +253,18 @@ class Table(Primitive):
 
     def _compact(self) -> None:
         """Closes the holes once they are as many as the rows, so that it costs little per key."""
-        if self._next - len(self._slots) <= max(CAPACITY_MIN, len(self._slots)):
+        if self._next - self._count <= max(CAPACITY_MIN, self._count):
             return
         live = np.flatnonzero(self._live[: self._next])
+        self._index.renumber(np.cumsum(self._live[: self._next]) - 1)
         for column in self._all_columns:
             column.keep(live)
         self._dirty, self._born = self._dirty[live], self._born[live]
         self._live = np.ones(len(live), bool)
         self._next = len(live)
-        # The dictionary keeps the order of insertion, which is the order of slots.
-        self._slots = dict(zip(self._slots, range(len(live)), strict=True))
 
     def _live_slots(self) -> Slots | slice:
-        if self._next == len(self._slots):
+        if self._next == self._count:
             return slice(0, self._next)
         return np.flatnonzero(self._live[: self._next])
 
