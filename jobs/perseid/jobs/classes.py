@@ -50,6 +50,7 @@ def load_checked(
         try:
             classes[name] = load(operator, folder, allow_code=allow_code)
             found += _state(name, classes[name], spec)
+            found += _combiner(name, classes[name], spec)
         except RefusedError:
             raise
         except PerseidError as error:
@@ -71,14 +72,25 @@ def _state(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
         )
 
 
+def _combiner(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    from perseid.jobs.operator import combines
+
+    if combines(found) and len(spec.operators[name].inputs) > 1:
+        yield ("operators", name), (
+            f"operators.{name}: {found.__name__} has several inputs and a method combine, which "
+            "would not know whose rows it gets; remove combine, or put an operator before one input"
+        )
+
+
 def _outputs(spec: JobSpec, classes: dict[str, type[Operator]]) -> Iterator[Found]:
     """What is read of a Python operator must be among the columns that it declares."""
     for name, operator in spec.operators.items():
         for target in operator.inputs.values():
-            if operator.sql is not None and target in classes and classes[target].output is None:
+            needed = operator.sql is not None or len(operator.inputs) > 1
+            if needed and target in classes and classes[target].output is None:
                 yield ("operators", name), (
-                    f"operators.{name}: its SQL reads {target}, but {classes[target].__name__} "
-                    "does not declare its columns; write "
+                    f"operators.{name}: reads {target}, but {classes[target].__name__} does not "
+                    "declare its columns, which an epoch without rows of it cannot show; write "
                     '`output = pa.schema([("column", pa.string())])` in the class'
                 )
             yield from _columns(("operators", name, "key"), operator.key, target, classes)

@@ -57,9 +57,14 @@ class Emitter:
         self._tables.append(self._conform(rows))
 
     def table(self) -> pa.Table | None:
-        """Everything emitted, or None when there was nothing; the emitter is empty then."""
+        """Everything emitted; the emitter is empty then.
+
+        Nothing emitted: no rows of the declared columns, or None without a declaration.
+        """
         tables, self._tables = self._tables, []
-        return pa.concat_tables(tables) if tables else None
+        if tables:
+            return pa.concat_tables(tables)
+        return self._output.empty_table() if self._output is not None else None
 
     def _conform(self, rows: pa.Table) -> pa.Table:
         expected = self._output or (self._tables[0].schema if self._tables else None)
@@ -78,9 +83,10 @@ class Emitter:
 class Operator:
     """One operator partition.
 
-    `output` declares the columns that are emitted; it is needed when a SQL operator or another
-    keyed operator reads them before any row was seen, and checked whenever it is there. `now` is
-    the token's time in milliseconds since 1970 (UTC), so that replays agree.
+    `output` declares the columns that are emitted. It is checked whenever it is there, and needed
+    when a SQL operator or an operator of several inputs reads them, which must know the columns in
+    an epoch without rows. `now` is the token's time in milliseconds since 1970 (UTC), so that
+    replays agree.
     """
 
     output: ClassVar[pa.Schema | None] = None

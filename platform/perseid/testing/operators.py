@@ -41,7 +41,7 @@ class Harness:
         self._operator, self._state = self._fresh()
 
     def epoch(self, rows: Rows | Mapping[str, Rows], splits: int = 1) -> list[dict[str, Any]]:
-        """One epoch; what it emitted. Several inputs: a dict of rows by input name.
+        """One epoch; what it emitted. `inputs:` in job.yaml: a dict of rows by input name.
 
         `splits` deals the input to that many source tasks, each with a combiner of its own.
         """
@@ -70,11 +70,12 @@ class Harness:
 
     def _input(self, rows: Any, splits: int) -> Any:
         names = list(self._spec.inputs)
-        if len(names) == 1:
+        if names == ["input"]:
             return self._combined(_table(rows), splits)
         if set(rows) != set(names):
             raise UsageError(f"expected rows for each of the inputs {names}, found {list(rows)}")
-        return {name: _table(rows[name]) for name in names}
+        found = {name: _table(rows[name]) for name in names}
+        return found if len(names) > 1 else {n: self._combined(t, splits) for n, t in found.items()}
 
     def _combined(self, rows: pa.Table, splits: int) -> pa.Table:
         if not combines(self._class):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -100,15 +101,17 @@ def test_a_symbolic_link_is_no_job_file(tmp_path: Path) -> None:
 
 def test_words_are_words() -> None:
     """`no`, `on` and dates are strings, as YAML 1.2 says."""
-    text = "name: no\nsources: {on: {topic: yes, format: text}}\nsinks: {o: {input: on, topic: t, format: text}}"
-    job = parse.loads(text)
+    job = parse.loads(
+        "name: no\nsources: {on: {topic: yes, format: text}}\n"
+        "sinks: {o: {input: on, topic: t, format: text}}"
+    )
     assert (job.name, job.sources["on"].topic) == ("no", "yes")
 
 
 KEYS = st.sampled_from(
     ["name", "sources", "operators", "sinks", "parallelism", "errors", "epoch", "faultTolerance",
-     "topic", "format", "input", "inputs", "key", "use", "sql", "with", "columns", "start", "schema",
-     "tolerance", "target", "mode", "a", "b", "0"]
+     "topic", "format", "input", "inputs", "key", "use", "sql", "with", "columns", "start",
+     "schema", "tolerance", "target", "mode", "a", "b", "0"]
 )  # fmt: skip
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False),
@@ -145,16 +148,12 @@ def test_any_text_gives_a_job_or_job_file_errors(text: str) -> None:
 @settings(max_examples=400, deadline=None)
 @given(DOCUMENTS)
 def test_any_document_gives_a_job_or_job_file_errors(document: object) -> None:
-    import json
-
     only_job_file_errors(json.dumps(document))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_job_with_one_part_replaced(data: st.DataObject) -> None:
-    import json
-
     document: dict[str, object] = {
         "name": "a",
         "sources": {"x": {"topic": "x", "format": "json", "columns": {"k": "string"}}},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.errors import BadInputError, DamagedFile, RefusedError, UsageError
+from perseid.errors import BadInputError, DamagedFile, RefusedError, RetryableError, UsageError
 from perseid.jobs import git, repository, trees
 from perseid.jobs.problems import JobFileErrors, JobFileRefused
 from perseid.state.store import LocalStore
@@ -181,7 +181,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     with pytest.raises(UsageError, match="is no folder"):
         repository.find(str(tmp_path / "nope"))
-    with pytest.raises(UsageError, match="has no job.yaml"):
+    with pytest.raises(UsageError, match=r"has no job\.yaml"):
         (tmp_path / "empty").mkdir()
         repository.find(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="is in no git repository"):
@@ -196,8 +196,6 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_fetch_that_fails_says_so(tmp_path: Path) -> None:
-    from perseid.errors import RetryableError
-
     with pytest.raises(RetryableError, match="git fetch failed"), git.fetched(
         "https://127.0.0.1:1/x.git", None
     ):

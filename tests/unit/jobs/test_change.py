@@ -1,0 +1,148 @@
+"""Differences of revisions, and whether state can be kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from perseid.jobs import Operator, Table, Value, change, parse
+from perseid.jobs.spec import JobSpec
+
+BASE = """\
+name: job
+parallelism: 2
+sources:
+  a: {topic: a, format: json, columns: {k: string, n: int64}}
+operators:
+  rows: {input: a, sql: "SELECT k, n FROM input"}
+  o: {input: rows, key: k, use: "m:O"}
+sinks:
+  s: {input: o, topic: out, format: json, key: k}
+"""
+
+
+def spec(*replaced: tuple[str, str]) -> JobSpec:
+    text = BASE
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    return parse.loads(text)
+
+
+class One(Operator):
+    total = Table(key=pa.string(), n=pa.int64())
+
+
+class Wider(Operator):
+    total = Table(key=pa.string(), n=pa.int64(), m=pa.float64())
+    last = Value(pa.int64())
+
+
+class OtherKey(Operator):
+    total = Table(key=pa.int64(), n=pa.int64())
+
+
+def disagreements(new: JobSpec, kind: type[Operator] = One) -> list[str]:
+    classes: dict[str, type[Operator]] = {n: kind for n in new.operators}
+    return change.disagreements(spec(), dict.fromkeys(spec().operators, One), new, classes)
+
+
+def test_equal_specs_have_no_difference() -> None:
+    assert change.difference(spec(), spec()) == []
+    assert not change.needs_new_layout(spec(), spec())
+    assert disagreements(spec()) == []
+
+
+def test_a_difference_is_told_key_by_key() -> None:
+    new = spec(("topic: out", "topic: other"), ("name: job", "name: job\nepoch: {target: 1s}"))
+    assert change.difference(spec(), new) == [
+        "~ sinks.s.topic: 'out' -> 'other'", "~ epoch.target_s: 0.5 -> 1.0",
+    ]  # fmt: skip
+    assert "+ name: 'job'" in change.difference(None, spec())
+    assert "- name: 'job'" in change.difference(spec(), None)
+
+
+def test_a_difference_of_files_is_a_unified_diff() -> None:
+    lines = change.file_difference({"m.py": b"a\nb\n", "x": b"1\n"}, {"m.py": b"a\nc\n", "y": b"2"})
+    assert [line for line in lines if line[0] in "+-"] == [
+        "--- m.py", "+++ m.py", "-b", "+c", "--- x", "+++ /dev/null", "-1", "--- /dev/null",
+        "+++ y", "+2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM"),
+        ("topic: out", "topic: other"),
+        ('"m:O"', '"m:Renamed"'),
+        ("name: job", "name: job\nepoch: {target: 1s}"),
+        ("sinks:\n", "sinks:\n  t: {input: rows, topic: t, format: json}\n"),
+        ("  a: {", "  b: {topic: b, format: text}\n  a: {"),
+    ],
+)
+def test_changes_that_keep_state(old: str, new: str) -> None:
+    text = BASE.replace(old, new)
+    if "topic: b" in new:
+        text = text.replace("sinks:\n", "sinks:\n  b: {input: b, topic: bb, format: text}\n")
+    assert disagreements(parse.loads(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        ([("parallelism: 2", "parallelism: 3")], "operator o: parallelism 2 -> 3"),
+        ([("key: k, use", "key: n, use"), ("json, key: k", "json, key: n")], "key k -> n"),
+        ([("topic: a,", "topic: b,")], "source a reads b instead of a"),
+        (
+            [("  o: {", "  p: {"), ("input: o", "input: p")],
+            "operator o: is gone, and its state would be lost",
+        ),
+        (
+            [("sinks:", '  p: {input: rows, key: k, use: "m:P"}\nsinks:')],
+            "operator p: is new and keyed",
+        ),
+    ],
+)
+def test_changes_that_lose_state(replaced: list[tuple[str, str]], said: str) -> None:
+    found = disagreements(spec(*replaced))
+    assert any(said in reason for reason in found), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Wider, {"state total.columns.m: absent -> double", "state last"}),
+        (OtherKey, {"state total.key.key: string -> int64"}),
+        (Operator, {"state total.kind: table -> absent"}),
+    ],
+)
+def test_other_primitives_do_not_agree(kind: type[Operator], said: set[str]) -> None:
+    found = "\n".join(disagreements(spec(), kind))
+    assert all(part in found for part in said), found
+
+
+@pytest.mark.parametrize(
+    ("replaced", "layout"),
+    [
+        ([("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM")], False),
+        ([("topic: out", "topic: other")], False),
+        ([("name: job", "name: job\nepoch: {target: 1s}")], False),
+        ([("parallelism: 2", "parallelism: 3")], True),
+        ([("sinks:\n", "sinks:\n  t: {input: rows, topic: t, format: json}\n")], True),
+        ([("name: job", "name: job\nerrors: {tolerance: all}")], True),
+        ([("key: k, use", "key: n, use"), ("json, key: k", "json, key: n")], True),
+    ],
+)
+def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> None:
+    assert change.needs_new_layout(spec(), spec(*replaced)) is layout
+
+
+def test_state_schemas_are_json() -> None:
+    import json
+
+    schemas: dict[str, Any] = change.state_schemas(spec(), {"o": Wider})
+    assert json.loads(json.dumps(schemas)) == schemas
+    assert schemas["o"]["key"] == ["k"]

@@ -1,0 +1,101 @@
+"""The shipped jobs are valid, and their operators compute what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perseid.errors import RefusedError, UsageError
+from perseid.jobs import repository, template
+from perseid.jobs.classes import load_jobs
+from perseid.testing.operators import Harness
+
+
+@pytest.mark.parametrize("name", ["grep", "pageviews", "starter", "wordcount"])
+def test_examples_are_valid(name: str) -> None:
+    assert name in repository.examples()
+    with repository.validated(repository.find(f"example:{name}")) as jobs:
+        (job,) = jobs
+        assert job.spec.name == name
+        python = {n for n, o in job.spec.operators.items() if o.use is not None}
+        assert load_jobs(jobs)[name].keys() == python
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_wordcount_counts(splits: int) -> None:
+    counts = Harness(repository.example("wordcount"), "counts")
+    words = {"word": ["b", "a", "b", "c", "a", "b"]}
+    first = counts.epoch(words, splits)
+    assert {row["word"]: row["n"] for row in first} == {"b": 3, "a": 2, "c": 1}
+    assert list(first[0]) == ["word", "n"]
+    counts.crash()
+    assert counts.epoch({"word": ["a", "d"]}, splits) == [
+        {"word": "a", "n": 3}, {"word": "d", "n": 1},
+    ]  # fmt: skip
+
+
+def test_pageviews_joins_and_counts() -> None:
+    enrich = Harness(repository.example("pageviews"), "enriched")
+    users = {"user": ["ann"], "country": ["SE"]}
+    views = {"user": ["ann", "bob"], "page": ["/", "/x"], "ms": [5, 6]}
+    none: dict[str, list[str]] = {"user": [], "country": []}
+    first = enrich.epoch({"users": users, "views": views})
+    assert [row["country"] for row in first] == ["SE", "unknown"]
+    enrich.crash()
+    second = enrich.epoch({"users": {"user": ["bob"], "country": ["NO"]}, "views": views})
+    assert [row["country"] for row in second] == ["SE", "NO"]
+    assert enrich.epoch({"users": none, "views": views}) == second
+    countries = Harness(repository.example("pageviews"), "countries")
+    rows = {"country": ["SE", "NO", "SE"], "ms": [1, 2, 3], "user": ["a"] * 3, "page": ["/"] * 3}
+    assert countries.epoch(rows, splits=2) == [
+        {"country": "SE", "views": 2, "ms": 4}, {"country": "NO", "views": 1, "ms": 2},
+    ]  # fmt: skip
+
+
+def test_the_harness_names_what_there_is() -> None:
+    with pytest.raises(UsageError, match="it has \\['counts'\\]"):
+        Harness(repository.example("wordcount"), "words")
+    with pytest.raises(UsageError, match="rows for each of the inputs"):
+        Harness(repository.example("pageviews"), "enriched").epoch({"views": {"user": []}})
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "module"),
+    [
+        ("my-job", "my-job", "my_job"),
+        ("My Job 2", "my-job-2", "my_job_2"),
+        ("json", "json", "json_job"),
+    ],
+)
+def test_init_makes_a_valid_job(tmp_path: Path, folder: str, name: str, module: str) -> None:
+    made, paths = template.write(tmp_path / folder)
+    assert made == name
+    assert {p.name for p in paths} == {
+        "job.yaml", f"{module}.py", f"test_{module}.py", template.INPUT_FILE,
+    }  # fmt: skip
+    with repository.validated(repository.find(str(tmp_path / folder))) as jobs:
+        load_jobs(jobs)
+    source = (tmp_path / folder / f"{module}.py").read_text().splitlines()
+    assert len([line for line in source if line.strip()]) < 20
+
+
+def test_the_test_of_a_new_job_passes(tmp_path: Path) -> None:
+    template.write(tmp_path / "my-job")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "my-job")],
+        capture_output=True, text=True, cwd=tmp_path, check=False, env=dict(os.environ),
+    )  # fmt: skip
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("x")
+    with pytest.raises(RefusedError, match="is there already"):
+        template.write(tmp_path / "there")
+    with pytest.raises(UsageError, match="gives no job name"):
+        template.write(tmp_path / "123")
