@@ -172,12 +172,12 @@ class SinkSession:
         """
         if self.who.sparse and not any(b.values for b in outputs):
             return CommitResult(skipped=False)
-        batches = divide(outputs, self._describe(outputs), epoch + self.who.partition)
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
         while True:
             attempts += 1
             try:
+                batches = divide(outputs, self._describe(outputs), epoch + self.who.partition)
                 return self._attempt(epoch, token_offset, generation, batches, attempts)
             except RetryableError as error:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)

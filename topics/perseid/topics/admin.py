@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Partition = tuple[str, int]  # topic, partition number
 
+_TRIES = 6  # at offsets of partitions that the cluster is just making
+_RETRY_S = 0.03
+
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 
 
@@ -198,10 +201,13 @@ class TopicAdmin:
         asked = {TopicPartition(t, p): spec for t, p in partitions}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[Partition, int] = {}
-        # The client looks leaders up in a cache that does not know partitions added since: whatever
-        # it calls unknown is asked again behind a fresh look at the topic.
-        codes = KafkaError
-        for unknown in ((codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes._NOENT), ()):
+        passing = (
+            KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
+            KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
+        )  # fmt: skip
+        # The client looks leaders up in a cache that does not know partitions added since, and a
+        # new partition's leader may not know its role yet: ask again behind a fresh look.
+        for tries_left in range(_TRIES - 1, -1, -1):
             if not asked:
                 break
             answers = self._client.list_offsets(
@@ -209,12 +215,13 @@ class TopicAdmin:
             )
             for tp, future in answers.items():
                 what = f"offsets of {tp.topic}[{tp.partition}]"
-                answer = self._result(future, what, absent=unknown)
+                answer = self._result(future, what, absent=passing if tries_left else ())
                 if answer is not None:
                     found[tp.topic, tp.partition] = answer.offset
             asked = {tp: spec for tp in asked if (tp.topic, tp.partition) not in found}
             for topic in {tp.topic for tp in asked}:
                 self._look(topic)
+                self._client.poll(_RETRY_S)
         return found
 
     def _look(self, topic: str) -> int:

@@ -6,6 +6,7 @@ is a new consumer: that costs the same 10 ms as a seek, and nothing of the old p
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from perseid.errors import PermanentError, ReplayDataLost, RetryableError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
 _LOOKUP_S = 5.0  # one question to the broker
+_SILENCE_S = 1.0  # of a new cursor, before it asks whether its topic is there at all
 
 
 class Cursor:
@@ -29,6 +31,7 @@ class Cursor:
         self.topic, self.partition, self.position = topic, partition, start
         self._consumer: Consumer = clients.reader(bootstrap, isolation=isolation)
         self._consumer.assign([TopicPartition(topic, partition, start)])
+        self._ask_at_s: float | None = time.monotonic() + _SILENCE_S
 
     def fetch(self, count: int, timeout_s: float) -> list[Message]:
         """Up to `count` records behind the position; returns early only with all of them.
@@ -37,6 +40,11 @@ class Cursor:
         partition is raised, and the cursor is of no use after it.
         """
         found = self._consumer.consume(count, timeout_s)
+        if found:
+            self._ask_at_s = None
+        elif self._ask_at_s is not None and time.monotonic() > self._ask_at_s:
+            self._ask_at_s = None
+            self._check_exists()
         records = [m for m in found if m.error() is None]
         if records:
             self.position = self._offset(records[-1]) + 1
@@ -58,6 +66,20 @@ class Cursor:
             raise self._out_of_range()
         else:
             raise clients.as_error(error, f"reading {self.topic}[{self.partition}]")
+
+    def _check_exists(self) -> None:
+        """The client itself waits in silence for a topic or partition that is not there."""
+        from confluent_kafka import KafkaException
+
+        here = f"reading {self.topic}[{self.partition}]"
+        try:
+            seen = self._consumer.list_topics(self.topic, timeout=_LOOKUP_S).topics[self.topic]
+        except KafkaException as error:
+            raise clients.as_error(error.args[0], here) from error
+        if seen.error is not None:
+            raise clients.as_error(seen.error, here)
+        if self.partition not in seen.partitions:
+            raise PermanentError(f"{here}: the topic has only {len(seen.partitions)} partitions")
 
     def _out_of_range(self) -> PermanentError | RetryableError:
         from confluent_kafka import KafkaException, TopicPartition

@@ -1,0 +1,88 @@
+"""One handle for a Kafka, real or model, so that a contract test runs on both."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from perseid.testing.kafka import (
+    FakeLogReader,
+    FakeLogWriter,
+    FakeRangeReader,
+    FakeTopics,
+    FakeTransactions,
+    ModelKafka,
+)
+from perseid.topics.admin import TopicAdmin
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.log import KafkaLogReader, KafkaLogWriter, LogReader, LogWriter
+from perseid.topics.ranges import RangeReader
+from perseid.worker.sink_kafka import KafkaTransactions
+from perseid.worker.sink_ports import Transactions
+
+_names = itertools.count(1)
+
+
+@dataclass
+class Kafka:
+    """One Kafka, real or model: its ports, and topics that no other test uses."""
+
+    topics: FakeTopics | TopicAdmin
+    transactions: Transactions
+    writer: LogWriter
+    ranges: RangeReader | FakeRangeReader
+    model: ModelKafka | None = None
+    bootstrap: str = ""
+
+    def reader(self) -> LogReader:
+        if self.model is not None:
+            return FakeLogReader(self.model)
+        return KafkaLogReader(self.bootstrap)
+
+    def ledger(self) -> LedgerReader:
+        """One that remembers nothing."""
+        return LedgerReader(self.reader(), self.topics)
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        """A new topic; underscores in the settings stand for dots."""
+        name = f"t{next(_names)}"
+        self.topics.create(name, partitions, {k.replace("_", "."): v for k, v in config.items()})
+        return name
+
+    def job(self, ledger_partitions: int = 2) -> str:
+        """The name of a new job that has a ledger."""
+        job = f"job{next(_names)}"
+        self.topics.create(f"perseid.{job}.ledger", ledger_partitions)
+        return job
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes]:
+        """Every committed value, by a reader of its own."""
+        place = (topic, partition)
+        start = self.topics.starts([place])[place]
+        # A commit's answer comes before its markers, so the end is the high watermark.
+        end = self.topics.ends([place], committed=False)[place]
+        found = self.reader().read_range(topic, partition, start, end, timeout_s=20)
+        return [e.value for e in found]
+
+
+def real(bootstrap: str) -> Kafka:
+    """The broker at `bootstrap`."""
+    return Kafka(
+        TopicAdmin(bootstrap),
+        KafkaTransactions(bootstrap),
+        KafkaLogWriter(bootstrap),
+        RangeReader(bootstrap),
+        bootstrap=bootstrap,
+    )
+
+
+def fake() -> Kafka:
+    """A model of its own."""
+    model = ModelKafka()
+    return Kafka(
+        FakeTopics(model),
+        FakeTransactions(model),
+        FakeLogWriter(model),
+        FakeRangeReader(model),
+        model=model,
+    )
