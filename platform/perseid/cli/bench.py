@@ -1,10 +1,103 @@
-"""`perseid bench`."""
+"""`perseid bench`: perseid and a peer, side by side in one run, measured alike at their sinks."""
 
 from __future__ import annotations
 
-from perseid.errors import RefusedError
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perseid.cli import output
+from perseid.errors import UsageError
+
+if TYPE_CHECKING:
+    from perseid.cli.benches.bench_cluster import Place
+    from perseid.cli.benches.peer import Install
+    from perseid.cli.benches.sides import Side
+
+NAMES = ("wordcount", "recovery")
+PEERS = ("spark",)
+COLUMNS = ("system", "version", "guarantee", "rows_per_s", "ratio", "messages_out", "p50_ms",
+           "p99_ms", "p50_ratio", "seconds", "seconds_each", "state_bytes", "totals_right",
+           "rss_mb", "runs")  # fmt: skip
+TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
-def bench() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid bench` is not built yet")
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount or recovery.")],
+    *,
+    peer: Annotated[str | None, typer.Option("--peer", help="Run beside it: spark.")] = None,
+    runs: Annotated[
+        int | None, typer.Option("--runs", min=1, help="Runs; the median counts. 3 and 5.")
+    ] = None,
+    state: Annotated[str, typer.Option("--state", help="recovery: size of the state.")] = "100MB",
+    lines: Annotated[
+        int, typer.Option("--lines", min=1, help="wordcount: lines that wait at the start.")
+    ] = 12_000_000,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Folder for PNG and SVG.")] = None,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """Measure perseid, beside a peer if one is named, on a cluster of its own.
+
+    wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. recovery: seconds from
+    kill -9 of the worker to new output, with and without the warm second worker.
+    """
+    from perseid.cli.benches import peer as peers
+    from perseid.cli.benches import results
+    from perseid.cli.benches.bench_cluster import place
+
+    if name not in NAMES:
+        raise UsageError(f"bench {name}: expected one of {', '.join(NAMES)}")
+    if peer is not None and peer not in PEERS:
+        raise UsageError(f"--peer {peer}: expected one of {', '.join(PEERS)}")
+    installed = peers.install(output.note) if peer or plot else None
+    with place(data) as where:
+        measured = _recovery if name == "recovery" else _wordcount
+        result = measured(where, installed if peer else None, runs, state, lines)
+    path = results.append(result, data)
+    if plot is not None and installed is not None:
+        for drawn in results.plot(result, installed.python, plot):
+            output.note(f"drew {drawn}")
+    if as_json:
+        output.document(result)
+    else:
+        results.show(result, COLUMNS)
+    output.note(f"appended to {path}")
+
+
+def _wordcount(
+    place: Place, installed: Install | None, runs: int | None, _state: str, lines: int
+) -> dict[str, Any]:
+    from perseid.cli.benches import results, wordcount
+    from perseid.cli.benches.sides import Perseid
+
+    settings = wordcount.Settings(lines=lines, runs=runs or 3)
+    sides: list[Side] = [Perseid(place.cluster), *_peers(place, installed, memory="1g")]
+    rows = wordcount.run(place, sides, settings)
+    return results.document("wordcount", wordcount.described(settings), rows)
+
+
+def _recovery(
+    place: Place, installed: Install | None, runs: int | None, state: str, _lines: int
+) -> dict[str, Any]:
+    from perseid.cli.benches import recovery, results
+    from perseid.cli.benches.sides import Perseid
+
+    settings = recovery.Settings(state_bytes=recovery.parse_size(state), runs=runs or 5)
+    sides: list[Side] = [
+        Perseid(place.cluster),
+        Perseid(place.cluster, workers=1),
+        *_peers(place, installed, memory="4g"),
+    ]
+    rows = recovery.run(place, sides, settings)
+    return results.document("recovery", recovery.described(settings), rows)
+
+
+def _peers(place: Place, installed: Install | None, memory: str) -> list[Side]:
+    from perseid.cli.benches.sides import Spark
+
+    if installed is None:
+        return []
+    folder = place.data / "peer"
+    return [Spark(installed, folder, place.kafka, memory=memory, max_offsets=TRIGGER_LINES)]

@@ -18,7 +18,7 @@ import secrets
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from confluent_kafka import Producer
@@ -33,6 +33,12 @@ _BURST_S = 1.0  # so much of a stall is caught up with, the rest of it is forgon
 _TICK_S = 0.005
 _REPORT_S = 0.2
 _FLUSH_S = 120.0
+
+
+class Blocks(Protocol):
+    """An endless sequence of lines, in blocks of 1,000."""
+
+    def block(self, number: int) -> list[dict[str, bytes]]: ...
 
 
 class Lines:
@@ -53,15 +59,45 @@ class Lines:
             self._pool[number] = [{"value": " ".join(row).encode()} for row in rows]
         return self._pool[number]
 
-    def stripe(self, start: int, count: int) -> tuple[int, list[dict[str, bytes]]]:
-        """Up to `count` lines from line `start` on that share a partition, and its stripe number.
 
-        The partition is the stripe number modulo the partitions, so it depends on nothing else.
-        """
-        stripe, within = divmod(start, _STRIPE_LINES)
-        end = start + min(count, _STRIPE_LINES - within)
-        first = start % _BLOCK_LINES
-        return stripe, self.block(start // _BLOCK_LINES)[first : first + end - start]
+class UniqueLines:
+    """Lines of words that occur once: they make a state of a known size.
+
+    Word i is "s" and i in decimal, filled up to `word_bytes`.
+    """
+
+    def __init__(self, word_bytes: int) -> None:
+        self._digits = word_bytes - 1
+        self._made: tuple[int, list[dict[str, bytes]]] = (-1, [])
+
+    def block(self, number: int) -> list[dict[str, bytes]]:
+        """Lines as `produce_batch` takes them; the last block asked for is kept."""
+        if self._made[0] != number:
+            self._made = (number, self._make(number))
+        return self._made[1]
+
+    def _make(self, number: int) -> list[dict[str, bytes]]:
+        first = number * _BLOCK_LINES * WORDS_PER_LINE
+        lines = range(first, first + _BLOCK_LINES * WORDS_PER_LINE, WORDS_PER_LINE)
+        return [
+            {
+                "value": " ".join(
+                    f"s{word:0{self._digits}d}" for word in range(line, line + WORDS_PER_LINE)
+                ).encode()
+            }
+            for line in lines
+        ]
+
+
+def stripe_of(blocks: Blocks, start: int, count: int) -> tuple[int, list[dict[str, bytes]]]:
+    """Up to `count` lines from line `start` on that share a partition, and its stripe number.
+
+    The partition is the stripe number modulo the partitions, so it depends on nothing else.
+    """
+    stripe, within = divmod(start, _STRIPE_LINES)
+    end = start + min(count, _STRIPE_LINES - within)
+    first = start % _BLOCK_LINES
+    return stripe, blocks.block(start // _BLOCK_LINES)[first : first + end - start]
 
 
 class Allowance:
@@ -88,7 +124,7 @@ class Allowance:
 class Feed:
     """Sends lines in order; `sent` counts what Kafka has acknowledged or librdkafka holds."""
 
-    def __init__(self, bootstrap: str, topic: str, seed: int, *, stamped: bool = False) -> None:
+    def __init__(self, bootstrap: str, topic: str, lines: Blocks, *, stamped: bool = False) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -102,7 +138,7 @@ class Feed:
             }
         )
         self._topic = topic
-        self._lines = Lines(seed)
+        self._lines = lines
         self._stamped = stamped
         described = self._producer.list_topics(topic, timeout=30).topics[topic]
         self._partitions = len(described.partitions)
@@ -114,7 +150,7 @@ class Feed:
         """Sends up to `count` lines: fewer when librdkafka's queue is full."""
         goal = self.sent + count
         while self.sent < goal and len(self._producer) < _QUEUE_RECORDS_MAX:
-            stripe, messages = self._lines.stripe(self.sent, goal - self.sent)
+            stripe, messages = stripe_of(self._lines, self.sent, goal - self.sent)
             if self._stamped:
                 messages = _stamp(messages)
             self.sent += self._producer.produce_batch(
@@ -184,11 +220,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=0.0, help="lines a second, 0: all it can")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--stamped", action="store_true", help="first word = time sent, in ns")
+    parser.add_argument("--unique", type=int, default=0, help="words occur once, of so many bytes")
     parser.add_argument("--controlled", action="store_true", help="orders on stdin; starts at 0")
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     _report(seed=seed)
-    feed = Feed(options.kafka, options.topic, seed, stamped=options.stamped)
+    lines = UniqueLines(options.unique) if options.unique else Lines(seed)
+    feed = Feed(options.kafka, options.topic, lines, stamped=options.stamped)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     limit = 0 if options.controlled else options.records
     if options.controlled:

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.testing.generator import VOCABULARY, WORDS_PER_LINE, Allowance, Lines
+from perseid.testing.generator import (
+    VOCABULARY,
+    WORDS_PER_LINE,
+    Allowance,
+    Lines,
+    UniqueLines,
+    stripe_of,
+)
 
 
 def test_lines_are_of_the_promised_shape_and_depend_on_the_seed_alone() -> None:
@@ -22,7 +29,7 @@ def test_stripes_are_the_same_however_the_sequence_is_cut(chunk: int) -> None:
     whole = [m["value"] for m in lines.block(0) + lines.block(1)]
     sent, got, stripes = 0, [], {}
     while sent < 1_500:
-        stripe, messages = lines.stripe(sent, chunk)
+        stripe, messages = stripe_of(lines, sent, chunk)
         assert 1 <= len(messages) <= chunk
         for message in messages:
             stripes[sent] = stripe
@@ -30,6 +37,13 @@ def test_stripes_are_the_same_however_the_sequence_is_cut(chunk: int) -> None:
             sent += 1
     assert got == whole[: len(got)]
     assert all(stripe == place // 20 for place, stripe in stripes.items())
+
+
+def test_unique_words_occur_once_and_have_the_size_asked_for() -> None:
+    lines = UniqueLines(88)
+    words = [w for n in (0, 1, 0) for m in lines.block(n) for w in m["value"].split(b" ")]
+    assert len(set(words)) == 2 * 1_000 * WORDS_PER_LINE
+    assert {len(word) for word in words} == {88}
 
 
 def test_allowance_follows_rate_and_limit() -> None:

@@ -30,18 +30,19 @@ class Names:
     """A job and its two topics. Fresh for each trial, so nothing of an older one is read."""
 
     job: str
+    reads: str = ""  # a source topic of another name, which several trials share
 
     @property
     def source(self) -> str:
-        return f"{self.job}.lines"
+        return self.reads or f"{self.job}.lines"
 
     @property
     def sink(self) -> str:
         return f"{self.job}.counts"
 
     @classmethod
-    def fresh(cls, prefix: str) -> Names:
-        return cls(f"{prefix}-{time.time_ns() // 1_000_000:x}")
+    def fresh(cls, prefix: str, reads: str = "") -> Names:
+        return cls(f"{prefix}-{time.time_ns() // 1_000_000:x}", reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,22 @@ class Stage:
         ledgers = [task.ledger for task in tasks if task.ledger is not None]
         return Staged(names, change.entry.uuid, ledgers)
 
-    def remove(self, names: Names, *, keep_source: bool = False) -> None:
-        """Removes the job, its control topics, its sink and its source."""
+    def end(self, names: Names) -> None:
+        """Removes the job and its control topics; its source and its sink stay."""
         from perseid.jobs import steering
 
         if names.job in self.registry.jobs():
             entry, version = steering.remove(self.registry, SystemClock(), names.job)
             steering.put(self.registry, entry, version)
             steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
-        own = {names.sink} | (set() if keep_source else {names.source})
         prefix = f"perseid.{names.job}."
-        self.delete_topics(*(t for t in self._topics.list() if t in own or t.startswith(prefix)))
+        self.delete_topics(*(t for t in self._topics.list() if t.startswith(prefix)))
+
+    def remove(self, names: Names) -> None:
+        """Removes the job and all of its topics."""
+        self.end(names)
+        own = {names.source, names.sink}
+        self.delete_topics(*(t for t in self._topics.list() if t in own))
 
     def remove_older(self, prefix: str) -> list[str]:
         """Removes what earlier trials of this kind have left; returns the jobs' names."""

@@ -1,0 +1,66 @@
+"""A cluster for one benchmark alone: Kafka, ZooKeeper and Redis up, engines only while measured."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseid.cli import output
+from perseid.cli.trials.stage import TOPIC_CONFIG
+from perseid.embedded import Cluster, locate, processes
+from perseid.errors import PermanentError
+from perseid.topics.admin import TopicAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a benchmark runs."""
+
+    cluster: Cluster
+    data: Path
+    kafka: str
+    topics: TopicAdmin
+
+    def make_topics(self, *topics: str) -> None:
+        for topic in topics:
+            self.topics.create(topic, 4, TOPIC_CONFIG)
+
+    def fill(self, topic: str, records: int, *flags: str) -> None:
+        """Writes `records` lines as fast as it goes."""
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "perseid.testing.generator", "--kafka", self.kafka,
+                "--topic", topic, "--records", str(records), *flags,
+            ],
+            stdout=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise PermanentError(f"the generator ended with exit code {done.returncode}")
+
+
+@contextmanager
+def place(data: Path | None) -> Iterator[Place]:
+    """A cluster without engines; below `data` when it is given, else in a folder that goes again.
+
+    A cluster of the user's own is left alone, but it costs time on the same cores, so it is named.
+    """
+    if data is None and any(p.alive for p in processes(locate(None))):
+        output.note("perseid: a cluster runs on this machine too; `perseid down` for true figures")
+    folder = data or Path(tempfile.mkdtemp(prefix="perseid-bench-"))
+    cluster = Cluster(folder, say=output.note)
+    try:
+        deployment = cluster.up(workers=0, coordinators=0)
+        yield Place(cluster, cluster.data, deployment.kafka, TopicAdmin(deployment.kafka))
+    except BaseException:
+        cluster.down()
+        output.note(f"perseid: the logs of what failed are below {folder}")
+        raise
+    cluster.down(purge=data is None)
+    if data is None:
+        shutil.rmtree(folder, ignore_errors=True)
