@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_BEGINS = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?")
+# Ours and the broker's, then Spark's own (26/11/21 09:49:53).
+_BEGINS = re.compile(r"(\d{4}-\d\d-\d\d|\d\d/\d\d/\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ def entries(process: str, lines: Iterable[str]) -> Iterator[Entry]:
             yield Entry(process, time, "\n".join(held))
             held = []
         if begins:
-            time = begins[0].replace(" ", "T").replace(",", ".")
+            day = begins[1] if "-" in begins[1] else "20" + begins[1].replace("/", "-")
+            time = f"{day}T{begins[2].replace(',', '.')}"
         held.append(line.rstrip("\n"))
     if held:
         yield Entry(process, time, "\n".join(held))

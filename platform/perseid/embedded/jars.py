@@ -8,27 +8,19 @@ its default repositories; what Ivy brings counts only when it is exactly what th
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from perseid.embedded.cache import cache_root
 from perseid.embedded.spark_home import spark_home
 from perseid.errors import RefusedError, RetryableError
 
 LOCK = Path(__file__).with_name("kafka.lock")
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 RESOLVE_TIMEOUT_S = 600
-
-
-def cache_root() -> Path:
-    """$PERSEID_CACHE, else $XDG_CACHE_HOME/perseid, else ~/.cache/perseid."""
-    own = os.environ.get("PERSEID_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "perseid"
 
 
 def read_lock(lock: Path = LOCK) -> dict[str, str]:

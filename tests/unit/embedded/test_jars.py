@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from perseid.embedded import jars
+from perseid.embedded.cache import cache_root
 from perseid.errors import RefusedError, RetryableError
 
 JAVA = Path("/nowhere")
@@ -57,7 +58,7 @@ def test_what_is_not_exactly_the_lock_is_refused_and_not_kept(
     monkeypatch.setattr(jars, "resolve", Ivy(**files))
     with pytest.raises(RefusedError, match=reason):
         jars.kafka_jars(JAVA, lock=lock)
-    assert list(jars.cache_root().iterdir()) == []
+    assert list(cache_root().iterdir()) == []
 
 
 def test_a_damaged_cache_is_resolved_again(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:

