@@ -29,7 +29,7 @@ from perseid.topics.records import (
 LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=20)
-CHECKS = st.lists(st.builds(InputCheck, LONG, INT, LONG, LONG), max_size=3).map(tuple)
+CHECKS = st.lists(st.builds(InputCheck, LONG, INT, TEXT, LONG, LONG), max_size=3).map(tuple)
 RANGE = st.builds(SourceRange, TEXT, TEXT, TEXT, INT, LONG, LONG)
 SPLITS = st.lists(st.lists(RANGE, max_size=3).map(tuple), max_size=3).map(tuple)
 WINDOW = st.builds(SinkWindow, TEXT, INT, LONG, LONG, LONG, st.integers(0, 2**64 - 1))

@@ -1,0 +1,42 @@
+"""`perseid topics`: what needs no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perseid.cli.topic_records import lines_of
+from perseid.cli.topic_roles import of_spec
+from perseid.cli.topics import _settings
+from perseid.errors import PermanentError, UsageError
+from perseid.jobs import parse
+from perseid.jobs.repository import example
+
+
+def test_lines_with_and_without_keys(tmp_path: Path) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"a=1=2\r\nb=\n\xff=x")
+    assert list(lines_of(str(file), None)) == [(None, b"a=1=2"), (None, b"b="), (None, b"\xff=x")]
+    assert list(lines_of(str(file), b"=")) == [(b"a", b"1=2"), (b"b", b""), (b"\xff", b"x")]
+
+
+def test_a_line_without_its_key_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"a=1\nb\n")
+    with pytest.raises(PermanentError, match=r"in.txt:2: no key separator '='"):
+        list(lines_of(str(file), b"="))
+
+
+def test_settings_are_pairs() -> None:
+    assert _settings(["retention.ms=5", "x=a=b"]) == {"retention.ms": "5", "x": "a=b"}
+    with pytest.raises(UsageError, match="expected KEY=VALUE"):
+        _settings(["retention.ms"])
+
+
+def test_the_topics_of_a_job_and_why() -> None:
+    roles = of_spec(parse.load(example("wordcount")))
+    assert roles["lines"] == "source lines"
+    assert roles["word-counts"] == "sink counts"
+    assert roles["perseid.wordcount.ledger"] == "which epochs are committed"
+    assert {"perseid.wordcount.tokens", "perseid.wordcount.progress"} <= roles.keys()

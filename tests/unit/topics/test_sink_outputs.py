@@ -1,0 +1,68 @@
+"""What an epoch's outputs are cut into, and what they amount to."""
+
+from __future__ import annotations
+
+import random
+from zlib import crc32
+
+import pytest
+
+from perseid.errors import PermanentError
+from perseid.topics.admin import TopicInfo
+from perseid.topics.partitioner import partitions
+from perseid.worker.sink_outputs import checksum, divide, windows
+from perseid.worker.sink_ports import SinkBatch, Written
+
+TOPICS = {n: TopicInfo(n, "id", 4, message_bytes_max=2000) for n in ("a", "b")}
+
+
+def test_each_record_goes_once_to_its_partition_in_order() -> None:
+    keys: list[bytes | None] = [b"k%d" % (i % 9) for i in range(100)]
+    values = [b"%d" % i for i in range(100)]
+    headers = [[("n", v)] for v in values]
+    found = divide([SinkBatch("a", keys, values, headers)], TOPICS, 0)
+    where = partitions(keys, 4).tolist()
+    for batch in found:
+        rows = [i for i, p in enumerate(where) if p == batch.partition]
+        assert list(batch.values) == [values[i] for i in rows]
+        assert list(batch.keys) == [keys[i] for i in rows]
+        assert list(batch.headers or ()) == [headers[i] for i in rows]
+    assert sum(len(b.values) for b in found) == 100
+
+
+def test_batches_of_one_topic_follow_each_other_and_empty_ones_vanish() -> None:
+    found = divide(
+        [
+            SinkBatch("a", [b"k"], [b"1"]), SinkBatch("b", [], []),
+            SinkBatch("a", [b"k"], [b"2"], [[("h", b"x")]]),
+        ],
+        TOPICS, 0,
+    )  # fmt: skip
+    assert [(b.topic, list(b.values)) for b in found] == [("a", [b"1", b"2"])]
+    assert [list(h) for h in found[0].headers or ()] == [[], [("h", b"x")]]
+
+
+def test_the_checksum_is_free_of_order_and_tells_key_from_value() -> None:
+    keys: list[bytes | None] = [b"a", b"b", None]
+    values = [b"1", b"2", b"3"]
+    expected = crc32(b"1", crc32(b"a")) + crc32(b"2", crc32(b"b")) + crc32(b"3")
+    assert checksum(keys, values) == expected
+    assert checksum(keys[::-1], values[::-1]) == expected
+    assert checksum([b"ab"], [b"c"]) == checksum([b"a"], [b"bc"])  # as SinkWindow says: joined
+    assert checksum([b"a"], [b"b"]) != checksum([b"b"], [b"a"])
+
+
+def test_a_window_for_each_topic_partition() -> None:
+    batches = divide([SinkBatch("a", [b"k"] * 3, [b"1", b"2", b"3"])], TOPICS, 0)
+    place = (batches[0].topic, batches[0].partition)
+    (window,) = windows(batches, {place: Written(7, 9)})
+    assert (window.first, window.last, window.count) == (7, 9, 3)
+    assert window.checksum == checksum(batches[0].keys, batches[0].values)
+
+
+def test_an_oversize_record_is_named() -> None:
+    big = bytes(random.Random(1).randbytes(1990))
+    with pytest.raises(PermanentError, match=r"topic a with key b'long key' needs \d+ bytes"):
+        divide([SinkBatch("a", [b"k", b"long key"], [b"v", big])], TOPICS, 0)
+    with pytest.raises(PermanentError, match="key none"):
+        divide([SinkBatch("a", [None], [b"v"], [[("h", big)]])], TOPICS, 0)
