@@ -108,6 +108,15 @@ def checksum(chunks: list[memoryview]) -> int:
     return crc
 
 
+def stated_crc(data: Any) -> int:
+    """The CRC with which a file ends, over all that comes before it; -1 when it is too short."""
+    view = memoryview(data).cast("B")
+    if len(view) < _CRC.size:
+        return -1
+    (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
+    return int(crc)
+
+
 def _check(view: memoryview, where: str) -> int:
     """Checks everything that needs no JSON; returns the length of the header."""
     if len(view) < _PREFIX.size + _CRC.size:
@@ -117,7 +126,7 @@ def _check(view: memoryview, where: str) -> int:
         raise DamagedFile(f"{where} does not begin as a state file does: {bytes(magic)!r}")
     if size != len(view):
         raise DamagedFile(f"{where} has {len(view)} bytes, its header says {size}")
-    (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
+    crc = stated_crc(view)
     found = zlib.crc32(view[: -_CRC.size])
     if found != crc:
         raise DamagedFile(f"{where} has the CRC {found:08x}, expected {crc:08x}")

@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"c-(\d+)-g(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operator partition's share; `crc` is over the whole file."""
+    """One operator partition's share; `crc` is the one that ends its file (`blob.stated_crc`)."""
 
     operator: str
     partition: int
@@ -88,9 +88,14 @@ def manifest_path(job: str, job_uuid: str, epoch: int, generation: int) -> str:
 def write_part(
     store: Store, path: str, header: Header, sections: Mapping[str, Any]
 ) -> tuple[int, int]:
-    """Uploads a part; returns its bytes and CRC. `header`'s kind becomes "part"."""
+    """Uploads a part; returns its bytes and CRC. `header`'s kind becomes "part".
+
+    The CRC is the file's own, over all before it. One over the whole file would be the same number
+    for every part: that is what a CRC over data and its CRC comes to.
+    """
     chunks = blob.encode(replace(header, kind=PART), sections)
-    return store.write(path, _pieces(chunks))
+    size, _ = store.write(path, _pieces(chunks))
+    return size, blob.stated_crc(chunks[-1])
 
 
 def read_part(
@@ -98,9 +103,9 @@ def read_part(
 ) -> Sections:
     """The sections of a part. DamagedFile when it is missing or anything in it is not as it was."""
     data = store.read(path)
-    found = zlib.crc32(data)
+    found = blob.stated_crc(data)
     if found != crc:
-        raise DamagedFile(f"{path} has the CRC {found:08x}, its manifest says {crc:08x}")
+        raise DamagedFile(f"{path} ends with the CRC {found:08x}, its manifest says {crc:08x}")
     header, sections = blob.decode(data, where=path, identity=identity, kind=PART)
     if epoch is not None and header.epoch != epoch:
         raise DamagedFile(f"{path} is of epoch {header.epoch}, expected {epoch}")

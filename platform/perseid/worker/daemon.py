@@ -6,7 +6,6 @@ worker, a takeover and every idle minute (Spark ends idle workers) would cost ot
 
 import confluent_kafka  # noqa: F401
 import numpy  # noqa: F401
-import perseid.worker.sink
 import pyarrow
 import pyarrow.compute
 import pyarrow.json
@@ -15,6 +14,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import perseid.topics.ranges
+import perseid.worker.sink
 import perseid.worker.stages  # noqa: F401
 
 pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it

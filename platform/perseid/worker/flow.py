@@ -19,6 +19,7 @@ from perseid.worker.partition import partitions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from perseid.jobs.layout import Layout
     from perseid.jobs.spec import JobSpec
     from perseid.topics.records import Token
     from perseid.worker.context import FragmentContext
@@ -30,9 +31,13 @@ def spec_of(folder: Path) -> JobSpec:
     return parse.load(folder)
 
 
-@lru_cache(maxsize=8)
 def graph_of(context: FragmentContext) -> graph.Graph:
-    return graph.build(spec_of(context.job_folder), context.layout)
+    return _graph(context.job_folder, context.layout)
+
+
+@lru_cache(maxsize=8)
+def _graph(folder: Path, layout: Layout) -> graph.Graph:
+    return graph.build(spec_of(folder), layout)
 
 
 @cache

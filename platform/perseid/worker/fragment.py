@@ -127,6 +127,7 @@ class Fragment:
     def _start_query(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, folder: str
     ) -> StreamingQuery:
+        self.spark.dataSource.register(tokens_source.TokenSource)
         reader = self.spark.readStream.format(tokens_source.NAME)
         reader = reader.option("bootstrap", self.deployment.kafka)
         reader = reader.option("topic", names.tokens(self.plan.job))

@@ -97,7 +97,8 @@ class PartitionState:
         if base is None or reached != epoch:
             raise RetryableError(
                 f"the state log of {type(self.operator).__name__} partition "
-                f"{self.operator.partition} reaches epoch {reached}, and epoch {epoch} is needed: it has to be restored"
+                f"{self.operator.partition} reaches epoch {reached}, and epoch {epoch} is "
+                "needed: it has to be restored"
             )
         for name, primitive in self.live.items():
             section = base.sections.get(STATE + name)

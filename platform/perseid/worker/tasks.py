@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,10 @@ from perseid.worker.edges import REPORT, Row, inputs
 from perseid.worker.partition_state import PartitionState
 
 if TYPE_CHECKING:
-    from perseid.worker.sink import SinkBatch, SinkSession
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ledger import LedgerReader
+    from perseid.worker.sink import SinkSession
+    from perseid.worker.sink_ports import SinkBatch, Transactions
 
 
 @dataclass
@@ -164,28 +168,53 @@ def _commit(
 
 
 def _session(context: FragmentContext, task: Task) -> SinkSession:
-    from perseid.worker.sink import open_session
+    from perseid.worker.sink import SinkIdentity, SinkSession
 
     keep = process_of(context)
     if task.gid not in keep.sinks:
-        keep.sinks[task.gid] = open_session(
-            context.deployment.kafka,
+        assert task.ledger is not None, f"{task.label} feeds no sink"
+        who = SinkIdentity(
             job=context.job,
             job_uuid=context.job_uuid,
             layout=context.layout.number,
             operator=task.operator,
             partition=task.partition,
-            ledger_partition=task.ledger,
-            dense=task.operator != DEAD_LETTERS,
-            first_epoch=context.base_epoch + 1,
+            ledger=task.ledger,
+            after_epoch=context.base_epoch,
+            sparse=task.operator == DEAD_LETTERS,
+        )
+        clients = _sink_clients(context.deployment.kafka)
+        keep.sinks[task.gid] = SinkSession(
+            who, clients.transactions, clients.ledger, clients.topics, background=False
         )
     return keep.sinks[task.gid]
+
+
+@dataclass(frozen=True)
+class SinkClients:
+    """The Kafka clients that all sinks of this process share."""
+
+    transactions: Transactions
+    ledger: LedgerReader
+    topics: TopicAdmin
+
+
+@cache
+def _sink_clients(bootstrap: str) -> SinkClients:
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.log import KafkaLogReader
+    from perseid.worker.sink_kafka import KafkaTransactions
+
+    topics = TopicAdmin(bootstrap)
+    ledger = LedgerReader(KafkaLogReader(bootstrap), topics)
+    return SinkClients(KafkaTransactions(bootstrap), ledger, topics)
 
 
 def _sink_batches(
     context: FragmentContext, order: EpochOrder, task: Task, output: pa.Table
 ) -> Iterable[SinkBatch]:
-    from perseid.worker.sink import SinkBatch
+    from perseid.worker.sink_ports import SinkBatch
 
     spec = flow.spec_of(context.job_folder)
     if task.operator == DEAD_LETTERS:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, Message
 
 NAME = "perseid-tokens"
 WAIT_S = 0.2  # the longest a look for the next record blocks; a stop of the query waits for it
+LOOK_RECORDS = 100
 
 
 class TokenSource(DataSource):
@@ -51,10 +52,8 @@ class TokenStreamReader(DataSourceStreamReader):
         position = start["offset"]
         deadline = time.monotonic() + WAIT_S
         while self._seen <= position and (left := deadline - time.monotonic()) > 0:
-            for message in self._open().consume(100, left if self._seen <= position else 0):
-                if message.error() is None:
-                    self._seen = max(self._seen, (message.offset() or 0) + 1)
-                break
+            self._note(self._open().consume(1, left))  # returns early only with all it was asked
+        self._note(self._open().consume(LOOK_RECORDS, 0))
         return {"offset": min(position + 1, max(self._seen, position))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -73,6 +72,12 @@ class TokenStreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing: where a fragment goes on is in the ledger and the state log, not in Spark."""
+
+    def _note(self, messages: list[Message]) -> None:
+        for message in messages:
+            offset = message.offset()
+            if message.error() is None and offset is not None:
+                self._seen = max(self._seen, offset + 1)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

@@ -28,6 +28,15 @@ def manifest(*parts: Part) -> Manifest:
     return Manifest("words", "uuid", 7, 3, 1, "abc", 70, 1_700_000_000_000, parts)
 
 
+def test_parts_of_other_content_have_other_crcs() -> None:
+    store = MemoryStore()
+    _, one = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"0123"})
+    _, other = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"4567"})
+    assert one != other
+    with pytest.raises(DamagedFile, match="manifest"):
+        checkpoint.read_part(store, PATH, IDENTITY, one)
+
+
 def test_a_part_comes_back() -> None:
     store = MemoryStore()
     size, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"x" * 3_000_000})
