@@ -5,7 +5,7 @@ every job that it concerns is advanced (`_advance`), which looks only at the sta
 matter which of two events came first, and a new leader that has loaded the same facts decides the
 same. Contract of the caller:
 
-1. Perform the actions of one call in order before the next call, and feed outcomes in at once.
+1. Perform the actions of one call in order, then feed in their outcomes before anything else.
 2. When an action of a job fails, drop the rest of that job's actions and feed in ActionFailed.
 3. When the fence is lost, or the outcome of an append is unknown, end the process.
 """

@@ -50,6 +50,7 @@ class JobLoaded:
     starts: Mapping[tuple[str, int], Position]
     ledger: Mapping[int, int]
     progress: tuple[ProgressRecord, ...] = ()
+    progress_offset: int = 0  # of the first progress record that is not in `progress`
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ CHECKS_MAX = 256          # carried by one token
 
 def next_token(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
     """The token that is due now; None when none is."""
-    if not _may_issue(job):
+    if not may_issue(job):
         return None
     backlog = job.backlog
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
@@ -49,7 +49,8 @@ def final_token(
     )
 
 
-def _may_issue(job: JobState) -> bool:
+def may_issue(job: JobState) -> bool:
+    """Whether the job has a credit for another epoch."""
     if job.appending or not job.begun or job.phase not in (Phase.RESTORING, Phase.RUNNING):
         return False
     running = job.phase is Phase.RUNNING

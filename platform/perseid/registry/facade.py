@@ -75,8 +75,12 @@ class Registry:
 
     def jobs(self) -> dict[str, JobEntry]:
         """Every applied job by name; removed ones are absent."""
-        found = {name: self.job_entry(name) for name in self.coordination.children(paths.JOBS)}
+        found = {name: self.job_entry(name) for name in self.job_names()}
         return {name: stored.value for name, stored in found.items() if stored is not None}
+
+    def job_names(self) -> tuple[str, ...]:
+        """Every name that ever had an entry; removed jobs keep theirs for their generation."""
+        return self.coordination.children(paths.JOBS)
 
     def job_entry(self, name: str) -> Stored[JobEntry] | None:
         return self.read(paths.spec(name), JobEntry)

@@ -171,13 +171,12 @@ class Leader:
         return self.state.jobs[name]
 
     def feed(self, event: ev.Event) -> list[act.Action]:
-        """Decides on `event` and performs what follows; outcomes are fed in at once."""
+        """Decides on `event` and performs what follows, then feeds in the outcomes."""
         self.state, actions = decide(self.state, event, self.world.now)
         done = list(actions)
-        for action in actions:
-            outcome = self._perform(action)
-            if outcome is not None:
-                done += self.feed(outcome)
+        outcomes = [outcome for a in actions if (outcome := self._perform(a)) is not None]
+        for outcome in outcomes:
+            done += self.feed(outcome)
         return done
 
     def look(self) -> None:

@@ -1,0 +1,150 @@
+"""One coordinator process: stands by until it can lead, then leads until it must not any more.
+
+It ends when it has lost the leadership or its session; the supervisor starts a new one, which
+stands by. Ending the session properly lets another one lead at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from perseid.clocks import SystemClock
+from perseid.coordinator.loading import Clients
+from perseid.coordinator.performing import StepDown
+from perseid.coordinator.service import Ports, Service
+from perseid.errors import RetryableError
+from perseid.records import Deployment, LeaderInfo
+from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
+
+_log = logging.getLogger("perseid.coordinator")
+
+STANDBY_LOOK_S = 1.0   # without a report that the leader went
+CONNECT_S = 30.0       # ZooKeeper may be starting, too
+
+
+class Coordinator:
+    """From standing by to leading; `run` returns the process's exit code."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self._deployment, self._name = deployment, name
+        self._registry = Registry.connect(deployment, CONNECT_S)
+        self._service: Service | None = None
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._above = 0
+        self._url = ""
+
+    def run(self, url: str) -> int:
+        self._url = url
+        self._registry.watch(self._changed.set)
+        self._registry.on_session(self._session_changed)
+        try:
+            while not self._ended.is_set():
+                fence = self._try_to_lead()
+                if fence is None:
+                    self._changed.wait(STANDBY_LOOK_S)
+                    self._changed.clear()
+                elif not self._lead(fence):
+                    return 1
+        finally:
+            self._registry.close()
+        return 0
+
+    def stop(self, reason: str) -> None:
+        self._ended.set()
+        self._changed.set()
+        if self._service is not None:
+            self._service.stop(reason)
+
+    def status(self) -> dict[str, Any] | None:
+        """The leader's view; None while standing by."""
+        return self._service.view() if self._service is not None else None
+
+    def _try_to_lead(self) -> Fence | None:
+        try:
+            return lead(self._registry, self._info, self._above)
+        except RetryableError as error:
+            _log.warning("%s", error)
+            return None
+
+    def _lead(self, fence: Fence) -> bool:
+        """Leads; True when it may lead again with a higher epoch, False when the process ends."""
+        _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
+        self._service = Service(
+            make_ports(self._deployment, self._registry),
+            FencedRegistry(self._registry, fence), self._info(fence.epoch),
+            self._deployment.zookeeper_session_s,
+        )  # fmt: skip
+        try:
+            self._service.run()
+        except StepDown as end:
+            _log.info("coordinator %s steps down: %s", self._name, end.reason)
+            self._above = end.above or 0
+        finally:
+            self._service = None
+        return self._above > 0 or self._ended.is_set()
+
+    def _info(self, epoch: int) -> LeaderInfo:
+        return LeaderInfo(self._name, epoch, os.getpid(), self._url)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST and self._service is None:
+            self.stop("the ZooKeeper session is lost")
+
+
+def make_ports(deployment: Deployment, registry: Registry) -> Ports:
+    """The real clients of one leader."""
+    from perseid.state.store import open_store
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.log import KafkaLogReader, KafkaLogWriter
+
+    cache = Path(deployment.state) / "archives"
+
+    def new_clients() -> Clients:
+        topics = TopicAdmin(deployment.kafka)
+        reader = KafkaLogReader(deployment.kafka)
+        return Clients(
+            registry, topics, reader, KafkaLogWriter(deployment.kafka),
+            LedgerReader(reader, topics), open_store(deployment.store), cache,
+        )  # fmt: skip
+
+    return Ports(
+        new_clients(), new_clients, lambda: KafkaLogReader(deployment.kafka), SystemClock()
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="perseid coordinator", description=__doc__)
+    parser.add_argument("--deployment", type=Path, required=True, help="the deployment's settings")
+    parser.add_argument("--id", required=True, help="this coordinator's name, such as c1")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )  # fmt: skip
+    from perseid.coordinator.api import Api, make_app
+
+    coordinator = Coordinator(Deployment.load(options.deployment), options.id)
+    api = Api(make_app(coordinator.status))
+    api.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: coordinator.stop("asked to end"))
+    try:
+        return coordinator.run(api.url)
+    finally:
+        api.stop()
+
+
+if __name__ == "__main__":
+    code = main()
+    # Client threads of Kafka may wait for a broker that is away; nothing of them is needed.
+    logging.shutdown()
+    os._exit(code)

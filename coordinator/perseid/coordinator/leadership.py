@@ -1,0 +1,89 @@
+"""When this process may act as leader: the fence, and a lease on its own monotonic clock.
+
+ZooKeeper ends the session of a leader that it does not hear from, and the leader may hear of that
+late. So the lease runs from the *start* of the last round trip that proved the session and the
+fence, and ends at two thirds of the session timeout: before any other process can lead. Within the
+lease nothing is asked; after it nothing is done until a new proof has come. What is written in
+spite of it (a process can be paused between the check and the write) fails at the fence or is void
+in the token log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from perseid.clocks import Clock
+from perseid.errors import FencedError, RetryableError
+from perseid.registry import FencedRegistry
+
+_log = logging.getLogger(__name__)
+
+LEASE_SHARE = 2 / 3    # of the session timeout
+PROOFS_PER_SESSION = 8  # so that a few lost round trips do not interrupt a healthy leader
+
+
+class Lease:
+    """Says whether the leader may act at a moment. Safe for several threads."""
+
+    def __init__(self, session_s: float) -> None:
+        self._length_s = session_s * LEASE_SHARE
+        self._until_s = float("-inf")
+        self._changed = threading.Condition()
+
+    def proven(self, started_s: float) -> None:
+        """A round trip that began at `started_s` proved session and fence."""
+        with self._changed:
+            self._until_s = max(self._until_s, started_s + self._length_s)
+            self._changed.notify_all()
+
+    def suspend(self) -> None:
+        """The connection is gone: nothing more is done until the next proof."""
+        with self._changed:
+            self._until_s = float("-inf")
+
+    def holds(self, now_s: float) -> bool:
+        return now_s < self._until_s
+
+    def wait(self, clock: Clock, timeout_s: float) -> bool:
+        """Waits until the lease holds; whether it does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.holds(clock.monotonic_s()), timeout_s)
+
+
+class LeaseKeeper:
+    """Renews a lease in a thread of its own and reports the loss of the fence."""
+
+    def __init__(
+        self, fenced: FencedRegistry, lease: Lease, session_s: float, clock: Clock,
+        lost: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._fenced, self._lease, self._clock = fenced, lease, clock
+        self._period_s = session_s / PROOFS_PER_SESSION
+        self._lost = lost
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        self.prove()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def prove(self) -> None:
+        """One proof now. A round trip without an answer proves nothing and is no loss either."""
+        started_s = self._clock.monotonic_s()
+        try:
+            self._fenced.confirm()
+        except FencedError as error:
+            self._lost(str(error))
+        except RetryableError:
+            _log.warning("ZooKeeper did not confirm the leadership")
+        else:
+            self._lease.proven(started_s)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._period_s):
+            self.prove()

@@ -1,0 +1,242 @@
+"""Reads everything about a job from ZooKeeper, Kafka and the store, behind a claim of its own.
+
+1. The plan, if it is this job UUID's, names the program; else the entry does.
+2. The control topics are made, the ledger with a partition for each task that commits.
+3. A claim is appended to the token log: from there on, what an older leader appends is void.
+4. The chain is read up to the claim, from the newest checkpoint's token or the Begin.
+5. Progress and ledger are read, and where the sources begin if no token says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, cast
+
+from perseid.coordinator import sources
+from perseid.coordinator.actions import LoadProgram
+from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
+from perseid.coordinator.model import Issued, Position, Program, Tip
+from perseid.errors import PermanentError
+from perseid.jobs import parse
+from perseid.jobs.layout import build
+from perseid.jobs.spec import JobSpec
+from perseid.jobs.trees import fetch_archive
+from perseid.records import CheckpointPointers, JobEntry, Plan
+from perseid.registry import Registry
+from perseid.state.store import Store
+from perseid.topics import codec, names
+from perseid.topics.admin import TopicChanger, TopicReader
+from perseid.topics.chain import Base, Chain, valid_tokens
+from perseid.topics.control import control_topics
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.log import LogReader, LogWriter
+from perseid.topics.records import Claim, ProgressRecord, Token, TokenRecord
+
+PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
+TOKENS_TAIL = 1000     # records looked through for the highest epoch of an earlier job UUID
+READ_TIMEOUT_S = 20.0
+
+
+class Topics(TopicReader, TopicChanger, Protocol):
+    """Both ports of `perseid.topics.admin` in one object."""
+
+
+class HigherClaim(Exception):
+    """The token log holds a claim above this leader's epoch; it must lead with a higher one."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        super().__init__(epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What loading needs; all ports, so that it runs in memory as well."""
+
+    registry: Registry
+    topics: Topics
+    reader: LogReader
+    writer: LogWriter
+    ledger: LedgerReader
+    store: Store
+    cache: Path
+
+
+class Loader:
+    """Loads for one leader. Not safe for several threads: make one for each."""
+
+    def __init__(self, clients: Clients, coordinator_epoch: int, leader: str) -> None:
+        self._clients = clients
+        self._epoch, self._leader = coordinator_epoch, leader
+
+    def load(self, entry: JobEntry) -> JobLoaded:
+        """Raises RetryableError, PermanentError, or HigherClaim."""
+        registry, job = self._clients.registry, entry.name
+        found = registry.plan(job)
+        plan = found if found is not None and found.job_uuid == entry.uuid else None
+        pointers = registry.pointers(job)
+        revision, archive = (plan or entry).revision, (plan or entry).archive
+        program = Program(revision, archive, self._spec(archive))
+        self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
+        topics = self._source_topics(program.spec)
+        base = _base(plan, pointers) if plan is not None else None
+        tokens, highest = self._claim_and_read(job, base)
+        progress, progress_end = self._progress(job)
+        return JobLoaded(
+            job=job, entry=entry, program=program, plan=plan, generation=registry.generation(job),
+            pointers=pointers, status=registry.status(job), failures=registry.failures(job),
+            begun=plan is not None,
+            base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
+            tokens=tokens, highest_epoch=highest,
+            starts={} if tokens else self._starts(program.spec, topics, _time_of(entry)),
+            ledger=self._ledger(job, entry.uuid, program.spec, plan), progress=progress,
+            progress_offset=progress_end,
+        )  # fmt: skip
+
+    def program(self, action: LoadProgram) -> ProgramLoaded:
+        """The target of a switch; its ledger partitions exist when this returns."""
+        program = Program(action.revision, action.archive, self._spec(action.archive))
+        self._control_topics(action.job, program.spec, 1)
+        topics = self._source_topics(program.spec)
+        starts = {
+            key: at
+            for key, at in self._starts(program.spec, topics, None).items()
+            if (key[0], at.topic) not in action.known
+        }
+        return ProgramLoaded(action.job, program, starts)
+
+    def _spec(self, archive: str) -> JobSpec:
+        clients = self._clients
+        return parse.load(fetch_archive(clients.store, archive, clients.cache))
+
+    def _control_topics(self, job: str, spec: JobSpec, layout: int) -> None:
+        for topic in control_topics(job, build(spec, layout).ledger_partitions):
+            made = self._clients.topics.create(topic.name, topic.partitions, topic.config)
+            if not made:
+                self._clients.topics.grow(topic.name, topic.partitions)
+
+    def _source_topics(self, spec: JobSpec) -> Mapping[str, SourceTopic | None]:
+        """The source topics; raises the permanent error when the job cannot run on them."""
+        topics = source_topics(self._clients.topics, {s.topic for s in spec.sources.values()})
+        error = sources.fault(spec, {}, topics)
+        if error is not None:
+            raise error
+        return topics
+
+    def _claim_and_read(self, job: str, base: Base | None) -> tuple[tuple[Issued, ...], int]:
+        clients, topic = self._clients, names.tokens(job)
+        claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
+        low = clients.topics.starts([(topic, 0)])[topic, 0]
+        start = base.offset if base is not None else max(low, claim - TOKENS_TAIL)
+        entries = clients.reader.read_range(topic, 0, start, claim + 1, timeout_s=READ_TIMEOUT_S)
+        records = [(e.offset, cast(TokenRecord, codec.decode(e.value))) for e in entries]
+        claimed = max(r.coordinator_epoch for _, r in records)
+        if claimed > self._epoch:
+            raise HigherClaim(claimed)
+        highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
+        if base is None:
+            return (), max(highest, self._highest_in_ledger(job))
+        tokens = [Issued(o, t) for o, t in valid_tokens(Chain(base), records).items()]
+        first = records[0][1]
+        if isinstance(first, Token):
+            tokens.insert(0, Issued(base.offset, first))
+        return tuple(tokens), highest
+
+    def _highest_in_ledger(self, job: str) -> int:
+        """Of any job UUID: epochs never restart under a name."""
+        topic = names.ledger(job)
+        info = self._clients.topics.describe([topic]).get(topic)
+        last = (
+            self._clients.ledger.last(topic, partition, timeout_s=READ_TIMEOUT_S)
+            for partition in range(info.partitions if info is not None else 0)
+        )
+        return max((record.epoch for record in last if record is not None), default=0)
+
+    def _ledger(
+        self, job: str, job_uuid: str, spec: JobSpec, plan: Plan | None
+    ) -> dict[int, int]:
+        if plan is None:
+            return {}
+        partitions = range(build(spec, plan.layout).ledger_partitions)
+        last = self._clients.ledger.last_of(job, job_uuid, partitions, timeout_s=READ_TIMEOUT_S)
+        return {p: record.epoch for p, record in last.items() if record is not None}
+
+    def _progress(self, job: str) -> tuple[tuple[ProgressRecord, ...], int]:
+        place = (names.progress(job), 0)
+        end = self._clients.topics.ends([place])[place]
+        start = max(self._clients.topics.starts([place])[place], end - PROGRESS_TAIL)
+        entries = self._clients.reader.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)
+        return tuple(cast(ProgressRecord, codec.decode(e.value)) for e in entries), end
+
+    def _starts(
+        self, spec: JobSpec, topics: Mapping[str, SourceTopic | None], from_ms: int | None
+    ) -> dict[tuple[str, int], Position]:
+        found = {}
+        for name, source in spec.sources.items():
+            topic = topics[source.topic]
+            if topic is None:
+                continue
+            for partition, offset in self._first_offsets(source.start, topic, from_ms).items():
+                found[name, partition] = Position(source.topic, topic.topic_id, offset)
+        return found
+
+    def _first_offsets(
+        self, start: str | dict[int, int], topic: SourceTopic, from_ms: int | None
+    ) -> dict[int, int]:
+        places = [(topic.topic, partition) for partition in topic.starts]
+        if from_ms is None and start == "earliest":
+            return dict(topic.starts)
+        if from_ms is None and start == "latest":
+            return _by_partition(self._clients.topics.ends(places))
+        if from_ms is None and isinstance(start, dict):
+            ends = _by_partition(self._clients.topics.ends(places))
+            return _checked(topic, start, ends)
+        time_ms = from_ms if from_ms is not None else _ms(str(start))
+        return _by_partition(self._clients.topics.offsets_at(places, time_ms))
+
+
+def source_topics(topics: TopicReader, wanted: Iterable[str]) -> dict[str, SourceTopic | None]:
+    """What the topics are now; None for those that do not exist."""
+    asked = sorted(wanted)
+    infos = topics.describe(asked)
+    starts = topics.starts([(n, p) for n, info in infos.items() for p in range(info.partitions)])
+    found: dict[str, SourceTopic | None] = dict.fromkeys(asked)
+    for name, info in infos.items():
+        own = {p: starts[name, p] for p in range(info.partitions)}
+        found[name] = SourceTopic(name, info.topic_id, info.compacted, own)
+    return found
+
+
+def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:
+    if pointers is not None and pointers.job_uuid == plan.job_uuid and pointers.pointers:
+        newest = pointers.pointers[0]
+        return Base(plan.job_uuid, newest.epoch, newest.token_offset)
+    return Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
+
+
+def _checked(topic: SourceTopic, start: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+    for partition, offset in start.items():
+        earliest, end = topic.starts.get(partition), ends.get(partition)
+        if earliest is None or end is None or not earliest <= offset <= end:
+            raise PermanentError(
+                f"start of {topic.topic}[{partition}] is {offset}, but the partition has "
+                f"{earliest} to {end}; change `start:` in job.yaml and apply again"
+            )
+    return {**topic.starts, **start}
+
+
+def _time_of(entry: JobEntry) -> int | None:
+    """The time of `jobs start --from TIME`."""
+    origin = str(entry.start.get("from", ""))
+    return _ms(origin) if origin not in ("", "scratch", "checkpoint") else None
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _by_partition(offsets: Mapping[tuple[str, int], int]) -> dict[int, int]:
+    return {partition: offset for (_, partition), offset in offsets.items()}

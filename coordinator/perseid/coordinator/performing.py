@@ -1,0 +1,187 @@
+"""Carries actions out. Fast ones here and now, slow ones in a few threads of their own.
+
+In front of every action lies a crash point `coordinator.<action>`, so a test can end the process
+between any two writes. What goes wrong is one of three:
+
+- a write that failed, or that may or may not have happened: repeating it is harmless, so the job is
+  read again (ActionFailed);
+- an append without an answer: the record may still arrive, and then two records would claim one
+  place in the chain. Only a higher coordinator epoch settles that, so it ends the process;
+- a lost fence: ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from perseid.coordinator import actions as act
+from perseid.coordinator import events as ev
+from perseid.coordinator.loading import HigherClaim, Loader
+from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.records import CheckpointPointer, crashpoints
+from perseid.registry import FencedRegistry
+from perseid.state import checkpoint
+from perseid.state.store import Store
+from perseid.topics import codec, names
+from perseid.topics.log import LogWriter
+from perseid.topics.records import TokenRecord
+
+_log = logging.getLogger(__name__)
+
+SLOW_THREADS = 3  # a job that loads slowly must not hold up another one's manifest
+
+Emit = Callable[[ev.Event], None]
+
+
+class StepDown(Exception):
+    """This process must not go on as leader. `above`: lead again with a higher epoch than this."""
+
+    def __init__(self, reason: str, above: int | None = None) -> None:
+        self.reason, self.above = reason, above
+        super().__init__(reason, above)
+
+
+class Performer:
+    """Performs one leader's actions. `emit` takes the outcomes of slow ones, from any thread."""
+
+    def __init__(
+        self,
+        fenced: FencedRegistry,
+        writer: LogWriter,
+        store: Store,
+        make_loader: Callable[[], Loader],
+        emit: Emit,
+        step_down: Callable[[StepDown], None],
+    ) -> None:
+        self._fenced, self._writer, self._store = fenced, writer, store
+        self._make_loader, self._emit, self._step_down = make_loader, emit, step_down
+        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow")
+
+    def close(self) -> None:
+        self._slow.shutdown(wait=False, cancel_futures=True)
+
+    def perform(self, action: act.Action) -> ev.Event | None:
+        """The outcome, if the action has one and it is known already. Raises StepDown."""
+        crashpoints.reach(f"coordinator.{point_of(action)}")
+        try:
+            return self._perform(action)
+        except FencedError as error:
+            raise StepDown(str(error)) from error
+        except PerseidError as error:
+            _log.warning("%s of job %s: %s", type(action).__name__, action.job, error)
+            return ev.ActionFailed(action.job, type(action).__name__, str(error))
+
+    def _perform(self, action: act.Action) -> ev.Event | None:
+        outcome: ev.Event | None = None
+        match action:
+            case act.LoadJob():
+                self._later(self._load, action)
+            case act.LoadProgram():
+                self._later(self._load_program, action)
+            case act.WriteManifest():
+                self._later(self._write_manifest, action)
+            case act.DeleteCheckpoints():
+                self._later(self._delete_checkpoints, action)
+            case act.AppendBegin(job=job, begin=begin):
+                outcome = ev.BeginAppended(job, begin, self._append(job, begin))
+            case act.AppendRewind(job=job, rewind=rewind):
+                outcome = ev.RewindAppended(job, rewind, self._append(job, rewind))
+            case act.AppendToken(job=job, token=token):
+                outcome = ev.TokenAppended(job, token, self._append(job, token))
+            case _:
+                self._put(action)
+        return outcome
+
+    def _put(self, action: act.Action) -> None:
+        match action:
+            case act.PutPlan(plan=plan):
+                _log.info("plan of %s: generation %d, owner %s, revision %s: %s", plan.job,
+                          plan.generation, plan.owner, plan.revision, plan.reason)  # fmt: skip
+                self._fenced.put_plan(plan)
+            case act.PutStatus(job=job, status=status):
+                self._fenced.put_status(job, status)
+            case act.PutFailures(job=job, failures=failures):
+                self._fenced.put_failures(job, failures)
+            case act.PutPointers(job=job, pointers=pointers):
+                self._fenced.put_pointers(job, pointers)
+            case act.RemoveJob(job=job):
+                self._fenced.remove_job(job)
+
+    def _append(self, job: str, record: TokenRecord) -> int:
+        try:
+            return self._writer.append(names.tokens(job), 0, codec.encode(record))
+        except RetryableError as error:
+            text = f"an append to the token log of {job} has an unknown outcome: {error}"
+            raise StepDown(text) from error
+
+    # -- slow ------------------------------------------------------------------------------------
+
+    def _later(self, task: Callable[..., None], action: act.Action) -> None:
+        self._slow.submit(self._guarded, task, action)
+
+    def _guarded(self, task: Callable[..., None], action: act.Action) -> None:
+        try:
+            task(action)
+        except FencedError as error:
+            self._step_down(StepDown(str(error)))
+        except HigherClaim as higher:
+            self._step_down(StepDown("the token log has a higher claim", above=higher.epoch))
+        except Exception:
+            _log.exception("a defect in %s of job %s", type(action).__name__, action.job)
+            self._step_down(StepDown(f"a defect in {type(action).__name__}"))
+
+    def _load(self, action: act.LoadJob) -> None:
+        try:
+            self._emit(self._make_loader().load(action.entry))
+        except (RetryableError, PermanentError) as error:
+            permanent = isinstance(error, PermanentError)
+            _log.warning("loading job %s: %s", action.job, error)
+            kind = type(error).__name__
+            self._emit(ev.JobLoadFailed(action.job, action.entry, kind, str(error), permanent))
+
+    def _load_program(self, action: act.LoadProgram) -> None:
+        try:
+            self._emit(self._make_loader().program(action))
+        except (RetryableError, PermanentError) as error:
+            permanent = isinstance(error, PermanentError)
+            kind = type(error).__name__
+            self._emit(ev.ProgramFailed(action.job, action.archive, kind, str(error), permanent))
+
+    def _write_manifest(self, action: act.WriteManifest) -> None:
+        parts = tuple(
+            checkpoint.Part(p.operator, p.partition, p.path, p.bytes, p.crc) for p in action.parts
+        )
+        manifest = checkpoint.Manifest(
+            action.job, action.job_uuid, action.epoch, action.generation, action.layout,
+            action.revision, action.token_offset, action.time_ms, parts,
+        )  # fmt: skip
+        try:
+            path, crc = checkpoint.write_manifest(self._store, manifest)
+        except PerseidError as error:
+            text = f"its manifest could not be written: {error}"
+            self._emit(ev.ManifestFailed(action.job, action.job_uuid, action.epoch, text))
+            return
+        pointer = CheckpointPointer(
+            action.epoch, action.generation, action.layout, action.revision, action.token_offset,
+            path, crc, sum(p.bytes for p in action.parts), action.time_ms,
+        )  # fmt: skip
+        self._emit(ev.ManifestWritten(action.job, action.job_uuid, pointer))
+
+    def _delete_checkpoints(self, action: act.DeleteCheckpoints) -> None:
+        try:
+            found = checkpoint.checkpoints(self._store, action.job, action.job_uuid)
+            for epoch, generation in found:
+                if epoch < action.keep_from_epoch:
+                    checkpoint.delete_checkpoint(
+                        self._store, action.job, action.job_uuid, epoch, generation
+                    )
+        except PerseidError as error:
+            _log.warning("old checkpoints of %s stay: %s", action.job, error)
+
+
+def point_of(action: act.Action) -> str:
+    """The crash point's name: PutPlan is `put-plan`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(action).__name__).lower()

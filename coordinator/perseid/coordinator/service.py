@@ -1,0 +1,191 @@
+"""The leader's shell: threads put events into one queue, one thread decides and acts.
+
+Nothing is decided or done while the lease does not hold; events wait in the queue meanwhile. The
+state is one frozen value that other threads may read at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from perseid.clocks import Clock
+from perseid.coordinator import events as ev
+from perseid.coordinator import issue, view
+from perseid.coordinator.core import decide
+from perseid.coordinator.leadership import Lease, LeaseKeeper
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.model import ClusterState, JobState, Now
+from perseid.coordinator.performing import Performer, StepDown
+from perseid.coordinator.watching import (
+    EndsWatcher,
+    ProgressWatcher,
+    RegistryWatcher,
+    TopicsWatcher,
+    Wanted,
+)
+from perseid.records import LeaderInfo
+from perseid.registry import FencedRegistry, SessionState
+from perseid.topics.log import LogReader
+
+_log = logging.getLogger(__name__)
+
+TICK_S = 0.1          # the clock's share: idle tokens, retries, checkpoints that take too long
+LEASE_LOOK_S = 0.1    # how often a leader without a lease looks whether it must step down
+
+_ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All that the leader works with. `new_reader` and `new_clients`: one for each thread."""
+
+    clients: Clients
+    new_clients: Callable[[], Clients]
+    new_reader: Callable[[], LogReader]
+    clock: Clock
+
+
+class Service:
+    """One life as leader; `run` ends with StepDown."""
+
+    def __init__(
+        self, ports: Ports, fenced: FencedRegistry, leader: LeaderInfo, session_s: float
+    ) -> None:
+        self._ports, self._clock, self._leader = ports, ports.clock, leader
+        self.state = ClusterState(leader.epoch)
+        self._queue: SimpleQueue[ev.Event | StepDown] = SimpleQueue()
+        self._lease = Lease(session_s)
+        self._keeper = LeaseKeeper(fenced, self._lease, session_s, self._clock, self._lost)
+        clients = ports.clients
+        self._performer = Performer(
+            fenced, clients.writer, clients.store, self._new_loader, self._queue.put,
+            self._queue.put,
+        )  # fmt: skip
+        self._watchers = [
+            RegistryWatcher(clients.registry, self._queue.put),
+            EndsWatcher(clients.topics, self.wanted, self._queue.put, self._clock.monotonic_s),
+            TopicsWatcher(ports.new_clients().topics, self.wanted, self._queue.put),
+        ]
+        self._progress: dict[str, ProgressWatcher] = {}
+        self._ticked_s = 0.0
+        clients.registry.on_session(self._session_changed)
+
+    def run(self) -> None:
+        """Leads until StepDown is raised."""
+        self._keeper.start()
+        for watcher in self._watchers:
+            watcher.start()
+        try:
+            while True:
+                self._step()
+        finally:
+            self._keeper.stop()
+            self._performer.close()
+            for watcher in [*self._watchers, *self._progress.values()]:
+                watcher.stop()
+
+    def stop(self, reason: str) -> None:
+        """Ends `run` from another thread or a signal handler."""
+        self._queue.put(StepDown(reason))
+
+    def view(self) -> dict[str, Any]:
+        return view.status(self.state, self._leader, self._now())
+
+    def wanted(self) -> Wanted:
+        """What the source watchers are to look at now."""
+        jobs = [job for job in self.state.jobs.values() if job.phase in _ACTIVE]
+        return Wanted(
+            frozenset(job.name for job in jobs),
+            frozenset((at.topic, p) for job in jobs for (_, p), at in job.positions.items()),
+            any(issue.may_issue(job) for job in jobs),
+        )
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        try:
+            event = self._queue.get(timeout=TICK_S)
+        except Empty:
+            event = ev.Tick()
+        if isinstance(event, StepDown):
+            raise event
+        self._feed(event)
+        if self._clock.monotonic_s() - self._ticked_s >= TICK_S:
+            self._ticked_s = self._clock.monotonic_s()
+            self._feed(ev.Tick())
+
+    def _feed(self, event: ev.Event) -> None:
+        self._await_lease()
+        before = self.state.jobs
+        self.state, actions = decide(self.state, event, self._now())
+        self._follow(event, before)
+        outcomes: list[ev.Event] = []
+        failed: set[str] = set()
+        for action in actions:
+            if action.job not in failed:
+                outcome = self._performer.perform(action)
+                if isinstance(outcome, ev.ActionFailed):
+                    failed.add(outcome.job)
+                if outcome is not None:
+                    outcomes.append(outcome)
+        for outcome in outcomes:
+            self._feed(outcome)
+
+    def _await_lease(self) -> None:
+        """Returns with a lease that holds. Meanwhile only a reason to step down is looked for."""
+        if self._lease.holds(self._clock.monotonic_s()):
+            return
+        _log.warning("the lease has run out: nothing is decided until ZooKeeper confirms it")
+        held_back: list[ev.Event] = []
+        while not self._lease.wait(self._clock, LEASE_LOOK_S):
+            while not self._queue.empty():
+                event = self._queue.get()
+                if isinstance(event, StepDown):
+                    raise event
+                held_back.append(event)
+        newer = []
+        while not self._queue.empty():
+            newer.append(self._queue.get())
+        for queued in [*held_back, *newer]:
+            self._queue.put(queued)
+
+    def _follow(self, event: ev.Event, before: object) -> None:
+        """Follows the progress of a job from where its load ended; no longer of removed jobs."""
+        if isinstance(event, ev.JobLoaded) and self._is_loaded(event):
+            old = self._progress.pop(event.job, None)
+            if old is not None:
+                old.stop()
+            watcher = ProgressWatcher(
+                event.job, event.progress_offset, self._ports.new_reader(), self._queue.put
+            )
+            self._progress[event.job] = watcher
+            watcher.start()
+        if self.state.jobs is not before:
+            for name in [n for n in self._progress if n not in self.state.jobs]:
+                self._progress.pop(name).stop()
+
+    def _is_loaded(self, event: ev.JobLoaded) -> bool:
+        job: JobState | None = self.state.jobs.get(event.job)
+        return job is not None and job.phase is not Phase.LOADING
+
+    # -- from other threads ----------------------------------------------------------------------
+
+    def _new_loader(self) -> Loader:
+        return Loader(self._ports.new_clients(), self._leader.epoch, self._leader.id)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._lost("the ZooKeeper session is lost")
+        elif state is SessionState.SUSPENDED:
+            self._lease.suspend()
+
+    def _lost(self, reason: str) -> None:
+        self._queue.put(StepDown(reason))
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic_s(), self._clock.wall_ms())

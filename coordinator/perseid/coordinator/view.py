@@ -1,0 +1,97 @@
+"""The state as people and tools read it: what `/api/v1/status` answers. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perseid.coordinator import statuses
+from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
+from perseid.records import LeaderInfo
+
+
+def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
+    """The whole cluster as the leader sees it."""
+    return {
+        "leader": {"id": leader.id, "pid": leader.pid, "url": leader.url, "epoch": leader.epoch},
+        "workers": [
+            {
+                "id": worker.id,
+                "incarnation": worker.incarnation,
+                "pid": worker.pid,
+                "supervisor_pid": worker.supervisor_pid,
+                "host": worker.host,
+                "cores": worker.cores,
+                "master": worker.master,
+                "state": "live",
+                "fragments": fragments(state, worker.incarnation),
+            }
+            for worker in state.workers.values()
+        ],
+        "jobs": [job_status(job, now) for _, job in sorted(state.jobs.items())],
+    }
+
+
+def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
+    """What a worker owns."""
+    return [
+        {"job": job.name, "generation": job.plan.generation, "state": statuses.name_of(job)}
+        for _, job in sorted(state.jobs.items())
+        if job.plan is not None and job.plan.owner == incarnation
+    ]
+
+
+def job_status(job: JobState, now: Now) -> dict[str, Any]:
+    """One job. `lag` is in records: what no token names, and what tokens in flight name."""
+    spec = job.program.spec if job.program is not None else None
+    return {
+        "name": job.name,
+        "uuid": job.entry.uuid,
+        "state": statuses.name_of(job),
+        "desired": job.entry.desired,
+        "revision": job.plan.revision if job.plan is not None else job.entry.revision,
+        "wanted_revision": job.entry.revision,
+        "generation": job.generation,
+        "owner": job.plan.owner if job.plan is not None else None,
+        "epoch": job.tip.epoch,
+        "committed_epoch": job.done,
+        "epochs_in_flight": job.in_flight,
+        "lag": job.backlog + _in_flight_records(job),
+        "backlog": job.backlog,
+        "checkpoint": _checkpoint(job, now),
+        "mode": spec.fault_tolerance.mode if spec is not None else None,
+        "parallelism": spec.parallelism if spec is not None else None,
+        "state_bytes": job.state_bytes,
+        "failures": job.failures.count if job.failures is not None else 0,
+        "error": dict(job.error) if job.error else None,
+        "events": list(job.events),
+        **_rates(job, now),
+    }
+
+
+def _in_flight_records(job: JobState) -> int:
+    waiting = (i.token for i in job.tokens if i.token.epoch > job.done)
+    return sum(r.end - r.start for token in waiting for split in token.splits for r in split)
+
+
+def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:
+    newest = job.newest
+    if newest is None:
+        return None
+    age_s = max(0.0, (now.wall_ms - newest.time_ms) / 1000)
+    return {"epoch": newest.epoch, "age_s": round(age_s, 3), "bytes": newest.bytes}
+
+
+def _rates(job: JobState, now: Now) -> dict[str, Any]:
+    """Of the last seconds; the window is shorter for a job that has just begun."""
+    recent = [done for done in job.recent if now.monotonic_s - done.at_s <= RECENT_S]
+    if not recent:
+        return {"records_in_per_s": 0.0, "records_out_per_s": 0.0, "epochs_per_s": 0.0,
+                "epoch_ms": None}  # fmt: skip
+    first_s = recent[0].at_s - recent[0].duration_ms / 1000
+    window_s = max(min(now.monotonic_s - first_s, RECENT_S), 0.001)
+    return {
+        "records_in_per_s": round(sum(d.rows_in for d in recent) / window_s, 1),
+        "records_out_per_s": round(sum(d.rows_out for d in recent) / window_s, 1),
+        "epochs_per_s": round(len(recent) / window_s, 2),
+        "epoch_ms": recent[-1].duration_ms,
+    }

@@ -1,0 +1,192 @@
+"""Threads that see what happens outside and turn it into events: registry, progress, sources.
+
+Each reads the present state again and again and emits what has changed; none of them decides. An
+error of a client means another try a moment later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perseid.coordinator.events import (
+    EndsSeen,
+    Event,
+    ProgressSeen,
+    RegistrySeen,
+    TopicsSeen,
+)
+from perseid.coordinator.loading import source_topics
+from perseid.errors import DamagedFile, PermanentError, PerseidError
+from perseid.records import JobEntry
+from perseid.registry import Registry
+from perseid.topics.admin import Partition, TopicReader
+from perseid.topics.log import LogReader, ProgressLog
+
+_log = logging.getLogger(__name__)
+
+Emit = Callable[[Event], None]
+
+REGISTRY_S = 1.0        # a look without a change being reported, in case a report was lost
+RETRY_S = 0.2
+PROGRESS_WAIT_S = 0.5   # one blocking read; records are handed out as soon as they come
+TOPICS_S = 1.0          # identity, new partitions and retention of the source topics
+ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
+ENDS_READY_S = 0.02     # an epoch could begin, and nothing has come for a while
+ENDS_WAITING_S = 0.05   # all jobs are at the end of their credits
+FLOWING_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look at: source partitions, for which jobs, and whether one has a free credit."""
+
+    jobs: frozenset[str] = frozenset()
+    partitions: frozenset[Partition] = frozenset()
+    ready: bool = False
+
+
+class Watcher:
+    """A thread that calls `_look` until it is stopped. `_wake` ends its pause early."""
+
+    def __init__(self, name: str) -> None:
+        self._stopped = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                pause_s = self._look()
+            except PerseidError as error:
+                _log.warning("%s: %s", self._thread.name, error)
+                pause_s = RETRY_S
+            if pause_s > 0:
+                self._wake.wait(pause_s)
+            self._wake.clear()
+
+    def _look(self) -> float:
+        """One look; how long to pause after it."""
+        raise NotImplementedError
+
+
+class RegistryWatcher(Watcher):
+    """Emits RegistrySeen when entries or workers have changed."""
+
+    def __init__(self, registry: Registry, emit: Emit) -> None:
+        super().__init__("registry")
+        self._registry, self._emit = registry, emit
+        self._last: RegistrySeen | None = None
+
+    def start(self) -> None:
+        super().start()
+        self._registry.watch(self._wake.set)
+
+    def _look(self) -> float:
+        seen = RegistrySeen(self._entries(), self._registry.workers())
+        if seen != self._last:
+            self._last = seen
+            self._emit(seen)
+        return REGISTRY_S
+
+    def _entries(self) -> dict[str, JobEntry]:
+        """A damaged entry is left as it was last seen: it must not hold up the other jobs."""
+        entries = {}
+        for name in self._registry.job_names():
+            try:
+                stored = self._registry.job_entry(name)
+            except DamagedFile as error:
+                _log.error("%s", error)
+                if self._last is not None and name in self._last.entries:
+                    entries[name] = self._last.entries[name]
+                continue
+            if stored is not None:
+                entries[name] = stored.value
+        return entries
+
+
+class ProgressWatcher(Watcher):
+    """Emits every record of one job's progress topic from an offset on."""
+
+    def __init__(self, job: str, offset: int, reader: LogReader, emit: Emit) -> None:
+        super().__init__(f"progress-{job}")
+        self._job, self._offset, self._reader, self._emit = job, offset, reader, emit
+        self._log = ProgressLog(job, reader)
+
+    def _look(self) -> float:
+        for offset, record in self._log.read_from(self._offset, timeout_s=PROGRESS_WAIT_S):
+            self._offset = offset + 1
+            if not self._stopped:
+                self._emit(ProgressSeen(self._job, record))
+        return 0.0
+
+    def _run(self) -> None:
+        super()._run()
+        self._reader.close()
+
+
+class EndsWatcher(Watcher):
+    """Emits the last stable offsets of source partitions when they move."""
+
+    def __init__(
+        self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,
+        monotonic_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        super().__init__("ends")
+        self._topics, self._wanted, self._emit, self._now = topics, wanted, emit, monotonic_s
+        self._jobs: frozenset[str] = frozenset()
+        self._last: dict[Partition, int] = {}
+        self._moved_s = float("-inf")
+
+    def _look(self) -> float:
+        wanted = self._wanted()
+        if not wanted.partitions:
+            return ENDS_WAITING_S
+        if wanted.jobs != self._jobs:
+            self._jobs, self._last = wanted.jobs, {}  # a new job has seen none of the ends
+        ends = self._ends(wanted.partitions)
+        moved = {place: end for place, end in ends.items() if self._last.get(place) != end}
+        if moved:
+            self._moved_s = self._now()
+            self._emit(EndsSeen(moved))
+        self._last = ends
+        if not wanted.ready:
+            return ENDS_WAITING_S
+        return ENDS_BUSY_S if self._now() - self._moved_s < FLOWING_S else ENDS_READY_S
+
+    def _ends(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
+        try:
+            return self._topics.ends(partitions)
+        except PermanentError:
+            # One topic is gone. The others go on; TopicsWatcher tells about that one.
+            found: dict[Partition, int] = {}
+            for topic in sorted({topic for topic, _ in partitions}):
+                own = [place for place in partitions if place[0] == topic]
+                try:
+                    found.update(self._topics.ends(own))
+                except PermanentError as error:
+                    _log.warning("ends: %s", error)
+            return found
+
+
+class TopicsWatcher(Watcher):
+    """Emits what the source topics are, once a second."""
+
+    def __init__(self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit) -> None:
+        super().__init__("topics")
+        self._topics, self._wanted, self._emit = topics, wanted, emit
+
+    def _look(self) -> float:
+        topics = {topic for topic, _ in self._wanted().partitions}
+        if topics:
+            self._emit(TopicsSeen(source_topics(self._topics, topics)))
+        return TOPICS_S
