@@ -51,7 +51,7 @@ def test_the_size_limit_to_the_byte(real_kafka: Kafka) -> None:
     assert real_kafka.values(topic) == values
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.03, 0.08])
+@pytest.mark.parametrize("delay_s", [0.0, 0.05])
 def test_the_broker_dies_while_epochs_are_committed(
     real_kafka: Kafka, cluster: Cluster, delay_s: float
 ) -> None:

@@ -1,187 +1,29 @@
-"""Kafka in memory: logs, transactions, fencing and unknown outcomes, behind this project's ports.
-
-The model holds what matters to the protocols: offsets that markers and aborted records take up, a
-last stable offset that an open transaction holds back, producers that a later one with the same
-transactional id fences, topics that are new under an old name. It runs in one thread; what another
-process would do at a bad moment is done by a hook.
-"""
+"""Kafka in memory behind this project's ports: the fakes over `perseid.testing.kafka_model`."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from perseid.clocks import Clock, ManualClock
-from perseid.errors import PermanentError, ReplayDataLost, RetryableError
+from perseid.errors import PermanentError, RetryableError
+from perseid.testing.kafka_model import Fault, ModelKafka, ModelLog, ModelRecord, ModelTopic
 from perseid.topics.admin import MESSAGE_BYTES_MAX, Partition, TopicInfo
 from perseid.topics.log import Entry
 from perseid.topics.names import check_topic
-from perseid.worker.sink_ports import Headers, PartitionBatch, Written
+from perseid.worker.sink_ports import PartitionBatch, Written
 
-Fault = Literal["lost", "unanswered"]  # an error before the effect, or after it
-_STATES = Literal["open", "committed", "aborted"]
-
-
-@dataclass(slots=True)
-class ModelTransaction:
-    """One transaction; shared by all its records, so that its end decides them all."""
-
-    state: _STATES = "open"
-    touched: set[Partition] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRecord:
-    """What stands at one offset. A marker has no value that anybody reads."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    time_ms: int
-    transaction: ModelTransaction | None = None
-    marker: bool = False
-
-
-@dataclass(slots=True)
-class _Log:
-    start: int = 0
-    records: list[ModelRecord] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.records[-1].offset + 1 if self.records else self.start
-
-    @property
-    def stable_end(self) -> int:
-        undecided = (
-            r.offset for r in self.records if r.transaction and r.transaction.state == "open"
-        )
-        return min(undecided, default=self.end)
-
-
-@dataclass(slots=True)
-class _Topic:
-    info: TopicInfo
-    logs: list[_Log]
-
-
-@dataclass(slots=True)
-class _Producer:
-    epoch: int = 0
-    transaction: ModelTransaction | None = None
-
-
-class ModelKafka:
-    """The broker. `fail` and `before` plant faults; everything else is what a broker does."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.clock: Clock = clock or ManualClock()
-        self.topics: dict[str, _Topic] = {}
-        self._producers: dict[str, _Producer] = {}
-        self._faults: dict[str, list[Fault]] = {}
-        self._hooks: dict[str, list[Callable[[], None]]] = {}
-
-    def fail(self, operation: str, *faults: Fault) -> None:
-        """The next calls of `operation` (append, acquire, begin, send, flush, commit) fail so."""
-        self._faults.setdefault(operation, []).extend(faults)
-
-    def before(self, operation: str, hook: Callable[[], None]) -> None:
-        """Runs `hook` once, right before the next `operation` takes effect."""
-        self._hooks.setdefault(operation, []).append(hook)
-
-    def does(self, operation: str, effect: Callable[[], Any]) -> Any:
-        """`effect` with the hooks and the fault that are planted for `operation`."""
-        for hook in self._hooks.pop(operation, []):
-            hook()
-        planted = self._faults.get(operation, [])
-        fault = planted.pop(0) if planted else None
-        if fault == "lost":
-            raise RetryableError(f"{operation}: no answer (planted, without effect)")
-        result = effect()
-        if fault == "unanswered":
-            raise RetryableError(f"{operation}: no answer (planted, with effect)")
-        return result
-
-    def log(self, topic: str, partition: int) -> _Log:
-        found = self.topics.get(topic)
-        if found is None or not 0 <= partition < len(found.logs):
-            raise PermanentError(f"{topic}[{partition}]: the topic or partition does not exist")
-        return found.logs[partition]
-
-    def append(
-        self,
-        place: Partition,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-        transaction: ModelTransaction | None = None,
-    ) -> int:
-        """One record at the end of the log; its offset."""
-        log, limit = self.log(*place), self.topics[place[0]].info.message_bytes_max
-        if len(value or b"") + len(key or b"") > limit:
-            raise PermanentError(f"{place[0]}: the broker refuses a record as too large")
-        now_ms = self.clock.wall_ms()
-        log.records.append(ModelRecord(log.end, key, value, headers, now_ms, transaction))
-        return log.records[-1].offset
-
-    def readable(self, topic: str, partition: int, start: int, end: int) -> list[ModelRecord]:
-        """Committed records of [start, end) below the last stable offset."""
-        log = self.log(topic, partition)
-        if start < log.start:
-            raise ReplayDataLost(topic, partition, start, log.start)
-        if start > log.end:
-            raise PermanentError(f"{topic}[{partition}] has no offset {start}: it was made anew")
-        end = min(end, log.stable_end)
-        return [
-            r for r in log.records
-            if start <= r.offset < end and not r.marker
-            and (r.transaction is None or r.transaction.state == "committed")
-        ]  # fmt: skip
-
-    def fence(self, transactional_id: str) -> int:
-        """A new producer epoch for the id; what was open under it is aborted."""
-        producer = self._producers.setdefault(transactional_id, _Producer())
-        self.end(transactional_id, producer.epoch, "aborted")
-        producer.epoch += 1
-        return producer.epoch
-
-    def begin(self, transactional_id: str, epoch: int) -> None:
-        self._producer(transactional_id, epoch).transaction = ModelTransaction()
-
-    def transaction(self, transactional_id: str, epoch: int) -> ModelTransaction:
-        found = self._producer(transactional_id, epoch).transaction
-        if found is None:
-            raise RetryableError(f"{transactional_id}: the transaction timed out")
-        return found
-
-    def end(
-        self, transactional_id: str, epoch: int, state: Literal["committed", "aborted"]
-    ) -> None:
-        """Decides the open transaction and writes its markers; nothing to do without one."""
-        producer = self._producer(transactional_id, epoch)
-        transaction, producer.transaction = producer.transaction, None
-        if transaction is None:
-            return
-        transaction.state = state
-        for place in sorted(transaction.touched):
-            log = self.log(*place)
-            log.records.append(
-                ModelRecord(log.end, None, None, (), self.clock.wall_ms(), None, marker=True)
-            )
-
-    def expire(self, transactional_id: str) -> None:
-        """What the broker does when a transaction is open for too long."""
-        producer = self._producers[transactional_id]
-        self.end(transactional_id, producer.epoch, "aborted")
-
-    def _producer(self, transactional_id: str, epoch: int) -> _Producer:
-        producer = self._producers[transactional_id]
-        if producer.epoch != epoch:
-            raise RetryableError(f"{transactional_id}: fenced by a newer producer")
-        return producer
+__all__ = [
+    "FakeLogReader",
+    "FakeLogWriter",
+    "FakeMessage",
+    "FakeRangeReader",
+    "FakeTopics",
+    "FakeTransaction",
+    "FakeTransactions",
+    "Fault",
+    "ModelKafka",
+]
 
 
 class FakeTopics:
@@ -226,12 +68,12 @@ class FakeTopics:
             settings.get("cleanup.policy", "delete"),
             int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
         )
-        self._kafka.topics[topic] = _Topic(info, [_Log() for _ in range(partitions)])
+        self._kafka.topics[topic] = ModelTopic(info, [ModelLog() for _ in range(partitions)])
         return True
 
     def grow(self, topic: str, partitions: int) -> None:
         found = self._kafka.topics[topic]
-        found.logs += [_Log() for _ in range(partitions - len(found.logs))]
+        found.logs += [ModelLog() for _ in range(partitions - len(found.logs))]
         old = found.info
         found.info = TopicInfo(
             topic, old.topic_id, len(found.logs), old.cleanup_policy, old.message_bytes_max
