@@ -190,6 +190,7 @@ def _adopt_program(job: JobState, target: Program, now: Now) -> Step:
     plan = replace(
         job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
         layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
+        base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # nothing older is for this revision
         checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
     )  # fmt: skip
     sources = {name: source.topic for name, source in target.spec.sources.items()}
