@@ -1,9 +1,10 @@
-"""Named points at which a test kills the process that reaches them, as `kill -9` would.
+"""Named points at which a test kills a process that reaches them, as `kill -9` would.
 
 A point is armed by a file named after it in the folder that PERSEID_CRASH_POINTS names. The process
 that reaches the point takes the file away (only one can) and dies, so a point fires once, whatever
-process it is in. Without the variable, which is how everything runs outside tests, `reach` is one
-dictionary look-up.
+process it is in. A file that says "driver" takes the worker's Spark driver along, whose pid the
+driver has put into PERSEID_DRIVER_PID. Without the first variable, which is how everything runs
+outside tests, `reach` does nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +12,38 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Literal
 
-_FOLDER = os.environ.get("PERSEID_CRASH_POINTS", "")
+FOLDER = "PERSEID_CRASH_POINTS"
+DRIVER_PID = "PERSEID_DRIVER_PID"
+
+Victim = Literal["self", "driver"]
+
+_folder = os.environ.get(FOLDER, "")
 
 
 def reach(name: str) -> None:
     """Dies by SIGKILL when `name` is armed; does nothing otherwise."""
-    if not _FOLDER:
+    if not _folder:
         return
+    path = os.path.join(_folder, name)
     try:
-        os.unlink(os.path.join(_FOLDER, name))
+        with open(path) as file:
+            victim = file.read()
+        os.unlink(path)
     except FileNotFoundError:
         return
+    if victim == "driver" and DRIVER_PID in os.environ:
+        os.kill(int(os.environ[DRIVER_PID]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(folder: Path, name: str) -> None:
+def arm(folder: Path, name: str, victim: Victim = "self") -> None:
     """Arms `name` for one process started with PERSEID_CRASH_POINTS=folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).touch()
+    ready = folder / f".{name}"
+    ready.write_text(victim)
+    ready.rename(folder / name)
 
 
 def armed(folder: Path, name: str) -> bool:

@@ -23,7 +23,7 @@ class Deployment(BaseModel):
     redis: str                                  # URL
     master: str = "local[2,4]"                  # local[k] without retries is made local[k,4]
     store: str                                  # checkpoint store: directory or pyarrow.fs URI
-    state: str                                  # root of the state logs, on tmpfs where there is one
+    state: str                                  # root of the state logs, on tmpfs if there is one
     logs: str                                   # folder of the processes' logs
     zookeeper_session_s: float = 2.0
     jobs_allow_code: bool = True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perseid.errors import FencedError
-from perseid.topics.chain import Base, Chain, Void
+from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.records import InputCheck, Token, TokenRecord
 from perseid.worker.context import EpochOrder
 
@@ -19,12 +19,14 @@ from perseid.worker.context import EpochOrder
 class TokenHistory:
     """The valid tokens behind a base that the log held when it was read.
 
-    `offsets`: epoch -> offset, the base's too. `checks`: what earlier runs read, by epoch.
+    `offsets`: epoch -> offset, the base's too. `checks`: what earlier runs read, by epoch. `end`:
+    the offset behind the last record that was read.
     """
 
     base: Base
     offsets: Mapping[int, int]
     checks: Mapping[int, tuple[InputCheck, ...]]
+    end: int
 
     @property
     def tip_epoch(self) -> int:
@@ -40,7 +42,9 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
     chain = Chain(base)
     offsets = {base.epoch: base.offset}
     checks: dict[int, tuple[InputCheck, ...]] = {}
+    end = base.offset
     for offset, record in entries:
+        end = offset + 1
         seen = chain.feed(offset, record)
         if isinstance(seen, Void):
             continue
@@ -50,13 +54,18 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
         elif seen.kind == "rewind":
             offsets = {e: o for e, o in offsets.items() if e <= chain.tip_epoch}
             checks = {e: c for e, c in checks.items() if e <= chain.tip_epoch}
-    return TokenHistory(base, offsets, checks)
+    return TokenHistory(base, offsets, checks, end)
 
 
 class EpochFeed:
-    """Turns each record of the log into an order, or None when there is nothing to run."""
+    """Turns each record of the log into an order, or None when there is nothing to run.
+
+    It reads a part of the history again, so it knows which tokens of that part a rewind takes back
+    before it comes to the rewind: those never run.
+    """
 
     def __init__(self, past: TokenHistory, done_epoch: int) -> None:
+        self._past = past
         self._chain = Chain(past.base_at(done_epoch))
         self._checks = dict(past.checks)
         self.done_epoch = done_epoch
@@ -69,6 +78,8 @@ class EpochFeed:
         seen = self._chain.feed(offset, record)
         if isinstance(seen, Void) or seen.kind in {"claim", "base"}:
             return None
+        if offset < self._past.end and not self._still_counts(offset, seen):
+            return None
         if seen.kind != "token" or seen.token is None:
             raise FencedError(
                 f"the token log has a {seen.kind} at offset {offset}: this fragment's plan is over"
@@ -76,6 +87,10 @@ class EpochFeed:
         _remember(self._checks, seen.token)
         known = self._checks.get(seen.token.epoch, ())
         return EpochOrder(replace(seen.token, checks=known), offset, collect_epoch)
+
+    def _still_counts(self, offset: int, seen: Accepted) -> bool:
+        """Whether a record of the history is a token that no later one has taken back."""
+        return seen.token is not None and self._past.offsets.get(seen.token.epoch) == offset
 
     def done(self, epoch: int) -> None:
         """The epoch has run: its state is logged and its outputs are committed."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError, parse
 from perseid.jobs import layout as layouts
 from perseid.jobs.repository import open_archive
-from perseid.records import Plan
+from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, TokenRecord
@@ -75,6 +75,7 @@ class Fragment:
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._epoch = plan.base_epoch
+        self._replay_to = plan.base_epoch  # epochs up to it had been issued before this life
         name = f"fragment-{plan.job}-{plan.generation}"
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
@@ -110,7 +111,7 @@ class Fragment:
         past = self._history(clients)
         runner = EpochRunner(self.spark, context)
         done, source, events = restore_all(runner, self.plan, past)
-        self._epoch = done
+        self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done)
         self._tell(clients.progress, "running", source, events)
         with tempfile.TemporaryDirectory(prefix="perseid-query-", dir=_query_root()) as folder:
@@ -150,8 +151,11 @@ class Fragment:
         order = feed.feed(offset, record, self.collect_epoch)
         if order is None or self._stopping.is_set():
             return
+        if order.token.epoch <= self._replay_to:
+            crashpoints.reach("replay.during")
         started = time.monotonic()
         done = runner.run(order)
+        crashpoints.reach("epoch.before-told")
         feed.done(order.token.epoch)
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import RetryableError
-from perseid.records import Deployment, Plan, WorkerInfo
+from perseid.records import Deployment, Plan, WorkerInfo, crashpoints
 from perseid.registry import Registry, SessionState
 from perseid.worker.fragment import Fragment
 from perseid.worker.session import local_cores, open_session
@@ -50,6 +50,7 @@ class WorkerService:
 
     def run(self) -> None:
         """Until SIGTERM; raises what it cannot live with."""
+        os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # the JVM's children inherit it
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         spark = open_session(
             self.deployment, f"perseid-{self.incarnation}", os.environ.get("PERSEID_EVENT_LOG")
