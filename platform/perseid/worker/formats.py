@@ -108,7 +108,7 @@ def _json_lines(values: Values, schema: pa.Schema) -> pa.Table | None:
     if not all(v is not None and v[:1] == b"{" and v[-1:] == b"}" for v in values):
         return None
     joined = b"\n".join(values)  # type: ignore[arg-type]
-    if joined.count(b"\n") != len(values) - 1:
+    if joined.count(b"\n") != len(values) - 1 or not _is_utf8(joined):
         return None
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pj.ReadOptions(use_threads=False, block_size=len(joined) + 1)
@@ -119,9 +119,25 @@ def _json_lines(values: Values, schema: pa.Schema) -> pa.Table | None:
     return table if table.num_rows == len(values) else None
 
 
+def _is_utf8(data: bytes) -> bool:
+    """Arrow's JSON reader does not look: it would give strings that nobody can read."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _json_row(value: bytes | None, schema: pa.Schema) -> tuple[dict[str, Any] | None, str]:
     if value is None:
         return None, "the value is null (a tombstone): expected a JSON object"
+    # The two parsers differ in corners (NaN, deep nesting), and what stands in one batch differs
+    # from run to run: a record that Arrow takes in a batch must be taken here too.
+    alone = _json_lines([value], schema)
+    if alone is not None:
+        return alone.to_pylist()[0], ""
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError as error:

@@ -1,0 +1,102 @@
+"""Rows between operators: dealing, order, barriers, chunks, and the way over Arrow."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from perseid.state.arrow import ipc_table
+from perseid.worker import edges
+from perseid.worker.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batch
+
+ROUTE = Route(targets=(5, 6, 7), input=1, key=("k",))
+TABLE = pa.table({"k": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
+
+
+def dealt(table: pa.Table, parts: list[int], route: Route = ROUTE) -> list[Row]:
+    return list(deal(table, route, 3, np.array(parts, dtype=np.int64)))
+
+
+def numbers(row: Row) -> list[int]:
+    found: list[int] = ipc_table(row.blob)["n"].to_pylist()
+    return found
+
+
+def test_rows_go_to_their_part_in_their_order() -> None:
+    rows = dealt(TABLE, [2, 0, 2, 0, 2])
+    assert [(r.target, r.input, r.origin, r.chunk) for r in rows] == [
+        (5, 1, 3, 0), (6, 1, 3, 0), (7, 1, 3, 0),
+    ]  # fmt: skip
+    assert [numbers(r) for r in rows] == [[2, 4], [], [1, 3, 5]]
+
+
+def test_every_consumer_gets_a_barrier_with_the_schema() -> None:
+    rows = dealt(TABLE.slice(0, 0), [])
+    assert [r.target for r in rows] == [5, 6, 7]
+    assert all(ipc_table(r.blob).schema == TABLE.schema for r in rows)
+
+
+def test_nothing_emitted_travels_as_an_empty_blob() -> None:
+    rows = dealt(pa.table({}), [])
+    assert [(r.target, r.blob) for r in rows] == [(5, b""), (6, b""), (7, b"")]
+    assert inputs([Row(5, 0, 0, 0, b"")], ("input",))["input"].num_columns == 0
+
+
+def test_large_tables_are_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "CHUNK_ROWS_MAX", 2)
+    rows = dealt(TABLE, [1, 1, 1, 1, 1])
+    assert [(r.target, r.chunk, numbers(r)) for r in rows if r.target == 6] == [
+        (6, 0, [1, 2]), (6, 1, [3, 4]), (6, 2, [5]),
+    ]  # fmt: skip
+    assert [len(r.blob) > 0 for r in rows if r.target != 6] == [True, True]
+
+
+def test_inputs_are_in_the_order_input_origin_chunk_whatever_comes_first() -> None:
+    rows = [
+        Row(9, port, origin, chunk, dealt_blob(100 * port + 10 * origin + chunk))
+        for port in range(2)
+        for origin in range(3)
+        for chunk in range(2)
+    ]
+    expected = inputs(rows, ("left", "right"))
+    assert expected["left"]["n"].to_pylist() == [0, 1, 10, 11, 20, 21]
+    assert expected["right"]["n"].to_pylist() == [100, 101, 110, 111, 120, 121]
+    for seed in range(20):
+        random.Random(seed).shuffle(rows)
+        assert inputs(rows, ("left", "right")) == expected
+
+
+def dealt_blob(number: int) -> pa.Buffer:
+    (row,) = dealt(pa.table({"n": [number]}), [0], Route((9,), 0, ()))
+    blob: pa.Buffer = row.blob
+    return blob
+
+
+def test_an_input_where_only_barriers_came_has_columns_and_no_rows() -> None:
+    rows = dealt(TABLE.slice(0, 0), [], Route((9,), 0, ("k",)))
+    found = inputs(rows, ("left", "right"))
+    assert (found["left"].schema, found["left"].num_rows) == (TABLE.schema, 0)
+    assert found["right"].num_columns == 0
+
+
+def test_rows_survive_the_way_through_a_record_batch() -> None:
+    rows = dealt(TABLE, [2, 0, 2, 0, 2])
+    batch = to_batch(rows, {5: 1, 6: 0, 7: 2}, 3)
+    assert batch.schema == edges.SCHEMA
+    assert batch.column(0).to_pylist() == [1, 0, 2]
+    back = from_batches([batch.slice(0, 1), batch.slice(1)])
+    assert [(r.target, r.input, r.origin, r.chunk) for r in back] == [
+        (r.target, r.input, r.origin, r.chunk) for r in rows
+    ]
+    assert [numbers(r) for r in back] == [numbers(r) for r in rows]
+
+
+def test_rows_that_are_not_for_the_next_stage_ride_with_some_task_of_it() -> None:
+    rows = [Row(12, 0, 0, 0, b""), Row(REPORT, 0, 7, 0, b"{}"), Row(-2, 0, 1, 0, b"")]
+    slots = to_batch(rows, {5: 0}, 4).column(0).to_pylist()
+    assert all(0 <= slot < 4 for slot in slots)
+    assert to_batch(rows, {}, 0).column(0).to_pylist() == [0, 0, 0]
+    assert to_batch([], {}, 2).num_rows == 0

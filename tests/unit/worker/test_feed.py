@@ -1,0 +1,121 @@
+"""Which tokens a fragment runs: history, claims, rewinds, and going on in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perseid.errors import FencedError, PermanentError
+from perseid.topics.chain import Base
+from perseid.topics.records import Begin, Claim, InputCheck, Rewind, Token, TokenRecord
+from perseid.worker.feed import EpochFeed, TokenHistory, history
+
+BASE = Base("u", 10, 1)
+
+
+def token(epoch: int, previous: int, *, ce: int = 1, checks: tuple[InputCheck, ...] = ()) -> Token:
+    return Token(ce, "u", epoch, previous, "r", 1, (), 0, checks=checks)
+
+
+def check(epoch: int, count: int = 1, split: int = 0) -> InputCheck:
+    return InputCheck(epoch, split, "lines", count, 7)
+
+
+LOG: list[TokenRecord] = [
+    Claim(1, "c1"), Begin(1, "u", 10), token(11, 1), token(12, 2), Claim(2, "c2"),
+    token(13, 3, ce=1), token(13, 3, ce=2),
+]  # fmt: skip
+REWOUND: list[TokenRecord] = [
+    *LOG, Claim(3, "c3"), Rewind(3, "u", 11, 2, "changed"), token(12, 2, ce=3),
+]  # fmt: skip
+
+
+def past(log: list[TokenRecord], base: Base = BASE) -> TokenHistory:
+    return history(base, list(enumerate(log))[base.offset :])
+
+
+def orders(
+    feed: EpochFeed, log: list[TokenRecord], upto: int | None = None
+) -> list[tuple[int, int]]:
+    """Feeds the log from where the feed starts; what it lets run, as (epoch, offset)."""
+    found = []
+    for offset, record in list(enumerate(log))[feed.start_offset : upto]:
+        order = feed.feed(offset, record, None)
+        if order is not None:
+            found.append((order.token.epoch, order.token_offset))
+            feed.done(order.token.epoch)
+    return found
+
+
+def test_history_holds_the_valid_tokens_and_the_base() -> None:
+    found = past(LOG)
+    assert found.offsets == {10: 1, 11: 2, 12: 3, 13: 6}
+    assert found.tip_epoch == 13
+    assert found.base_at(12) == Base("u", 12, 3)
+
+
+def test_history_of_a_log_that_is_not_that_base_is_refused() -> None:
+    with pytest.raises(PermanentError, match="the log was trimmed or the topic made anew"):
+        past(LOG, Base("u", 11, 3))
+
+
+def test_a_rewind_takes_tokens_and_checks_out_of_the_history() -> None:
+    log = [*LOG[:6], token(13, 3, ce=2, checks=(check(11), check(12))), *REWOUND[7:]]
+    found = past(log)
+    assert found.offsets == {10: 1, 11: 2, 12: 9}
+    assert found.checks == {11: (check(11),)}
+
+
+def test_each_valid_token_runs_once_in_order() -> None:
+    assert orders(EpochFeed(past(LOG), 10), LOG) == [(11, 2), (12, 3), (13, 6)]
+    assert orders(EpochFeed(past(LOG), 12), LOG) == [(13, 6)]
+    assert orders(EpochFeed(past(LOG), 13), LOG) == []
+
+
+def test_tokens_that_come_later_run_too() -> None:
+    feed = EpochFeed(past(LOG[:3]), 10)
+    assert orders(feed, LOG) == [(11, 2), (12, 3), (13, 6)]
+    assert feed.done_epoch == 13
+
+
+def test_a_rewind_while_it_runs_ends_the_fragment() -> None:
+    feed = EpochFeed(past(LOG), 11)
+    with pytest.raises(FencedError, match="has a rewind at offset 8"):
+        orders(feed, REWOUND)
+
+
+def test_tokens_that_a_rewind_in_the_past_took_back_never_run() -> None:
+    for done, expected in ((11, [(12, 9)]), (10, [(11, 2), (12, 9)]), (12, [])):
+        assert orders(EpochFeed(past(REWOUND), done), REWOUND) == expected
+
+
+def test_a_rewind_after_one_of_the_past_ends_the_fragment_all_the_same() -> None:
+    feed = EpochFeed(past(REWOUND), 11)
+    longer = [*REWOUND, Claim(4, "c4"), Rewind(4, "u", 11, 2, "changed again")]
+    assert orders(feed, longer, 11) == [(12, 9)]
+    with pytest.raises(FencedError, match="has a rewind at offset 11"):
+        feed.feed(11, longer[11], None)
+
+
+def test_a_begin_of_another_job_uuid_ends_the_fragment() -> None:
+    feed = EpochFeed(past(LOG), 13)
+    log = [*LOG, Claim(3, "c3"), Begin(3, "v", 13)]
+    with pytest.raises(FencedError, match="has a begin at offset 8"):
+        orders(feed, log)
+
+
+def test_checks_of_later_tokens_reach_the_replay_of_an_earlier_epoch() -> None:
+    log = [*LOG[:3], token(12, 2, checks=(check(11), check(11, split=1)))]
+    feed = EpochFeed(past(log), 10)
+    feed.feed(1, log[1], None)
+    order = feed.feed(2, log[2], 4)
+    assert order is not None
+    assert (order.token, order.collect_epoch) == (
+        replace(token(11, 1), checks=(check(11), check(11, split=1))), 4,
+    )  # fmt: skip
+
+
+def test_a_check_that_two_tokens_carry_counts_once() -> None:
+    log = [*LOG[:3], token(12, 2, checks=(check(11),)), token(13, 3, checks=(check(11),))]
+    assert past(log).checks == {11: (check(11),)}

@@ -1,0 +1,184 @@
+"""One partition's epochs: the log is the truth, resident copies follow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.testing.files import Crashed
+
+
+def test_an_epoch_is_logged_with_its_output(partition: Any, totals_at: Any) -> None:
+    state = partition.begun()
+    result = partition.run(state, 1)
+    assert result.output.to_pylist() == [{"key": "all", "n": 1}, {"key": "k1", "n": 1}]
+    assert (result.retained, state.epoch, partition.log().epochs()) == (False, 1, [1])
+    assert partition.totals(state) == totals_at(1)
+
+
+def test_an_epoch_that_the_log_holds_is_handed_out_and_not_processed(partition: Any) -> None:
+    first = partition.begun()
+    made = [partition.run(first, e).output for e in (1, 2)]
+    for state in (first, partition.state()):
+        calls = state.operator.calls
+        again = partition.run(state, 1)
+        assert (again.retained, again.output) == (True, made[0])
+        assert state.operator.calls == calls
+
+
+def test_a_retained_epoch_does_not_touch_the_resident_state(partition: Any, totals_at: Any) -> None:
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    partition.run(state, 2)
+    assert (state.epoch, partition.totals(state)) == (3, totals_at(3))
+    partition.run(state, 4)
+    assert partition.totals(state) == totals_at(4)
+
+
+def test_nothing_emitted_is_retained_as_a_table_without_columns(partition: Any) -> None:
+    state = partition.begun()
+    rows = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
+    assert partition.feed(state, 1, rows).output.num_columns == 0
+    assert partition.feed(partition.state(), 1, rows).output.num_columns == 0
+    assert state.operator.calls == 0
+
+
+def test_other_processes_catch_up_by_deltas(partition: Any, totals_at: Any) -> None:
+    one, two = partition.begun(), partition.state()
+    for epoch in range(1, 9):
+        partition.run(two if epoch % 3 == 0 else one, epoch)
+    for state in (one, two):
+        state.bring_to(8)
+        assert (partition.totals(state), state.live["rows"].get()) == (totals_at(8), 16)
+
+
+def test_a_copy_that_is_ahead_goes_back(partition: Any, totals_at: Any) -> None:
+    state = partition.begun()
+    for epoch in range(1, 6):
+        partition.run(state, epoch)
+    state.bring_to(2)
+    assert partition.totals(state) == totals_at(2)
+
+
+def test_a_copy_whose_next_deltas_are_collected_loads_the_snapshot(
+    partition: Any, totals_at: Any
+) -> None:
+    one, behind = partition.begun(), partition.state()
+    partition.run(one, 1)
+    behind.bring_to(1)
+    for epoch in (2, 3, 4):
+        partition.run(one, epoch)
+    one.snapshot(3, 1, 103)
+    one.log.collect(3)
+    behind.bring_to(4)
+    assert partition.totals(behind) == totals_at(4)
+
+
+def test_an_operator_that_raises_leaves_a_dirty_copy_that_is_rebuilt(
+    partition: Any, totals_at: Any
+) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    state.operator.failing = True
+    with pytest.raises(PermanentError, match="Totals, partition 0, epoch 2: process raised Value"):
+        partition.run(state, 2)
+    assert (state.epoch, partition.log().epochs()) == (None, [1])
+    state.operator.failing = False
+    partition.run(state, 2)
+    assert (partition.totals(state), state.live["rows"].get()) == (totals_at(2), 4)
+
+
+def test_a_write_that_fails_leaves_a_dirty_copy_that_is_rebuilt(
+    partition: Any, totals_at: Any
+) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    partition.files.fail("link")
+    with pytest.raises(RetryableError, match="cannot write"):
+        partition.run(state, 2)
+    assert state.epoch is None
+    partition.run(state, 2)
+    assert partition.totals(state) == totals_at(2)
+
+
+def test_a_crash_at_any_step_of_an_epoch_leaves_it_whole_or_undone(
+    partition: Any, totals_at: Any
+) -> None:
+    state = partition.begun()
+    epoch, step = 1, 0
+    while True:
+        partition.files.crash_at(step)
+        try:
+            partition.run(state, epoch)
+        except Crashed:
+            partition.files.restart()
+            state = partition.state()
+            assert partition.log().epochs() in ([*range(1, epoch)], [*range(1, epoch + 1)])
+            partition.run(state, epoch)
+            epoch, step = epoch + 1, step + 1
+            continue
+        break
+    partition.files.restart()
+    assert epoch > 4  # make, write (several), link, unlink
+    state.bring_to(epoch)
+    assert partition.totals(state) == totals_at(epoch)
+
+
+def test_the_entry_of_a_token_that_was_taken_back_is_discarded(partition: Any) -> None:
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    rows = pa.table({"key": ["new"], "n": [7]})
+    result = partition.feed(state, 2, rows, offset=150)
+    assert result.output.to_pylist() == [{"key": "new", "n": 7}]
+    assert partition.log().epochs() == [1, 2]
+    assert partition.totals(state) == {"all": 1, "k1": 1, "new": 7}
+
+
+def test_an_epoch_that_the_log_cannot_reach_has_to_be_restored(partition: Any) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    with pytest.raises(RetryableError, match="reaches epoch 1, and epoch 3 is needed"):
+        partition.run(state, 4)
+
+
+def test_a_snapshot_is_that_of_its_epoch_though_the_copy_is_ahead(
+    partition: Any, totals_at: Any
+) -> None:
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    state.snapshot(2, 1, 102)
+    state.snapshot(2, 1, 102)
+    assert partition.log().snapshots() == [0, 2]
+    fresh = partition.state()
+    fresh.log.collect(2)
+    fresh.bring_to(2)
+    assert (partition.totals(fresh), fresh.log.epochs()) == (totals_at(2), [3])
+
+
+def test_an_owner_that_was_replaced_cannot_write(partition: Any) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    partition.take_over(2)
+    with pytest.raises(FencedError, match="a newer owner has taken it"):
+        partition.run(state, 2)
+
+
+def test_a_primitive_that_a_revision_has_added_starts_empty(partition: Any) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    del state.live["rows"]  # the old revision had only `total`
+    state.log.discard_from(1)
+    state.epoch = None
+    partition.run(state, 1)
+    state.snapshot(1, 1, 101)
+    newer = partition.state()
+    newer.bring_to(1)
+    assert newer.live["rows"].get() == 0
+    partition.run(newer, 2)
+    assert newer.live["rows"].get() == 2

@@ -1,0 +1,186 @@
+"""Bringing a partition back: log, then checkpoints, and never an empty state in their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.worker.resume import Restored
+
+
+def ran(partition: Any, last: int, snapshots: tuple[int, ...] = ()) -> Any:
+    """Epochs 1 to `last`, with snapshots; the resident copy of the one that ran them."""
+    state = partition.begun()
+    for epoch in range(1, last + 1):
+        partition.run(state, epoch)
+        if epoch in snapshots:
+            state.snapshot(epoch, 1, 100 + epoch)
+    return state
+
+
+def test_a_new_job_starts_empty_behind_its_base(partition: Any) -> None:
+    found, state = partition.restore(1, 7, tokens={7: 55}, base_epoch=7, base_offset=55)
+    assert found == Restored(0, 7, 8, "scratch")
+    assert (partition.totals(state), state.log.snapshots()) == ({}, [7])
+    assert state.log.snapshot(7).header.token_offset == 55
+
+
+def test_the_log_on_this_host_is_kept(partition: Any, totals_at: Any) -> None:
+    zombie = ran(partition, 5)
+    found, state = partition.restore(2, 6)
+    assert found == Restored(0, 5, 1, "log", rows=5)
+    assert partition.totals(state) == totals_at(5)
+    with pytest.raises(FencedError):
+        partition.run(zombie, 6)
+    assert partition.run(state, 3).retained
+
+
+def test_a_collected_log_holds_outputs_behind_its_base_only(partition: Any) -> None:
+    state = ran(partition, 6, snapshots=(2, 4))
+    state.log.collect(4)
+    found, _ = partition.restore(2, 6)
+    assert (found.epoch, found.held_from, found.source) == (6, 5, "log")
+
+
+def test_a_snapshot_without_deltas_holds_nothing(partition: Any) -> None:
+    state = ran(partition, 4, snapshots=(4,))
+    state.log.collect(4)
+    found, _ = partition.restore(2, 6)
+    assert (found.epoch, found.held_from) == (4, 5)
+
+
+def test_without_the_log_the_newest_checkpoint_counts(partition: Any, totals_at: Any) -> None:
+    ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    partition.files.delete("/state")
+    found, state = partition.restore(2, 6, pointers)
+    assert found == Restored(0, 4, 5, "checkpoint:4")
+    assert partition.totals(state) == totals_at(4)
+    partition.run(state, 5)
+    assert partition.totals(state) == totals_at(5)
+
+
+@pytest.mark.parametrize("what", ["part", "part gone", "manifest", "manifest gone"])
+def test_a_damaged_checkpoint_means_an_older_one_and_an_event(
+    partition: Any, totals_at: Any, what: str
+) -> None:
+    ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    partition.files.delete("/state")
+    kind = "manifest.json" if what.startswith("manifest") else ".part"
+    (path,) = [p for p in partition.store.content if "c-4-" in p and p.endswith(kind)]
+    if what.endswith("gone"):
+        del partition.store.content[path]
+    else:
+        partition.damage(path)
+    found, state = partition.restore(2, 6, pointers)
+    assert (found.epoch, found.source, partition.totals(state)) == (2, "checkpoint:2", totals_at(2))
+    (event,) = found.events
+    assert event.startswith("checkpoint 4 of totals-0 unusable: ")
+    assert path in event
+
+
+def test_all_checkpoints_damaged_is_an_error_and_not_an_empty_state(partition: Any) -> None:
+    ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    partition.files.delete("/state")
+    for path in [p for p in partition.store.content if p.endswith(".part")]:
+        partition.damage(path)
+    with pytest.raises(PermanentError, match=r"tried: 4, 2.*not replaced by an empty one"):
+        partition.restore(2, 6, pointers)
+    assert partition.log().last_epoch() is None
+
+
+def test_a_store_that_does_not_answer_is_no_damage(partition: Any) -> None:
+    ran(partition, 6, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    partition.files.delete("/state")
+    partition.store.failing = True
+    with pytest.raises(RetryableError, match="does not answer"):
+        partition.restore(2, 6, (pointer,))
+
+
+def test_a_damaged_delta_cuts_the_log_and_says_so(partition: Any, totals_at: Any) -> None:
+    ran(partition, 6)
+    path = f"{partition.directory}/e-000000000004.delta"
+    partition.files.damage(path, partition.files.read(path)[:-9])
+    found, state = partition.restore(2, 6)
+    assert (found.epoch, found.held_from, found.source) == (3, 1, "log")
+    assert partition.totals(state) == totals_at(3)
+    assert len(found.events) == 2
+    assert "epochs from 4 on are lost" in found.events[1]
+
+
+def test_a_log_without_a_sound_base_is_replaced_by_a_checkpoint(
+    partition: Any, totals_at: Any
+) -> None:
+    state = ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    state.log.collect(4)
+    (path,) = partition.snapshot_files()
+    partition.files.damage(path, b"")
+    found, restored = partition.restore(2, 6, pointers)
+    assert (found.epoch, found.source) == (4, "checkpoint:4")
+    assert partition.totals(restored) == totals_at(4)
+
+
+def test_a_log_without_a_base_and_without_checkpoints_starts_over(partition: Any) -> None:
+    ran(partition, 3)
+    for path in partition.snapshot_files():
+        partition.files.damage(path, b"")
+    found, state = partition.restore(2, 3)
+    assert (found.epoch, found.source, partition.totals(state)) == (0, "scratch", {})
+    assert found.events
+
+
+def test_entries_of_tokens_that_were_taken_back_are_discarded(
+    partition: Any, totals_at: Any
+) -> None:
+    ran(partition, 6)
+    tokens = {e: 100 + e for e in range(4)} | {4: 204, 5: 205}
+    found, state = partition.restore(2, 5, tokens=tokens)
+    assert (found.epoch, partition.totals(state)) == (3, totals_at(3))
+    assert state.log.epochs() == [1, 2, 3]
+
+
+def test_entries_above_the_tip_are_discarded(partition: Any) -> None:
+    state = ran(partition, 6)
+    state.snapshot(6, 1, 106)
+    found, restored = partition.restore(2, 4)
+    assert (found.epoch, restored.log.snapshots()) == (4, [0])
+
+
+def test_a_floor_leaves_a_log_alone_that_holds_enough(partition: Any) -> None:
+    ran(partition, 6)
+    assert partition.restore(2, 6, floor=2)[0] == Restored(0, 6, 1, "log", rows=6)
+
+
+def test_a_floor_sends_a_log_that_holds_too_little_to_a_checkpoint_below(
+    partition: Any, totals_at: Any
+) -> None:
+    state = ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    state.log.collect(4)
+    found, restored = partition.restore(2, 6, pointers, floor=3)
+    assert (found, partition.totals(restored)) == (Restored(0, 2, 3, "checkpoint:2"), totals_at(2))
+    assert restored.log.epochs() == []
+
+
+def test_a_floor_below_every_checkpoint_is_an_error(partition: Any) -> None:
+    state = ran(partition, 6, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    state.log.collect(4)
+    with pytest.raises(PermanentError, match="none old enough"):
+        partition.restore(2, 6, (pointer,), floor=3)
+
+
+def test_a_restore_that_died_half_way_is_done_again(partition: Any, totals_at: Any) -> None:
+    ran(partition, 6, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    partition.files.delete("/state")
+    partition.restore(2, 6, pointers)
+    found, state = partition.restore(3, 6, pointers)
+    assert (found.epoch, found.held_from, found.source) == (4, 5, "log")
+    assert partition.totals(state) == totals_at(4)

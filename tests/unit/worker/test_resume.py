@@ -1,0 +1,57 @@
+"""From which epoch a fragment goes on."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseid.worker.resume import Again, GoOn, Restored, decide
+
+
+def restored(*found: tuple[int, int]) -> dict[int, Restored]:
+    """By gid: (epoch, held_from)."""
+    return {g: Restored(g, epoch, held, "log") for g, (epoch, held) in enumerate(found)}
+
+
+def test_a_job_without_state_and_sinks_goes_on_behind_its_base() -> None:
+    assert decide({}, {}, 7) == GoOn(7)
+
+
+def test_the_lowest_of_logs_and_ledgers_decides() -> None:
+    assert decide(restored((9, 5), (7, 5)), {0: 8, 1: 8}, 0) == GoOn(7)
+    assert decide(restored((9, 5), (9, 5)), {0: 8, 1: 6}, 0) == GoOn(6)
+    assert decide({}, {0: 8, 1: 6}, 0) == GoOn(6)
+
+
+def test_a_ledger_ahead_of_the_log_does_not_raise_it() -> None:
+    assert decide(restored((5, 6)), {0: 9}, 0) == GoOn(5)
+
+
+def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
+    assert decide(restored((9, 8), (6, 7)), {}, 0) == Again((0,), 6)
+    assert decide(restored((9, 7), (6, 7)), {}, 0) == GoOn(6)
+    assert decide(restored((9, 10), (8, 9), (6, 1)), {2: 6}, 0) == Again((0, 1), 6)
+
+
+def test_what_is_at_the_floor_needs_to_hold_nothing() -> None:
+    assert decide(restored((6, 7), (6, 7)), {0: 6, 1: 6}, 0) == GoOn(6)
+
+
+partition = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
+    lambda p: (p[0], max(1, p[0] + 1 - p[1]))
+)
+
+
+@given(st.lists(partition, max_size=4), st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
+def test_nobody_is_asked_for_an_epoch_that_it_lacks(
+    found: list[tuple[int, int]], ledgers: dict[int, int]
+) -> None:
+    verdict = decide(restored(*found), ledgers, 0)
+    lowest = min([e for e, _ in found] + list(ledgers.values()), default=0)
+    if isinstance(verdict, GoOn):
+        assert verdict.epoch == lowest
+        assert all(epoch == lowest or held <= lowest + 1 for epoch, held in found)
+    else:
+        assert verdict.floor == lowest
+        assert verdict.gids
+        assert all(found[g][0] > lowest and found[g][1] > lowest + 1 for g in verdict.gids)
