@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseid.embedded import lifecycle
+from perseid.embedded.cache import cache_root
 from perseid.embedded.cluster import Cluster
 from perseid.embedded.identity import mark, send
-from perseid.embedded.jars import cache_root
 from perseid.embedded.java import java_home
 from perseid.embedded.keeper_lock import revive
 from perseid.embedded.paths import Home, state_root

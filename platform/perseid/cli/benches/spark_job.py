@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -48,9 +49,14 @@ def _session(options: argparse.Namespace) -> Any:
     builder = SparkSession.builder.master(options.master).appName("peer")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
+    # Once fetched, the jars are named: resolving them again would only lengthen a restart.
+    jars = [] if options.resolve_only else sorted(Path(options.ivy, "jars").glob("*.jar"))
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    else:
+        builder = builder.config("spark.jars.packages", CONNECTOR)
     return (
-        builder.config("spark.jars.packages", CONNECTOR)
-        .config("spark.jars.ivy", options.ivy)
+        builder.config("spark.jars.ivy", options.ivy)
         .config("spark.driver.memory", options.memory)
         .config("spark.sql.shuffle.partitions", str(options.partitions))
         .getOrCreate()
