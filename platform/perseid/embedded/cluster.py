@@ -75,8 +75,9 @@ class Cluster:
 
     def pause(self, name: str) -> list[int]:
         """SIGSTOP for the process and everything below it; `resume` undoes it."""
-        self.pid(name)
-        return self._signal_all(name, signal.SIGSTOP)
+        self.process(name)
+        # Asked again while it is being restarted: then there is nobody to stop for a moment.
+        return until(lambda: self._signal_all(name, signal.SIGSTOP), 30.0, f"{name} to live")
 
     def resume(self, name: str) -> list[int]:
         """SIGCONT for the process and everything below it."""
