@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from perseid.embedded import Cluster
+from perseid.records import crashpoints
 
 TESTS = Path(__file__).parent
 # Seconds a single test may take before it is stopped, unless it says otherwise.
@@ -106,6 +107,10 @@ def _session_cluster(
 ) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(folder / "data")
+    # Every process of the cluster inherits these: tests arm crash points and read Spark's events.
+    os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
+    os.environ["PERSEID_EVENT_LOG"] = str(folder / "spark-events")
+    (folder / "spark-events").mkdir()
     yield cluster
     cluster.down()
     if request.session.testsfailed and cluster.home.logs.is_dir():

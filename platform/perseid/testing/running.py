@@ -1,0 +1,149 @@
+"""A running cluster in the hands of a test: the command line, jobs, input, and waiting for results.
+
+Everything goes through what users have: `perseid` commands, topics, the status API. Nothing here
+looks into the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perseid.embedded import Cluster
+from perseid.testing.wait import until
+
+COMMAND_S = 120.0
+_MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
+CAUGHT_UP_S = 120.0  # the slowest: a takeover while the other worker starts on the same two cores
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did. `document` is its JSON, None when it printed none."""
+
+    code: int
+    document: Any
+    stderr: str
+
+
+class RunningCluster:
+    """A cluster and what a test does to it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.kafka = cluster.deployment.kafka
+
+    def run(self, *arguments: str, timeout_s: float = COMMAND_S) -> Ran:
+        """`perseid ARGUMENTS --json` on this cluster."""
+        command = [sys.executable, "-c", _MAIN, *arguments, "--json"]
+        ran = subprocess.run(
+            [*command, "--data", str(self.cluster.data)],
+            check=False, capture_output=True, text=True, timeout=timeout_s,
+        )  # fmt: skip
+        document = json.loads(ran.stdout) if ran.stdout.strip() else None
+        return Ran(ran.returncode, document, ran.stderr)
+
+    def do(self, *arguments: str) -> Any:
+        """The same; AssertionError with what it said unless it exits with 0."""
+        ran = self.run(*arguments)
+        said = f"perseid {' '.join(arguments)}: {ran.code} {ran.document} {ran.stderr}"
+        assert ran.code == 0, said
+        return ran.document
+
+    def topic(self, name: str, partitions: int = 4) -> None:
+        self.do("topics", "create", name, "--partitions", str(partitions))
+
+    def produce(
+        self, topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None = None
+    ) -> int:
+        """Writes records, dealt over the partitions (by key where there are keys); how many."""
+        from confluent_kafka import Producer
+
+        producer = Producer({
+            "bootstrap.servers": self.kafka, "enable.idempotence": True, "linger.ms": 5,
+            "partitioner": "murmur2_random",
+        })  # fmt: skip
+        failed: list[Any] = []
+        sent = 0
+        given = iter(keys) if keys is not None else None
+        for value in values:
+            key = next(given) if given is not None else None
+            producer.produce(
+                topic, value, key, on_delivery=lambda e, _: failed.append(e) if e else None
+            )
+            producer.poll(0)
+            sent += 1
+        assert producer.flush(60) == 0, "input was not written in 60 s"
+        assert not failed, failed[0]
+        return sent
+
+    def job(self, name: str) -> dict[str, Any]:
+        """The leader's view of a job; an empty one while there is no leader that knows it."""
+        import httpx
+
+        from perseid.registry import Registry
+
+        registry = Registry.connect(self.cluster.deployment)
+        try:
+            leader = registry.leader()
+        finally:
+            registry.close()
+        if leader is None:
+            return {}
+        try:
+            answer = httpx.get(f"{leader.url}/api/v1/status", timeout=3.0, trust_env=False)
+        except httpx.HTTPError:
+            return {}
+        jobs = answer.json()["jobs"] if answer.status_code == httpx.codes.OK else []
+        return next((j for j in jobs if j["name"] == name), {})
+
+    def wait_job(
+        self, name: str, wanted: Callable[[dict[str, Any]], bool], what: str,
+        timeout_s: float = CAUGHT_UP_S,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The job's view as soon as it is as `wanted`."""
+
+        def look() -> dict[str, Any] | None:
+            found = self.job(name)
+            return found if found and wanted(found) else None
+
+        return until(look, timeout_s, f"job {name} to be {what}")
+
+    def wait_caught_up(self, name: str, timeout_s: float = CAUGHT_UP_S) -> dict[str, Any]:
+        """Until all input that was there when this was called is committed."""
+        return self.wait_job(name, _caught_up, "caught up", timeout_s)
+
+
+def _caught_up(job: dict[str, Any]) -> bool:
+    return (
+        job["state"] == "running" and job["lag"] == 0 and job.get("backlog") == 0
+        and job["committed_epoch"] == job["epoch"]
+    )  # fmt: skip
+
+
+def lines(count: int, seed: int, words: int = 200) -> list[bytes]:
+    """Lines of ten words out of a small vocabulary, so that every epoch touches old state."""
+    chance = random.Random(seed)
+    vocabulary = [f"w{i}" for i in range(words)]
+    return [" ".join(chance.choices(vocabulary, k=10)).encode() for _ in range(count)]
+
+
+def example(folder: Path, name: str, replacements: dict[str, str]) -> Path:
+    """A copy of a shipped example with texts of its job.yaml replaced; returns its folder."""
+    from perseid.jobs.repository import example as shipped
+
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(shipped(name), folder, ignore=ignored, dirs_exist_ok=True)
+    text = (folder / "job.yaml").read_text()
+    for old, new in replacements.items():
+        assert old in text, f"job.yaml of {name} has no {old!r}"
+        text = text.replace(old, new)
+    (folder / "job.yaml").write_text(text)
+    return folder
