@@ -296,6 +296,18 @@ def test_one_leader_at_a_time_and_the_epoch_only_rises(service: Service) -> None
     assert second.epoch == 41 > first.fence.epoch
 
 
+def test_a_dead_leader_is_struck_off_by_its_supervisor(service: Service) -> None:
+    one, two = Registry(service.session()), Registry(service.session())
+    first = become_leader(one, "c1")
+    assert not two.remove_leader("c1", 77)
+    assert two.remove_leader("c1", 1)
+    assert not two.remove_leader("c1", 1)
+    first.confirm()  # it was not dead after all: it leads until another one does
+    become_leader(two, "c2").confirm()
+    with pytest.raises(FenceLostError):
+        first.confirm()
+
+
 def test_the_leaders_writes_are_read_back_by_all(service: Service) -> None:
     registry, reader = Registry(service.session()), Registry(service.session())
     fenced = become_leader(registry)

@@ -40,6 +40,7 @@ class Api:
     def __init__(self, app: FastAPI) -> None:
         self._socket = socket.socket()
         self._socket.bind((HOST, 0))
+        self._socket.listen()  # who connects before the server runs waits instead of being refused
         port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{port}"
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")

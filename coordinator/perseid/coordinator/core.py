@@ -208,20 +208,15 @@ def _checkpoint(job: JobState, now: Now) -> Step:
 
 def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     """One step towards what the user wants, else the next token."""
-    actions: list[Action] = []
     if switching.wants_stop(job):
         return switching.stop(job, state.epoch, now)
     if switching.wants_switch(job):
-        job, actions = switching.switch(job, state.epoch, now)
-        if actions and not job.loading_next:
-            return job, actions
-    else:
-        job, actions = switching.rename_revision(job)
-    if not switching.holds_tokens_back(job) and not job.appending:
-        token = issue.next_token(job, state.epoch, now)
-        if token is not None:
-            job = replace(job, appending=True)
-            actions = [*actions, AppendToken(job.name, token)]
+        return switching.switch(job, state.epoch, now)
+    job, actions = switching.rename_revision(job)
+    token = issue.next_token(job, state.epoch, now)
+    if token is not None:
+        job = replace(job, appending=True)
+        actions = [*actions, AppendToken(job.name, token)]
     return job, actions
 
 

@@ -113,9 +113,12 @@ class Loader:
         return parse.load(fetch_archive(clients.store, archive, clients.cache))
 
     def _control_topics(self, job: str, spec: JobSpec, layout: int) -> None:
-        for topic in control_topics(job, build(spec, layout).ledger_partitions):
-            made = self._clients.topics.create(topic.name, topic.partitions, topic.config)
-            if not made:
+        wanted = control_topics(job, build(spec, layout).ledger_partitions)
+        there = self._clients.topics.describe([topic.name for topic in wanted])
+        for topic in wanted:
+            if topic.name not in there:
+                self._clients.topics.create(topic.name, topic.partitions, topic.config)
+            elif there[topic.name].partitions < topic.partitions:
                 self._clients.topics.grow(topic.name, topic.partitions)
 
     def _source_topics(self, spec: JobSpec) -> Mapping[str, SourceTopic | None]:

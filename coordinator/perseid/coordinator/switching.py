@@ -3,7 +3,7 @@
 What is wanted is the difference between the job's entry and its plan, so it survives any crash.
 
 Stop:    a final token, with a checkpoint if asked for; when it is done the plan loses its owner.
-Switch:  1. the new program is loaded while the old one goes on;
+Switch:  1. no more input is named under the old revision, and the new program is loaded;
          2. a final token without input asks for a checkpoint under the old revision;
          3. when that checkpoint is complete, a plan with a higher generation names the new one.
          The layout rises in step 3 only, so every token runs in the layout that it names.
@@ -77,14 +77,6 @@ def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     if not job.tokens or _settled(job, checkpoint=True):
         return _adopt_program(job, target, now)
     return _final(job, coordinator_epoch, now, checkpoint=True)
-
-
-def holds_tokens_back(job: JobState) -> bool:
-    """Whether only final tokens may be issued. While a switch's program loads, input goes on."""
-    if wants_stop(job):
-        return True
-    target = job.next_program
-    return wants_switch(job) and target is not None and target.archive == job.entry.archive
 
 
 def rename_revision(job: JobState) -> Step:

@@ -1,10 +1,244 @@
-"""`perseid status`."""
+"""`perseid status`: endpoints, processes, workers and jobs, put together from who knows them.
+
+The leader knows the jobs' present state and is asked over HTTP. Without a leader what ZooKeeper
+holds is shown, and what is out of reach is listed under `faults` instead of ending the command.
+"""
 
 from __future__ import annotations
 
-from perseid.errors import RefusedError
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perseid.cli import output
+
+if TYPE_CHECKING:
+    from perseid.embedded import ProcessInfo
+    from perseid.records import Deployment, LeaderInfo, WorkerInfo
+    from perseid.registry import Registry
+
+ANSWER_S = 3.0  # of each part; a command for people does not wait longer for one that is away
 
 
-def status() -> None:
-    """Not built yet."""
-    raise RefusedError("`perseid status` is not built yet")
+@dataclass(slots=True)
+class Seen:
+    """What could be found out. `view` is the leader's answer, None without one."""
+
+    leader: LeaderInfo | None = None
+    workers: tuple[WorkerInfo, ...] = ()
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    view: dict[str, Any] | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+def status(data: output.Data = None, as_json: output.Json = False) -> None:
+    """Show endpoints, processes, workers, jobs, lag and checkpoints."""
+    from perseid.embedded import deployment, locate, processes
+
+    folder = locate(data)
+    settings = deployment(folder)
+    shown = document(settings, processes(folder), look(settings))
+    if as_json:
+        output.document(shown)
+    else:
+        show(shown)
+
+
+def document(
+    settings: Deployment, processes: Sequence[ProcessInfo], seen: Seen
+) -> dict[str, Any]:
+    """The document of `status --json` (contracts.md, Command line)."""
+    view = seen.view
+    dead = [f"process {p.name} is not alive" for p in processes if not p.alive]
+    return {
+        "kafka": settings.kafka,
+        "zookeeper": settings.zookeeper + settings.chroot,
+        "redis": settings.redis,
+        "master": settings.master,
+        "api": seen.leader.url if seen.leader is not None else None,
+        "coordinator": _coordinators(processes, seen.leader),
+        "workers": _workers(processes, seen),
+        "jobs": view["jobs"] if view is not None else seen.jobs,
+        "processes": [asdict(process) for process in processes],
+        "logs": settings.logs,
+        "faults": dead + seen.faults,
+    }
+
+
+def look(settings: Deployment) -> Seen:
+    """Asks ZooKeeper, the leader, Kafka and Redis."""
+    from perseid.errors import PerseidError
+    from perseid.registry import Registry
+
+    seen = Seen()
+    try:
+        registry = Registry.connect(settings, ANSWER_S)
+    except PerseidError as error:
+        seen.faults.append(str(error))
+    else:
+        try:
+            _look_into(registry, seen)
+        except PerseidError as error:
+            seen.faults.append(str(error))
+        finally:
+            registry.close()
+    for name, ask in (("Kafka", _ask_kafka), ("Redis", _ask_redis)):
+        fault = _fault_of(name, ask, settings)
+        if fault is not None:
+            seen.faults.append(fault)
+    return seen
+
+
+def _look_into(registry: Registry, seen: Seen) -> None:
+    seen.leader = registry.leader()
+    seen.workers = registry.workers()
+    if seen.leader is None:
+        seen.faults.append("no coordinator leads")
+    else:
+        seen.view = _ask_leader(seen.leader.url)
+        if seen.view is None:
+            seen.faults.append(f"the leader does not answer at {seen.leader.url}")
+    if seen.view is None:
+        seen.jobs = [_stored_job(registry, name) for name in sorted(registry.jobs())]
+    for job in seen.view["jobs"] if seen.view is not None else seen.jobs:
+        if job["state"] == "failed":
+            error = job["error"] or {}
+            seen.faults.append(f"job {job['name']} failed: {error.get('text', 'no reason given')}")
+
+
+def _ask_leader(url: str) -> dict[str, Any] | None:
+    import httpx
+
+    try:
+        answer = httpx.get(f"{url}/api/v1/status", timeout=ANSWER_S, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    found: dict[str, Any] | None = answer.json() if answer.status_code == httpx.codes.OK else None
+    return found
+
+
+def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
+    """A job as ZooKeeper knows it; epochs and lag are the leader's knowledge."""
+    entry, plan = registry.jobs().get(name), registry.plan(name)
+    known, pointers = registry.status(name), registry.pointers(name)
+    newest = pointers.pointers[0] if pointers is not None and pointers.pointers else None
+    revision = plan.revision if plan is not None else entry.revision if entry is not None else None
+    return {
+        "name": name,
+        "state": known.state if known is not None else "waiting",
+        "revision": revision,
+        "generation": plan.generation if plan is not None else registry.generation(name),
+        "owner": plan.owner if plan is not None else None,
+        "epoch": None,
+        "committed_epoch": None,
+        "lag": None,
+        "checkpoint": {"epoch": newest.epoch, "age_s": None, "bytes": newest.bytes}
+        if newest is not None else None,
+        "mode": "exact",
+        "error": known.error if known is not None else None,
+    }  # fmt: skip
+
+
+def _ask_kafka(settings: Deployment) -> None:
+    from perseid.topics.admin import TopicAdmin
+
+    TopicAdmin(settings.kafka, timeout_s=ANSWER_S).list()
+
+
+def _ask_redis(settings: Deployment) -> None:
+    import redis
+
+    client = redis.Redis.from_url(settings.redis, socket_timeout=ANSWER_S)
+    with client:
+        client.ping()
+
+
+def _fault_of(name: str, ask: Callable[[Deployment], None], settings: Deployment) -> str | None:
+    import redis
+
+    from perseid.errors import PerseidError
+
+    try:
+        ask(settings)
+    except (PerseidError, redis.RedisError, OSError) as error:
+        return f"{name} does not answer: {error}"
+    return None
+
+
+def _coordinators(
+    processes: Sequence[ProcessInfo], leader: LeaderInfo | None
+) -> list[dict[str, Any]]:
+    leading = leader.pid if leader is not None else None
+    pids = [p.pid for p in processes if p.kind == "coordinator" and p.pid is not None]
+    if leading is not None and leading not in pids:
+        pids.append(leading)
+    return [{"pid": pid, "leader": pid == leading} for pid in pids]
+
+
+def _workers(processes: Sequence[ProcessInfo], seen: Seen) -> list[dict[str, Any]]:
+    """Live workers as the leader sees them, then those that have not registered yet."""
+    viewed: Mapping[str, Any] = {
+        w["incarnation"]: w for w in (seen.view["workers"] if seen.view is not None else ())
+    }
+    found = [
+        {
+            "id": worker.id,
+            "incarnation": worker.incarnation,
+            "pid": worker.pid,
+            "supervisor_pid": worker.supervisor_pid,
+            "state": "live",
+            "cores": worker.cores,
+            "fragments": viewed.get(worker.incarnation, {}).get("fragments", []),
+        }
+        for worker in seen.workers
+    ]
+    known = {worker["pid"] for worker in found}
+    found += [
+        {
+            "id": p.name,
+            "incarnation": None,
+            "pid": p.pid,
+            "supervisor_pid": p.supervisor_pid,
+            "state": "starting" if p.alive else "dead",
+            "cores": None,
+            "fragments": [],
+        }
+        for p in processes
+        if p.kind == "worker" and p.pid not in known
+    ]
+    return found
+
+
+# -- for people ----------------------------------------------------------------------------------
+
+
+def show(shown: dict[str, Any]) -> None:
+    """The same on a terminal."""
+    output.fields({k: shown[k] for k in ("kafka", "zookeeper", "redis", "master", "api", "logs")})
+    output.table(
+        ("process", "kind", "pid", "supervisor", "restarts"),
+        [(p["name"], p["kind"], p["pid"], p["supervisor_pid"], p["restarts"])
+         for p in shown["processes"]], title="\nprocesses",
+    )  # fmt: skip
+    output.table(
+        ("worker", "pid", "state", "cores", "runs"),
+        [(w["id"], w["pid"], w["state"], w["cores"], ", ".join(f["job"] for f in w["fragments"]))
+         for w in shown["workers"]], title="\nworkers",
+    )  # fmt: skip
+    output.table(
+        ("job", "state", "revision", "generation", "epoch", "committed", "lag", "in/s",
+         "checkpoint"),
+        [_job_row(job) for job in shown["jobs"]], title="\njobs",
+    )  # fmt: skip
+    if shown["faults"]:
+        output.lines(["", "faults", *(f"  {fault}" for fault in shown["faults"])])
+
+
+def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
+    checkpoint = job["checkpoint"]
+    age = "-"
+    if checkpoint is not None:
+        seconds = checkpoint["age_s"]
+        age = f"epoch {checkpoint['epoch']}" + (f", {seconds:.0f} s" if seconds is not None else "")
+    return (job["name"], job["state"], job["revision"][:12], job["generation"], job["epoch"],
+            job["committed_epoch"], job["lag"], job.get("records_in_per_s"), age)  # fmt: skip

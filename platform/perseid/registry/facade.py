@@ -155,6 +155,20 @@ class Registry:
                 return True
         return False
 
+    def remove_leader(self, coordinator_id: str, pid: int) -> bool:
+        """The same hint for a leader that is dead: another one can lead at once.
+
+        Harmless when it is wrong: a living leader goes on until another one moves the fence.
+        """
+        node = self.read(paths.LEADER, LeaderInfo)
+        if node is None or (node.value.id, node.value.pid) != (coordinator_id, pid):
+            return False
+        try:
+            self.coordination.write(Delete(paths.LEADER, node.version))
+        except ConflictError:
+            return False
+        return True
+
     # -- changes ---------------------------------------------------------------------------------
 
     def watch(self, callback: Callable[[], None]) -> None:

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import checkpoints
+from perseid.coordinator.actions import DeleteCheckpoints, PutPointers, WriteManifest
+from perseid.coordinator.events import ManifestFailed
+from perseid.testing.coordinator import Leader, World
+from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
+
+JOB = "wordcount"
+PERIOD_S = 30.0
+
+
+def epoch(world: World, leader: Leader, seconds: float = 0.0) -> Token:
+    """Produces, issues and runs one epoch."""
+    world.time_s += seconds
+    world.produce(0, 10)
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    return list(world.valid(JOB).values())[-1]
+
+
+def checkpoint_token(world: World, leader: Leader) -> Token:
+    """A token with a checkpoint, issued and not run."""
+    world.time_s += PERIOD_S
+    world.produce(0, 10)
+    leader.poll()
+    token = list(world.valid(JOB).values())[-1]
+    assert token.checkpoint
+    return token
+
+
+def done(world: World, token: Token, offset: int) -> EpochDone:
+    generation = world.plans[JOB].generation
+    world.ledger[JOB] = {0: token.epoch, 1: token.epoch}
+    return EpochDone("u1", generation, "w1-1", token.epoch, offset, 10, 10, 5)
+
+
+def part(world: World, token: Token, partition: int, generation: int | None = None) -> PartDone:
+    generation = generation or world.plans[JOB].generation
+    return PartDone("u1", generation, token.epoch, 1, "counts", partition, "p", 7, 1, 0.1)
+
+
+def say(world: World, leader: Leader, *records: EpochDone | PartDone | PartFailed) -> None:
+    world.progress.setdefault(JOB, []).extend(records)
+    leader.listen()
+
+
+def test_a_token_asks_for_a_checkpoint_once_a_period(world: World, leader: Leader) -> None:
+    assert not epoch(world, leader).checkpoint
+    assert epoch(world, leader, PERIOD_S).checkpoint
+    assert not epoch(world, leader, PERIOD_S / 2).checkpoint
+    assert epoch(world, leader, PERIOD_S / 2).checkpoint
+
+
+def test_the_pointer_moves_only_after_the_manifest_is_written(
+    world: World, leader: Leader
+) -> None:
+    epoch(world, leader)
+    token = epoch(world, leader, PERIOD_S)
+    kinds = [type(a) for a in leader.performed]
+    assert kinds.index(WriteManifest) < kinds.index(PutPointers)
+    (pointer,) = world.pointers[JOB].pointers
+    assert pointer.epoch == token.epoch
+    assert world.valid(JOB)[pointer.token_offset] == token
+    assert pointer.bytes == 20
+
+
+def test_two_checkpoints_are_kept(world: World, leader: Leader) -> None:
+    epochs = [epoch(world, leader, PERIOD_S).epoch for _ in range(4)]
+    assert [p.epoch for p in world.pointers[JOB].pointers] == epochs[:-3:-1]
+    deletes = [a for a in leader.performed if isinstance(a, DeleteCheckpoints)]
+    assert deletes[-1].keep_from_epoch == epochs[-2]
+
+
+def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Leader) -> None:
+    token = checkpoint_token(world, leader)
+    offset = leader.job().tip.offset
+    say(world, leader, done(world, token, offset), part(world, token, 0),
+        part(world, token, 1, generation=99))  # fmt: skip
+    assert JOB not in world.pointers
+    say(world, leader, part(world, token, 0, generation=99))
+    assert world.pointers[JOB].pointers[0].generation == 99
+
+
+def test_parts_are_not_enough_before_the_sinks_have_committed(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    say(world, leader, part(world, token, 0), part(world, token, 1))
+    assert JOB not in world.pointers
+    say(world, leader, done(world, token, leader.job().tip.offset))
+    assert world.pointers[JOB].pointers[0].epoch == token.epoch
+
+
+def test_a_failed_part_gives_the_checkpoint_up_and_the_next_token_takes_one(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    say(world, leader, PartFailed("u1", 1, token.epoch, "counts", 1, "disk full"),
+        done(world, token, leader.job().tip.offset))  # fmt: skip
+    assert JOB not in world.pointers
+    assert "disk full" in leader.job().events[-1]
+    assert epoch(world, leader).checkpoint
+    assert JOB in world.pointers
+
+
+def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    leader.feed(ManifestFailed(JOB, "u1", token.epoch, "store is away"))
+    assert leader.job().collecting is None
+    assert "store is away" in leader.job().events[-1]
+
+
+def test_a_checkpoint_that_takes_too_long_is_given_up(world: World, leader: Leader) -> None:
+    checkpoint_token(world, leader)
+    leader.tick(checkpoints.COLLECTING_MAX_S)
+    assert leader.job().collecting is None
+
+
+def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    say(world, leader, done(world, token, leader.job().tip.offset))
+    assert leader.job().collecting is not None
+    world.workers = ["w2-1"]
+    leader.look()
+    assert leader.job().collecting is None
+
+
+def test_a_new_owner_that_goes_on_behind_the_epoch_does_not_either(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    world.workers = ["w2-1"]  # the old owner ended the epoch and died before it said so
+    leader.look()
+    assert leader.job().collecting is not None
+    world.say(JOB, "running", epoch=token.epoch)
+    leader.listen()
+    assert leader.job().collecting is None
+    assert leader.job().done == token.epoch
+
+
+def test_a_new_leader_completes_what_the_old_one_was_collecting(
+    world: World, leader: Leader
+) -> None:
+    token = checkpoint_token(world, leader)
+    say(world, leader, part(world, token, 0))
+    successor = Leader(world)
+    successor.look()
+    say(world, successor, part(world, token, 1), done(world, token, leader.job().tip.offset))
+    assert world.pointers[JOB].pointers[0].epoch == token.epoch
+
+
+def test_an_idle_job_takes_a_checkpoint_only_when_the_replay_gets_long(
+    world: World, leader: Leader
+) -> None:
+    epoch(world, leader)
+    epoch(world, leader, PERIOD_S)
+    behind = 0
+    while world.pointers[JOB].pointers[0].epoch == 2:
+        leader.tick(10)
+        world.work(JOB)
+        leader.listen()
+        behind += 1
+    assert behind == checkpoints.REPLAY_TOKENS_MAX + 1
+
+
+def test_a_job_without_state_completes_with_its_epoch(world: World, leader: Leader) -> None:
+    job = leader.job()
+    assert job.layout is not None
+    stateless = replace(job.layout, tasks=())
+    leader.state = leader.state.with_job(replace(job, layout=stateless))
+    token = checkpoint_token(world, leader)
+    say(world, leader, done(world, token, leader.job().tip.offset))
+    assert world.pointers[JOB].pointers[0].epoch == token.epoch

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from perseid.coordinator.events import SourceTopic, TopicsSeen
+from perseid.coordinator.model import ranges_of
+from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_entry
+
+JOB = "wordcount"
+
+
+def seen(
+    leader: Leader, *, topic_id: str = TOPIC_ID, compacted: bool = False,
+    starts: dict[int, int] | None = None,
+) -> None:  # fmt: skip
+    topic = SourceTopic("lines", topic_id, compacted, starts or {0: 0, 1: 0})
+    leader.feed(TopicsSeen({"lines": topic}))
+
+
+def error_of(world: World) -> dict[str, object]:
+    status = world.statuses[JOB]
+    assert status.state == "failed"
+    assert status.error is not None
+    return status.error
+
+
+def test_a_topic_that_is_what_it_was_changes_nothing(world: World, leader: Leader) -> None:
+    before = leader.job()
+    seen(leader)
+    assert leader.job() == before
+
+
+def test_a_topic_made_anew_stops_the_job(world: World, leader: Leader) -> None:
+    seen(leader, topic_id="topic-2")
+    assert error_of(world)["kind"] == "TopicIdentityChanged"
+    world.produce(0, 100)
+    leader.poll()
+    leader.tick(60)
+    assert world.valid(JOB) == {}
+
+
+def test_a_deleted_topic_stops_the_job(world: World, leader: Leader) -> None:
+    leader.feed(TopicsSeen({"lines": None}))
+    assert error_of(world)["kind"] == "TopicIdentityChanged"
+
+
+def test_a_compacted_topic_is_refused(world: World, leader: Leader) -> None:
+    seen(leader, compacted=True)
+    assert "compacted" in str(error_of(world)["text"])
+
+
+def test_input_that_retention_took_stops_the_job(world: World, leader: Leader) -> None:
+    world.produce(1, 50)
+    leader.poll()
+    seen(leader, starts={0: 0, 1: 50})  # up to the position: everything was named in time
+    assert world.statuses[JOB].state == "running"
+    seen(leader, starts={0: 0, 1: 51})
+    error = error_of(world)
+    assert error["kind"] == "ReplayDataLost"
+    assert "needed=50, earliest=51" in str(error["text"])
+
+
+def test_new_partitions_are_read_from_their_first_record(world: World, leader: Leader) -> None:
+    world.produce(0, 5)
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    world.produce(2, 7)  # before anybody has noticed the partition
+    leader.poll()
+    assert len(world.valid(JOB)) == 1
+    seen(leader, starts={0: 0, 1: 0, 2: 0})
+    leader.poll()
+    token = list(world.valid(JOB).values())[-1]
+    assert [(r.partition, r.start, r.end) for r in ranges_of(token)] == [(2, 0, 7)]
+
+
+def test_a_new_leader_finds_new_partitions_in_the_tokens(world: World, leader: Leader) -> None:
+    test_new_partitions_are_read_from_their_first_record(world, leader)
+    successor = Leader(world)
+    successor.look()
+    assert successor.job().positions == leader.job().positions
+
+
+@pytest.mark.parametrize("phase", ["stopped", "failed"])
+def test_a_job_that_does_not_run_is_not_judged(
+    world: World, leader: Leader, phase: str
+) -> None:
+    if phase == "failed":
+        world.say(JOB, "failed", permanent=True, error_kind="BadInputError")
+    else:
+        world.workers = []
+        leader.look()
+        world.entries[JOB] = job_entry(desired="stopped", counter=2)
+        leader.look()
+    leader.listen()
+    before = world.statuses[JOB]
+    seen(leader, topic_id="topic-2")
+    assert world.statuses[JOB] == before

@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from perseid.coordinator import actions as act
+from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
+from perseid.coordinator.model import ranges_of
+from perseid.errors import FencedError
+from perseid.jobs.spec import OperatorSpec
+from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
+from perseid.topics.records import Rewind, Token
+
+JOB = "wordcount"
+
+
+def want(world: World, leader: Leader, **changes: object) -> None:
+    """The user's entry changes, with a higher counter."""
+    before = world.entries[JOB]
+    world.entries[JOB] = replace(before, counter=before.counter + 1, **changes)  # type: ignore[arg-type]
+    leader.look()
+
+
+def new_revision(world: World, leader: Leader, **changes: object) -> None:
+    world.programs["archive-2"] = job_spec(**changes)  # type: ignore[arg-type]
+    want(world, leader, revision="r2", archive="archive-2")
+
+
+def run(world: World, leader: Leader, epochs: int = 1) -> None:
+    for _ in range(epochs):
+        world.produce(0, 10)
+        leader.poll()
+        world.work(JOB)
+        leader.listen()
+
+
+def last(world: World) -> Token:
+    return list(world.valid(JOB).values())[-1]
+
+
+def fail(world: World, leader: Leader) -> None:
+    world.say(JOB, "failed", permanent=True, error_kind="BadInputError", error="line 7")
+    leader.listen()
+
+
+# -- stop, start, remove -------------------------------------------------------------------------
+
+
+def test_a_stop_ends_with_a_final_token_and_takes_the_owner_away(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()  # an epoch is in flight
+    want(world, leader, desired="stopped")
+    assert world.statuses[JOB].state == "stopping"
+    assert not last(world).final
+    world.work(JOB)
+    leader.listen()
+    assert last(world).final
+    assert not last(world).checkpoint
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].owner is None
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 2)
+
+
+def test_a_stop_with_a_checkpoint_waits_for_it(world: World, leader: Leader) -> None:
+    run(world, leader)
+    want(world, leader, desired="stopped", stop_checkpoint=True)
+    assert last(world).final
+    assert last(world).checkpoint
+    assert world.plans[JOB].owner is not None
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].owner is None
+    assert world.pointers[JOB].pointers[0].epoch == last(world).epoch
+
+
+def test_a_stop_does_not_wait_for_a_worker(world: World, leader: Leader) -> None:
+    run(world, leader)
+    world.workers = []
+    leader.look()
+    want(world, leader, desired="stopped")
+    assert world.statuses[JOB].state == "stopped"
+
+
+def test_a_job_that_is_stopped_before_it_began_is_stopped(world: World) -> None:
+    world.entries[JOB] = job_entry(desired="stopped")
+    leader = Leader(world)
+    leader.look()
+    assert world.statuses[JOB].state == "stopped"
+    assert JOB not in world.plans
+
+
+def test_a_stopped_job_starts_where_it_was(world: World, leader: Leader) -> None:
+    run(world, leader, 3)
+    want(world, leader, desired="stopped")
+    world.work(JOB)
+    leader.listen()
+    world.produce(0, 10)
+    leader.poll()
+    final = last(world)
+    want(world, leader, desired="running")
+    world.say(JOB, "running")
+    leader.listen()
+    assert (last(world).epoch, last(world).final) == (final.epoch + 1, False)
+    assert [(r.start, r.end) for r in ranges_of(last(world))] == [(30, 40)]
+
+
+def test_starting_from_scratch_opens_a_new_chain_above_the_old_one(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 3)
+    generation = world.plans[JOB].generation
+    world.entries[JOB] = job_entry(uuid="u2", counter=2)
+    world.ledger.clear()
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    assert last(world).job_uuid == "u2"
+    assert last(world).epoch == 4
+    assert [(r.start, r.end) for r in ranges_of(last(world)) if r.partition == 0] == [(0, 30)]
+    assert world.plans[JOB].generation == generation + 1
+    assert world.plans[JOB].base_epoch == 3
+
+
+def test_a_removed_job_is_forgotten_and_comes_back_above_itself(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 3)
+    generation = world.plans[JOB].generation
+    want(world, leader, desired="removed")
+    assert JOB not in world.entries
+    assert JOB not in world.plans
+    leader.look()
+    assert leader.state.jobs == {}
+    world.ledger.clear()
+    world.entries[JOB] = job_entry(uuid="u2")
+    leader.look()
+    assert last(world).job_uuid == "u2"
+    assert last(world).epoch == 4
+    assert world.plans[JOB].generation == generation + 1
+
+
+# -- a new revision ------------------------------------------------------------------------------
+
+
+def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    before = world.plans[JOB]
+    new_revision(world, leader)
+    switch = last(world)
+    assert (switch.revision, switch.checkpoint, switch.final) == ("r1", True, True)
+    assert all(r.start == r.end for r in ranges_of(switch))
+    assert world.plans[JOB] == before
+    world.produce(0, 10)
+    leader.poll()
+    assert last(world) == switch  # nothing more under the old revision
+    world.work(JOB)
+    leader.listen()
+    plan = world.plans[JOB]
+    assert (plan.revision, plan.archive, plan.owner) == ("r2", "archive-2", before.owner)
+    assert (plan.generation, plan.layout) == (before.generation + 1, before.layout)
+    assert plan.checkpoints[0].epoch == switch.epoch
+    world.say(JOB, "running")
+    leader.listen()
+    assert (last(world).revision, last(world).epoch) == ("r2", switch.epoch + 1)
+
+
+def test_the_layout_rises_with_operators_keys_or_parallelism(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    operators = {
+        "counts": OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("value",), parallelism=3)
+    }
+    new_revision(world, leader, operators=operators)
+    assert last(world).layout == 1
+    world.work(JOB)
+    leader.listen()
+    leader.tick()
+    assert world.plans[JOB].layout == 2
+    assert leader.job().layout is not None
+    run(world, leader)
+    assert last(world).layout == 2
+
+
+def test_a_job_without_tokens_switches_at_once(world: World, leader: Leader) -> None:
+    new_revision(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    assert world.valid(JOB) == {}
+
+
+def test_another_commit_with_the_same_files_only_changes_the_name(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader)
+    generation = world.plans[JOB].generation
+    want(world, leader, revision="r1-again")
+    assert (world.plans[JOB].revision, world.plans[JOB].generation) == ("r1-again", generation)
+    run(world, leader)
+    assert last(world).revision == "r1-again"
+
+
+def test_a_revision_that_cannot_be_loaded_leaves_the_old_one_running(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader)
+    want(world, leader, revision="r2", archive="missing")
+    assert world.statuses[JOB].state == "running"
+    assert "cannot run" in world.statuses[JOB].events[-1]
+    run(world, leader, 2)
+    assert last(world).revision == "r1"
+    new_revision(world, leader)
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+
+
+def test_a_switch_whose_owner_dies_is_finished_by_the_next_one(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    new_revision(world, leader)
+    world.workers = ["w2-1"]
+    leader.look()
+    world.say(JOB, "running")
+    world.work(JOB)
+    leader.listen()
+    assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r2", "w2-1")
+
+
+@pytest.mark.parametrize("crash", range(12))
+def test_a_switch_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    run(world, leader, 2)
+    leader.writes_left = crash
+    with contextlib.suppress(Crashed, FencedError):
+        new_revision(world, leader)
+        world.work(JOB)
+        leader.listen()
+        leader.tick(1)
+        run(world, leader)
+    leader = Leader(world)
+    leader.look()
+    for _ in range(4):
+        leader.tick(1)
+        world.say(JOB, "running")
+        run(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    tokens = list(world.valid(JOB).values())
+    revisions = [t.revision for t in tokens]
+    assert revisions == sorted(revisions)
+    assert tokens[revisions.index("r2") - 1].checkpoint
+    assert last(world).revision == "r2"
+
+
+# -- a changed job after a failure ---------------------------------------------------------------
+
+
+def failed_in_flight(world: World, leader: Leader) -> Token:
+    """Two epochs are done, the third one has bad input."""
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    fail(world, leader)
+    return bad
+
+
+def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_anew(
+    world: World, leader: Leader
+) -> None:
+    bad = failed_in_flight(world, leader)
+    new_revision(world, leader)
+    (rewind,) = [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert rewind.epoch == bad.epoch - 1
+    world.say(JOB, "running")
+    leader.listen()
+    assert (last(world).epoch, last(world).final, last(world).revision) == (bad.epoch, True, "r1")
+    assert all(r.start == r.end for r in ranges_of(last(world)))
+    world.work(JOB)
+    leader.listen()
+    leader.tick()
+    again = last(world)
+    assert again.revision == "r2"
+    assert [(r.start, r.end) for r in ranges_of(again) if r.partition == 0] == [(20, 30)]
+
+
+def test_the_same_job_started_again_runs_the_same_tokens(world: World, leader: Leader) -> None:
+    bad = failed_in_flight(world, leader)
+    want(world, leader)
+    assert last(world) == bad
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert world.plans[JOB].owner is not None
+
+
+def test_an_epoch_that_a_ledger_holds_is_not_taken_back(world: World, leader: Leader) -> None:
+    bad = failed_in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch  # one of two partitions committed it
+    new_revision(world, leader)
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("failed", 2)
+    assert status.error is not None
+    assert status.error["kind"] == "RefusedError"
+    assert "already committed" in status.error["text"]
+    assert last(world) == bad
+    assert world.plans[JOB].owner is None
+
+
+@pytest.mark.parametrize("crash", range(12))
+def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    failed_in_flight(world, leader)
+    leader.writes_left = crash
+    with contextlib.suppress(Crashed):
+        new_revision(world, leader)
+        world.say(JOB, "running")
+        leader.listen()
+    leader = Leader(world)
+    leader.look()
+    for _ in range(4):
+        leader.tick(1)
+        world.say(JOB, "running")
+        leader.listen()
+        run(world, leader)
+    tokens = list(world.valid(JOB).values())
+    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
+    covered = [(r.start, r.end) for t in tokens for r in ranges_of(t)
+               if r.partition == 0 and r.end > r.start]  # fmt: skip
+    assert [start for start, _ in covered] == [0, *(end for _, end in covered[:-1])]
+    assert (20, 30) not in [(r.start, r.end) for t in tokens if t.revision == "r1"
+                            for r in ranges_of(t)]  # fmt: skip
+    assert world.plans[JOB].revision == "r2"
+
+
+# -- the life cycle ------------------------------------------------------------------------------
+
+
+def test_the_table_is_what_is_enforced() -> None:
+    for start in Phase:
+        for finish in Phase:
+            if finish is start or finish in ALLOWED[start]:
+                check("j", start, finish, ())
+            else:
+                with pytest.raises(InvalidTransition, match="told before"):
+                    check("j", start, finish, ("told before",))
+
+
+def test_a_leader_that_crashes_anywhere_leaves_a_job_that_comes_up(world: World) -> None:
+    for writes in count():
+        fresh = World(entries={JOB: job_entry()}, workers=["w1-1"], ends={("lines", 0): 5})
+        leader = Leader(fresh, writes_left=writes)
+        crashed = False
+        try:
+            leader.look()
+        except Crashed:
+            crashed = True
+            leader = Leader(fresh)
+            leader.look()
+        assert fresh.plans[JOB].owner == "w1-1"
+        assert [t.epoch for t in fresh.valid(JOB).values()] == [1]
+        assert fresh.statuses[JOB].state == "restoring"
+        if not crashed:
+            assert any(isinstance(a, act.PutPlan) for a in leader.performed)
+            assert writes > 3
+            return

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from perseid.coordinator import view
+from perseid.coordinator.api import Api, make_app
+from perseid.records import LeaderInfo
+from perseid.testing.coordinator import Leader, World
+
+JOB = "wordcount"
+LEADER = LeaderInfo("c1", 1, 4711, "http://127.0.0.1:1")
+
+
+def job(leader: Leader) -> dict[str, object]:
+    found: dict[str, object] = view.status(leader.state, LEADER, leader.world.now)["jobs"][0]
+    return found
+
+
+def run(world: World, leader: Leader, records: int) -> None:
+    world.produce(0, records)
+    leader.poll()
+    world.work(JOB, duration_ms=500)
+    leader.listen()
+
+
+def test_a_job_shows_what_the_contract_names(world: World, leader: Leader) -> None:
+    run(world, leader, 10)
+    world.time_s += 30
+    run(world, leader, 10)
+    shown = job(leader)
+    assert shown["name"] == JOB
+    assert (shown["state"], shown["revision"], shown["mode"]) == ("running", "r1", "exact")
+    assert (shown["epoch"], shown["committed_epoch"], shown["generation"]) == (2, 2, 1)
+    assert shown["checkpoint"] == {"epoch": 2, "age_s": 0.0, "bytes": 20}
+    world.time_s += 4.5
+    assert job(leader)["checkpoint"] == {"epoch": 2, "age_s": 4.5, "bytes": 20}
+
+
+def test_lag_is_what_is_not_committed(world: World, leader: Leader) -> None:
+    world.produce(0, 50_000)
+    leader.poll()
+    shown = job(leader)
+    assert (shown["lag"], shown["backlog"], shown["epochs_in_flight"]) == (50_000, 10_000, 2)
+    while world.work(JOB, 10):
+        leader.listen()
+    assert job(leader)["lag"] == 0
+
+
+def test_rates_are_of_the_last_seconds(world: World, leader: Leader) -> None:
+    assert job(leader)["records_in_per_s"] == 0.0
+    for _ in range(20):
+        world.time_s += 0.5
+        run(world, leader, 100)
+    assert job(leader)["records_in_per_s"] == pytest.approx(200, rel=0.1)
+    assert job(leader)["epochs_per_s"] == pytest.approx(2, rel=0.1)
+    assert job(leader)["epoch_ms"] == 500
+    world.time_s += 60
+    assert job(leader)["records_in_per_s"] == 0.0
+
+
+def test_workers_show_what_they_run(world: World, leader: Leader) -> None:
+    (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
+    assert worker["id"] == "w1"
+    assert worker["fragments"] == [{"job": JOB, "generation": 1, "state": "running"}]
+
+
+@contextmanager
+def served(shown: dict[str, Any] | None) -> Iterator[httpx.Client]:
+    api = Api(make_app(lambda: shown))
+    api.start()
+    try:
+        # The socket is bound before the server runs, so an early connection waits in its backlog.
+        with httpx.Client(base_url=api.url, timeout=20, trust_env=False) as client:
+            yield client
+    finally:
+        api.stop()
+
+
+def test_a_leader_answers(leader: Leader) -> None:
+    shown = view.status(leader.state, LEADER, leader.world.now)
+    with served(shown) as client:
+        assert client.get("/api/v1/status").json() == shown
+        assert client.get("/healthz").json() == {"ok": True, "leader": True}
+        assert "/api/v1/status" in client.get("/openapi.json").json()["paths"]
+
+
+def test_a_standby_says_that_it_does_not_lead() -> None:
+    with served(None) as client:
+        assert client.get("/api/v1/status").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert client.get("/healthz").json() == {"ok": True, "leader": False}
