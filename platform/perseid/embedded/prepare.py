@@ -123,7 +123,7 @@ def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> Proces
     (folder / "server.properties").write_text(properties)
     (folder / "log4j2.properties").write_text(parts.LOG4J)
     if not (folder / "data" / "meta.properties").is_file():
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = _new_cluster_id()
         _format(parts.format_command(java, folder, jars, cluster_id))
     return parts.broker(java, folder, jars)
 
@@ -134,3 +134,11 @@ def _format(command: list[str]) -> None:
     )
     if ran.returncode != 0:
         raise PermanentError(f"Kafka's log directory cannot be prepared: {ran.stdout}{ran.stderr}")
+
+
+def _new_cluster_id() -> str:
+    """A UUID as Kafka writes it; never with a leading "-", which its tool takes for an option."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
