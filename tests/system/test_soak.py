@@ -1,0 +1,126 @@
+"""The soak: `perseid test --soak 30m` kills something every 20 s under 2,000 lines a second.
+
+Every kill waits until an epoch with input was committed since the one before, so none hits a dead
+system only; the verifier has the last word. The seed decides the order of the kills and the lines;
+PERSEID_SOAK_SEED repeats one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from perseid.cli.trials import soaking
+from perseid.cli.trials.feed import Feed, judge
+from perseid.cli.trials.follow import Follower
+from perseid.cli.trials.kills import KillReport
+from perseid.cli.trials.progress import Progress
+from perseid.cli.trials.stage import Names, Stage, connect
+from perseid.cli.trials.victims import Victims
+from perseid.embedded import Cluster
+
+RATE = 2_000.0
+HEALED_S = 120.0  # between a kill and the next committed epoch; far above what any recovery takes
+NO_LIMIT = 2**31
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[Stage]:
+    with connect(cluster.deployment) as made:
+        yield made
+
+
+class Soak:
+    """One job under fire."""
+
+    def __init__(self, cluster: Cluster, stage: Stage, feed: Feed, follower: Follower, job: str):
+        self._feed, self._follower = feed, follower
+        self._victims = Victims(cluster, stage.registry, job)
+        self.reports: list[KillReport] = []
+        self._began_s = time.monotonic()
+
+    @property
+    def progress(self) -> Progress:
+        return self._follower.progress
+
+    def run(self, kinds: Iterator[str], duration_s: float) -> None:
+        """Kills until the time is up; ends with all input committed."""
+        end_s = self._began_s + duration_s
+        self._await_epochs_above(0)
+        next_s = time.monotonic() + soaking.PERIOD_S
+        while next_s < end_s:
+            self._follow_until(next_s)
+            next_s = max(next_s, time.monotonic()) + soaking.PERIOD_S
+            epochs = self._kill(next(kinds))
+            self._await_epochs_above(epochs)
+
+    def drain(self) -> None:
+        """Waits until every line that was sent is committed."""
+        deadline_s = time.monotonic() + HEALED_S
+        while self.progress.committed_records < self._feed.sent:
+            self._follower.poll(0.05)
+            assert time.monotonic() < deadline_s, self._told("the last line")
+
+    def _kill(self, what: str) -> int:
+        """Kills one process; how many epochs were committed by then."""
+        deadline_s = time.monotonic() + HEALED_S
+        while (victim := self._victims.find(what)) is None:
+            self._follower.poll(0.1)  # it is being started again
+            assert time.monotonic() < deadline_s, self._told(f"a process to kill: {what}")
+        before = self._victims.owner_id()
+        assert self._victims.kill(victim)
+        self._follower.poll(0.0)
+        opened = self.progress.in_flight()
+        at_s = round(time.monotonic() - self._began_s, 1)
+        epoch = opened.epoch if opened is not None else None
+        self.reports.append(KillReport(what, victim.pid, at_s, epoch, before))
+        return self.progress.committed_epochs
+
+    def _await_epochs_above(self, epochs: int) -> None:
+        deadline_s = time.monotonic() + HEALED_S
+        while self.progress.committed_epochs <= epochs:
+            self._follower.poll(0.05)
+            assert time.monotonic() < deadline_s, self._told("a committed epoch")
+
+    def _follow_until(self, time_s: float) -> None:
+        while time.monotonic() < time_s:
+            self._follower.poll(0.1)
+
+    def _told(self, missing: str) -> str:
+        kills = [f"{r.at_s} s {r.what}" for r in self.reports[-3:]]
+        return f"{missing} did not come within {HEALED_S:.0f} s; last kills: {', '.join(kills)}"
+
+
+@pytest.mark.soak
+def test_soak(
+    cluster: Cluster, stage: Stage, soak_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("PERSEID_SOAK_SEED") or secrets.randbelow(2**31))
+    with capsys.disabled():
+        print(f"\nsoak of {soak_s:.0f} s, seed {seed}")
+    names = Names.fresh("soak")
+    stage.make_topics(names.source, names.sink)
+    staged = stage.start(names)
+    progress = Progress(staged.job_uuid, staged.ledgers)
+    follower = Follower(stage.bootstrap, names.job, progress)
+    with Feed(stage.bootstrap, names.source, records=NO_LIMIT, seed=seed) as feed:
+        feed.await_seed()
+        feed.order(RATE, NO_LIMIT)
+        soak = Soak(cluster, stage, feed, follower, names.job)
+        soak.run(soaking.rounds(random.Random(seed)), soak_s)
+        feed.close()
+        soak.drain()
+    follower.close()
+    verdict = judge(stage.bootstrap, names.source, names.sink)
+    with capsys.disabled():
+        print(f"{len(soak.reports)} kills in {soak_s:.0f} s, seed {seed}: {verdict}")
+    stage.remove(names)
+    assert verdict["records"] == feed.sent
+    faults = {kind: verdict[kind] for kind in ("lost", "duplicated", "reordered", "wrong")}
+    assert faults == dict.fromkeys(faults, 0), f"seed {seed}: {verdict['examples']}"
+    assert soaking.complaints(soak.reports, soak_s) == []
