@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 
-from perseid.embedded import Cluster, health
+from perseid.embedded import Cluster, faults, health
 from perseid.embedded.identity import Mark, mark, send, tagged, wait_gone
+from perseid.errors import RefusedError
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
 
@@ -147,6 +148,21 @@ def test_down_stops_exactly_what_up_started_and_up_finds_the_data(up: Cluster) -
         bystander.wait()
     assert up.down() == []
     up.up(workers=0, coordinators=0)
+    assert held(up, topic, path) == (b"kept", b"kept")
+
+
+def test_a_part_that_is_cut_off_is_away_and_comes_back_or_the_reason_is_told(up: Cluster) -> None:
+    """What this machine allows: with root and iptables the cut, otherwise the refusal."""
+    topic, path = put(up)
+    before = marks(up)
+    try:
+        with faults.partition(up.deployment, "zookeeper"):
+            assert not healthy(up, "zookeeper")
+            assert healthy(up, "kafka")
+    except RefusedError as error:
+        assert "perseid chaos pause zookeeper" in str(error)
+    until(lambda: healthy(up, "zookeeper"), 30, "zookeeper to answer")
+    assert marks(up) == before
     assert held(up, topic, path) == (b"kept", b"kept")
 
 
