@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perseid.clocks import SystemClock
-from perseid.coordinator.loading import Clients
+from perseid.coordinator.loading import Clients, SharedWriter
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.errors import RetryableError
@@ -45,6 +45,7 @@ class Coordinator:
         self._url = url
         self._registry.watch(self._changed.set)
         self._registry.on_session(self._session_changed)
+        _log.info("coordinator %s stands by; its API is at %s", self._name, url)
         try:
             while not self._ended.is_set():
                 fence = self._try_to_lead()
@@ -100,21 +101,21 @@ class Coordinator:
 
 
 def make_ports(deployment: Deployment, registry: Registry) -> Ports:
-    """The real clients of one leader."""
+    """The real clients. Threads have readers of their own and share the one producer."""
     from perseid.state.store import open_store
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 
+    writer = SharedWriter(KafkaLogWriter(deployment.kafka))
+    store = open_store(deployment.store)
     cache = Path(deployment.state) / "archives"
 
     def new_clients() -> Clients:
         topics = TopicAdmin(deployment.kafka)
         reader = KafkaLogReader(deployment.kafka)
-        return Clients(
-            registry, topics, reader, KafkaLogWriter(deployment.kafka),
-            LedgerReader(reader, topics), open_store(deployment.store), cache,
-        )  # fmt: skip
+        ledger = LedgerReader(reader, topics)
+        return Clients(registry, topics, reader, writer, ledger, store, cache)
 
     return Ports(
         new_clients(), new_clients, lambda: KafkaLogReader(deployment.kafka), SystemClock()

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Protocol, cast
 
 from perseid.coordinator import sources
@@ -52,9 +53,23 @@ class HigherClaim(Exception):
         super().__init__(epoch)
 
 
+class SharedWriter:
+    """A LogWriter that several threads may use: a producer takes half a second to get ready."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer, self._one_at_a_time = writer, Lock()
+
+    def append(self, topic: str, partition: int, value: bytes) -> int:
+        with self._one_at_a_time:
+            return self._writer.append(topic, partition, value)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What loading needs; all ports, so that it runs in memory as well."""
+    """What loading needs; all ports, so that it runs in memory as well. `writer` is shared."""
 
     registry: Registry
     topics: Topics

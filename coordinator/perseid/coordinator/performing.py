@@ -52,12 +52,13 @@ class Performer:
         fenced: FencedRegistry,
         writer: LogWriter,
         store: Store,
-        make_loader: Callable[[], Loader],
+        loader: Callable[[], Loader],
         emit: Emit,
         step_down: Callable[[StepDown], None],
     ) -> None:
+        """`loader` gives the loader of the calling thread."""
         self._fenced, self._writer, self._store = fenced, writer, store
-        self._make_loader, self._emit, self._step_down = make_loader, emit, step_down
+        self._loader, self._emit, self._step_down = loader, emit, step_down
         self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow")
 
     def close(self) -> None:
@@ -135,7 +136,7 @@ class Performer:
 
     def _load(self, action: act.LoadJob) -> None:
         try:
-            self._emit(self._make_loader().load(action.entry))
+            self._emit(self._loader().load(action.entry))
         except (RetryableError, PermanentError) as error:
             permanent = isinstance(error, PermanentError)
             _log.warning("loading job %s: %s", action.job, error)
@@ -144,7 +145,7 @@ class Performer:
 
     def _load_program(self, action: act.LoadProgram) -> None:
         try:
-            self._emit(self._make_loader().program(action))
+            self._emit(self._loader().program(action))
         except (RetryableError, PermanentError) as error:
             permanent = isinstance(error, PermanentError)
             kind = type(error).__name__

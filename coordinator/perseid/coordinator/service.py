@@ -7,6 +7,8 @@ state is one frozen value that other threads may read at any time.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -59,11 +61,12 @@ class Service:
         self._ports, self._clock, self._leader = ports, ports.clock, leader
         self.state = ClusterState(leader.epoch)
         self._queue: SimpleQueue[ev.Event | StepDown] = SimpleQueue()
+        self._held_back: deque[ev.Event] = deque()  # taken from the queue without a lease
         self._lease = Lease(session_s)
         self._keeper = LeaseKeeper(fenced, self._lease, session_s, self._clock, self._lost)
         clients = ports.clients
         self._performer = Performer(
-            fenced, clients.writer, clients.store, self._new_loader, self._queue.put,
+            fenced, clients.writer, clients.store, self._loader, self._queue.put,
             self._queue.put,
         )  # fmt: skip
         self._watchers = [
@@ -73,6 +76,7 @@ class Service:
         ]
         self._progress: dict[str, ProgressWatcher] = {}
         self._ticked_s = 0.0
+        self._of_thread = threading.local()
         clients.registry.on_session(self._session_changed)
 
     def run(self) -> None:
@@ -108,16 +112,21 @@ class Service:
     # -- deciding --------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        try:
-            event = self._queue.get(timeout=TICK_S)
-        except Empty:
-            event = ev.Tick()
-        if isinstance(event, StepDown):
-            raise event
-        self._feed(event)
+        self._feed(self._next())
         if self._clock.monotonic_s() - self._ticked_s >= TICK_S:
             self._ticked_s = self._clock.monotonic_s()
             self._feed(ev.Tick())
+
+    def _next(self) -> ev.Event:
+        if self._held_back:
+            return self._held_back.popleft()
+        try:
+            event = self._queue.get(timeout=TICK_S)
+        except Empty:
+            return ev.Tick()
+        if isinstance(event, StepDown):
+            raise event
+        return event
 
     def _feed(self, event: ev.Event) -> None:
         self._await_lease()
@@ -141,18 +150,12 @@ class Service:
         if self._lease.holds(self._clock.monotonic_s()):
             return
         _log.warning("the lease has run out: nothing is decided until ZooKeeper confirms it")
-        held_back: list[ev.Event] = []
         while not self._lease.wait(self._clock, LEASE_LOOK_S):
             while not self._queue.empty():
                 event = self._queue.get()
                 if isinstance(event, StepDown):
                     raise event
-                held_back.append(event)
-        newer = []
-        while not self._queue.empty():
-            newer.append(self._queue.get())
-        for queued in [*held_back, *newer]:
-            self._queue.put(queued)
+                self._held_back.append(event)
 
     def _follow(self, event: ev.Event, before: object) -> None:
         """Follows the progress of a job from where its load ended; no longer of removed jobs."""
@@ -175,8 +178,13 @@ class Service:
 
     # -- from other threads ----------------------------------------------------------------------
 
-    def _new_loader(self) -> Loader:
-        return Loader(self._ports.new_clients(), self._leader.epoch, self._leader.id)
+    def _loader(self) -> Loader:
+        """The loader of the calling thread; its clients stay connected."""
+        found: Loader | None = getattr(self._of_thread, "loader", None)
+        if found is None:
+            found = Loader(self._ports.new_clients(), self._leader.epoch, self._leader.id)
+            self._of_thread.loader = found
+        return found
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
