@@ -1,0 +1,145 @@
+"""Bad input, changed jobs and changed topics on a whole cluster: clear errors, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.verify import verify_wordcount
+from perseid.testing.verify.read import read_topic
+from perseid.topics.admin import TopicAdmin
+
+BAD = b"\xff\xfe not UTF-8"
+
+
+def wordcount(folder: Path, name: str, more: dict[str, str] | None = None) -> Path:
+    names = {
+        "name: wordcount": f"name: {name}",
+        "topic: lines": f"topic: {name}-lines",
+        "topic: word-counts": f"topic: {name}-counts",
+    }
+    return example(folder, "wordcount", {**names, **(more or {})})
+
+
+def good_lines_verdict(running: RunningCluster, name: str) -> bool:
+    """The counts of all lines that can be decoded, compared with the last record of each word."""
+    sent = [r.value or b"" for r in read_topic(running.kafka, f"{name}-lines")]
+    wanted = Counter(w for line in sent if line != BAD for w in line.decode().split(" "))
+    counts: dict[str, int] = {}
+    for record in read_topic(running.kafka, f"{name}-counts"):
+        row = json.loads(record.value or b"")
+        assert row["n"] > counts.get(row["word"], 0), f"{row} after {counts[row['word']]}"
+        counts[row["word"]] = row["n"]
+    return counts == wanted
+
+
+def test_an_undecodable_record_stops_the_job_until_it_is_changed(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("bad-lines")
+    running.do("jobs", "apply", str(wordcount(tmp_path / "bad", "bad")))
+    running.produce("bad-lines", lines(500, 1))
+    running.wait_caught_up("bad")
+    running.produce("bad-lines", [*lines(300, 2), BAD, *lines(300, 3)])
+    failed = running.wait_job("bad", lambda j: j["state"] == "failed", "failed")
+    for said in ("bad-lines", "partition", "offset", "not valid UTF-8"):
+        assert said in failed["error"]["text"], failed["error"]
+    shown = running.do("jobs", "show", "bad")
+    assert "perseid jobs apply" in json.dumps(shown)
+
+    tolerant = {"errors: {tolerance: none}":
+                "errors: {tolerance: all, deadletterqueue: {topic: bad-dlq}}"}  # fmt: skip
+    running.do("jobs", "apply", str(wordcount(tmp_path / "tolerant", "bad", tolerant)))
+    running.wait_caught_up("bad")
+    assert good_lines_verdict(running, "bad")
+    [letter] = list(read_topic(running.kafka, "bad-dlq"))
+    assert letter.value == BAD
+    headers = dlq_headers(running, "bad-dlq")
+    assert headers["__connect.errors.topic"] == b"bad-lines"
+    assert int(headers["__connect.errors.offset"]) >= 0
+    running.do("jobs", "remove", "bad", "--purge")
+
+
+def dlq_headers(running: RunningCluster, topic: str) -> dict[str, bytes]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    reader = Consumer({"bootstrap.servers": running.kafka, "group.id": "headers"})
+    reader.assign([TopicPartition(topic, 0, 0)])
+    message = reader.poll(30)
+    assert message is not None
+    assert message.error() is None
+    reader.close()
+    found = message.headers() or []
+    assert isinstance(found, list)
+    return {name: value if isinstance(value, bytes) else b"" for name, value in found}
+
+
+def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("chg-lines", 2)
+    folder = wordcount(tmp_path / "chg", "chg")
+    running.do("jobs", "apply", str(folder))
+    running.produce("chg-lines", lines(1000, 1))
+    running.wait_caught_up("chg")
+    source = (folder / "wordcount.py").read_text()
+    (folder / "wordcount.py").write_text(source + "\n# another revision\n")
+    before = running.job("chg")["revision"]
+    running.do("jobs", "apply", str(folder))
+    running.produce("chg-lines", lines(1000, 2))
+    running.wait_job("chg", lambda j: j["revision"] != before, "switched")
+    TopicAdmin(running.kafka).grow("chg-lines", 4)
+    running.produce("chg-lines", lines(1000, 3))
+    running.wait_caught_up("chg")
+    verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
+    assert verdict.ok, verdict
+
+    refused = wordcount(tmp_path / "other", "chg", {"parallelism: 4": "parallelism: 2"})
+    answer = running.run("jobs", "apply", str(refused))
+    assert answer.code == 3, answer
+    assert "parallelism" in json.dumps(answer.document) + answer.stderr
+
+    running.do("jobs", "stop", "chg", "--checkpoint")
+    running.produce("chg-lines", lines(500, 4))
+    running.do("jobs", "start", "chg")
+    running.wait_caught_up("chg")
+    verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
+    assert verdict.ok, verdict
+
+    running.do("jobs", "remove", "chg")
+    TopicAdmin(running.kafka).delete(["chg-counts"])
+    running.do("jobs", "apply", str(folder))
+    running.wait_caught_up("chg")
+    verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
+    assert verdict.ok, verdict
+    running.do("jobs", "remove", "chg", "--purge")
+
+
+def test_a_re_created_source_topic_is_one_clear_error(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("gone-lines", 2)
+    running.do("jobs", "apply", str(wordcount(tmp_path / "gone", "gone")))
+    running.produce("gone-lines", lines(200, 1))
+    running.wait_caught_up("gone")
+    TopicAdmin(running.kafka).delete(["gone-lines"])
+    running.topic("gone-lines", 2)
+    running.produce("gone-lines", lines(500, 2))
+    failed = running.wait_job("gone", lambda j: j["state"] == "failed", "failed")
+    assert failed["error"]["kind"] in {"TopicIdentityChanged", "PermanentError"}, failed["error"]
+    assert "gone-lines" in failed["error"]["text"]
+    running.do("jobs", "remove", "gone", "--purge")
+
+
+def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("sql-lines", 1)
+    counted = {"SELECT explode(split(value, ' ')) AS word FROM input":
+               "SELECT DISTINCT value AS word FROM input"}  # fmt: skip
+    running.run("jobs", "apply", str(wordcount(tmp_path / "sql", "sql", counted)))
+    failed = running.wait_job("sql", lambda j: j["state"] == "failed", "failed")
+    assert "row-wise" in failed["error"]["text"]
+    running.do("jobs", "remove", "sql", "--purge")

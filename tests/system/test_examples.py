@@ -1,0 +1,81 @@
+"""The shipped jobs on a whole cluster, their output computed again here in plain Python."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.verify import verify_wordcount
+from perseid.testing.verify.read import read_topic
+
+
+def rows(running: RunningCluster, topic: str) -> list[dict[str, object]]:
+    return [json.loads(record.value or b"") for record in read_topic(running.kafka, topic)]
+
+
+def test_wordcount_sends_one_record_for_each_changed_word(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("wc-lines")
+    names = {"topic: lines": "topic: wc-lines", "topic: word-counts": "topic: wc-counts",
+             "name: wordcount": "name: wc"}  # fmt: skip
+    running.do("jobs", "apply", str(example(tmp_path / "wc", "wordcount", names)))
+    running.produce("wc-lines", [*lines(3000, 1), b'quo"ted back\\slash', "ümläut".encode()])
+    running.wait_caught_up("wc")
+    verdict = verify_wordcount(running.kafka, "wc-lines", "wc-counts")
+    assert verdict.ok, verdict
+    records = list(read_topic(running.kafka, "wc-counts"))
+    by_word = {json.loads(r.value or b"")["word"]: r for r in records}
+    assert by_word["ümläut"].key == "ümläut".encode()
+    assert by_word["ümläut"].value == '{"word": "ümläut", "n": 1}'.encode()
+    running.do("jobs", "remove", "wc", "--purge")
+
+
+def test_grep_keeps_matching_lines_in_the_order_of_their_partition(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("grep-lines")
+    names = {"topic: lines,": "topic: grep-lines,", "topic: lines-matching": "topic: grep-out",
+             "name: grep": "name: grep-test"}  # fmt: skip
+    running.do("jobs", "apply", str(example(tmp_path / "grep", "grep", names)))
+    sent = [f"{'error' if i % 3 else 'fine'} {i}".encode() for i in range(2000)]
+    for part in range(4):  # several epochs
+        running.produce("grep-lines", sent[part::4], keys=[b"%d" % (i % 7) for i in range(500)])
+        running.wait_caught_up("grep-test")
+    found = [r.value for r in read_topic(running.kafka, "grep-out")]
+    assert Counter(found) == Counter(v for v in sent if b"error" in v)
+    running.do("jobs", "remove", "grep-test", "--purge")
+
+
+def test_pageviews_joins_two_sources_into_two_sinks(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("views", 2)
+    running.topic("users", 2)
+    running.do("jobs", "apply", str(example(tmp_path / "pageviews", "pageviews", {})))
+    chance = random.Random(3)
+    users = {f"u{i}": chance.choice(["at", "de", "ch"]) for i in range(50)}
+    announced = [json.dumps({"user": u, "country": c}).encode() for u, c in users.items()]
+    running.produce("users", announced)
+    running.wait_caught_up("pageviews")
+    views: list[dict[str, str | int]] = [
+        {"user": f"u{chance.randrange(60)}", "page": f"/p{i}", "ms": chance.randrange(900)}
+        for i in range(3000)
+    ]
+    running.produce("views", [json.dumps(v).encode() for v in views] + [b"{not json"])
+    running.wait_caught_up("pageviews")
+    country = {v["page"]: users.get(str(v["user"]), "unknown") for v in views}
+    wanted = Counter(json.dumps({**v, "country": country[v["page"]]}) for v in views)
+    assert Counter(map(json.dumps, rows(running, "views-enriched"))) == wanted
+    last = {r["country"]: (r["views"], r["ms"]) for r in rows(running, "views-by-country")}
+    counted: Counter[str] = Counter(country.values())
+    spent: Counter[str] = Counter()
+    for view in views:
+        spent[country[view["page"]]] += int(view["ms"])
+    assert last == {c: (counted[c], spent[c]) for c in counted}
+    letters = list(read_topic(running.kafka, "pageviews-dlq"))
+    assert [letter.value for letter in letters] == [b"{not json"]
+    running.do("jobs", "remove", "pageviews", "--purge")

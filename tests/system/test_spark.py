@@ -1,0 +1,74 @@
+"""What Spark does for an epoch: where the work runs, told by Spark's own event log."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.wait import until
+
+REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own accounting
+
+
+def events() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for path in Path(os.environ["PERSEID_EVENT_LOG"]).rglob("*"):
+        if path.is_file():
+            for line in path.read_text().splitlines():
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    continue  # the last line of a log that is still written
+    return found
+
+
+def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("ev-lines")
+    names = {"topic: lines": "topic: ev-lines", "topic: word-counts": "topic: ev-counts",
+             "name: wordcount": "name: ev"}  # fmt: skip
+    running.do("jobs", "apply", str(example(tmp_path / "ev", "wordcount", names)))
+    running.produce("ev-lines", lines(30_000, 1, words=20_000))
+    running.wait_caught_up("ev")
+    query = f"fragment-ev-{running.job('ev')['generation']}"
+    running.do("jobs", "remove", "ev", "--purge")
+
+    def stages() -> dict[int, list[dict[str, Any]]]:
+        """Finished tasks of the job's query by stage, and only of its epochs."""
+        log = events()
+        mine = {
+            stage
+            for event in log
+            if event["Event"] == "SparkListenerJobStart"
+            and query in json.dumps(event.get("Properties", {}))
+            for stage in event["Stage IDs"]
+        }
+        by_stage: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for event in log:
+            if event["Event"] == "SparkListenerTaskEnd" and event["Stage ID"] in mine:
+                by_stage[event["Stage ID"]].append(event)
+        return by_stage
+
+    found = until(lambda: stages() or None, 60, "the event log to have the job's stages")
+    shuffling = [s for s in found.values() if written(s) > 0]
+    stateful = [s for s in found.values() if read(s) > 0]
+    assert shuffling, "source tasks write what they read into the shuffle"
+    assert stateful, "stateful tasks read it from there"
+    assert all(len({t["Task Info"]["Index"] for t in s}) == 4 for s in stateful)
+    results = [t["Task Metrics"]["Result Size"] for s in stateful for t in s]
+    assert max(results) < REPORT_BYTES_MAX, "a report, not data"
+    assert max(map(read, stateful)) > 10 * REPORT_BYTES_MAX, "the data itself was larger"
+
+
+def written(stage: list[dict[str, Any]]) -> int:
+    return sum(t["Task Metrics"]["Shuffle Write Metrics"]["Shuffle Bytes Written"] for t in stage)
+
+
+def read(stage: list[dict[str, Any]]) -> int:
+    metrics = [t["Task Metrics"]["Shuffle Read Metrics"] for t in stage]
+    return sum(m["Local Bytes Read"] + m["Remote Bytes Read"] for m in metrics)
