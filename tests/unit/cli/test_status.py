@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perseid.cli import status
+from perseid.embedded import ProcessInfo
+from perseid.records import Deployment, LeaderInfo, WorkerInfo
+
+SETTINGS = Deployment(kafka="k:1", zookeeper="z:2", redis="redis://r:3/0", store="s", state="t",
+                      logs="l")  # fmt: skip
+PROCESSES = [
+    ProcessInfo("kafka", "kafka", 10, 11, True),
+    ProcessInfo("c1", "coordinator", 20, 21, True),
+    ProcessInfo("c2", "coordinator", 22, 23, True),
+    ProcessInfo("w1", "worker", 30, 31, True),
+    ProcessInfo("w2", "worker", 32, 33, True),
+    ProcessInfo("w3", "worker", None, 35, False),
+]
+LEADER = LeaderInfo("c2", 5, 22, "http://127.0.0.1:9")
+WORKER = WorkerInfo("w1", "w1-a", "h", 30, 31, 2, "local[2]", 0)
+JOB = {"name": "wordcount", "state": "running", "revision": "r" * 40, "generation": 2, "epoch": 9,
+       "committed_epoch": 8, "lag": 5, "mode": "exact", "error": None, "records_in_per_s": 12.5,
+       "checkpoint": {"epoch": 7, "age_s": 3.25, "bytes": 10}}  # fmt: skip
+FRAGMENT = {"job": "wordcount", "generation": 2, "state": "running"}
+
+
+def seen() -> status.Seen:
+    view = {"workers": [{"incarnation": "w1-a", "fragments": [FRAGMENT]}], "jobs": [JOB]}
+    return status.Seen(LEADER, (WORKER,), view=view)
+
+
+def test_the_document_has_what_the_contract_names() -> None:
+    shown = status.document(SETTINGS, PROCESSES, seen())
+    assert (shown["kafka"], shown["zookeeper"]) == ("k:1", "z:2/perseid/local")
+    assert (shown["redis"], shown["api"]) == ("redis://r:3/0", LEADER.url)
+    assert shown["coordinator"] == [{"pid": 20, "leader": False}, {"pid": 22, "leader": True}]
+    live, starting, dead = shown["workers"]
+    assert (live["id"], live["pid"], live["supervisor_pid"]) == ("w1", 30, 31)
+    assert (live["state"], live["cores"], live["fragments"]) == ("live", 2, [FRAGMENT])
+    assert (starting["id"], starting["state"]) == ("w2", "starting")
+    assert (dead["id"], dead["state"]) == ("w3", "dead")
+    assert shown["jobs"] == [JOB]
+    assert shown["faults"] == ["process w3 is not alive"]
+    assert json.loads(json.dumps(shown)) == shown
+
+
+def test_without_a_leader_what_is_stored_is_shown() -> None:
+    stored = JOB | {"epoch": None, "lag": None, "checkpoint": None}
+    found = status.Seen(jobs=[stored], faults=["no coordinator leads"])
+    shown = status.document(SETTINGS, PROCESSES, found)
+    assert shown["api"] is None
+    assert shown["jobs"] == [stored]
+    assert "no coordinator leads" in shown["faults"]
+    assert not any(c["leader"] for c in shown["coordinator"])
+
+
+def test_a_leader_of_another_machine_is_listed() -> None:
+    shown = status.document(SETTINGS, [], seen())
+    assert shown["coordinator"] == [{"pid": 22, "leader": True}]
+
+
+def test_people_see_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    status.show(status.document(SETTINGS, PROCESSES, seen()))
+    text = capsys.readouterr().out
+    for part in ("k:1", "w1", "wordcount", "epoch 7, 3 s", "process w3 is not alive"):
+        assert part in text
