@@ -30,7 +30,6 @@ POINTS: list[tuple[str, Victim]] = [
     ("sink.after-commit", "self"),
     ("checkpoint.during-upload", "self"),
     ("coordinator.append-token", "self"),
-    ("coordinator.put-status", "self"),
     ("coordinator.write-manifest", "self"),
     ("coordinator.put-pointers", "self"),
     ("log.before-rename", "driver"),
@@ -47,6 +46,7 @@ TAKEOVER_POINTS: list[tuple[str, Victim]] = [
     ("restore.during", "driver"),
     ("replay.during", "driver"),
     ("coordinator.put-plan", "self"),
+    ("coordinator.put-status", "self"),
 ]
 
 
