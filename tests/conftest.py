@@ -106,7 +106,7 @@ def _session_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    cluster = Cluster(folder / "data")
+    cluster = Cluster(folder / "data", tied=True)
     # Every process of the cluster inherits these: tests arm crash points and read Spark's events.
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
     os.environ["PERSEID_EVENT_LOG"] = str(folder / "spark-events")

@@ -25,7 +25,7 @@ PARTS = ("kafka", "zookeeper", "redis")
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("own") / "data")
+    cluster = Cluster(tmp_path_factory.mktemp("own") / "data", tied=True)
     cluster.up(workers=0, coordinators=0)
     yield cluster
     cluster.down(purge=True)

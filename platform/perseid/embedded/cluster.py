@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,18 @@ from perseid.records import Deployment
 class Cluster:
     """The cluster in one data folder; holds no process and no file open itself."""
 
-    def __init__(self, data: Path | None = None, say: Callable[[str], None] = lambda _: None):
+    def __init__(
+        self,
+        data: Path | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        tied: bool = False,
+    ) -> None:
+        """`tied`: what `up` starts ends when this process does, however it ends (for tests)."""
         self.data = locate(data)
         self.home = Home(self.data)
         self._say = say
+        self._owner = mark(os.getpid()) if tied else None
 
     def up(
         self,
@@ -34,7 +43,7 @@ class Cluster:
         """Starts what is missing, waits until healthy. None: as many as run already, else 2."""
         chosen = outside or Outside(master=master)
         return lifecycle.up(
-            self.data, lifecycle.Wanted(workers, coordinators, chosen), self._say
+            self.data, lifecycle.Wanted(workers, coordinators, chosen), self._say, self._owner
         )
 
     def down(self, purge: bool = False) -> list[str]:

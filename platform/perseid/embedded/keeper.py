@@ -2,8 +2,9 @@
 
 The keeper forks into the background and holds the keeper's lock. It compares `run/cluster.json`
 with the supervisors that live (its own and those of a dead keeper, which it adopts) whenever a
-child dies, it is told that the file has changed (SIGHUP), or a second has passed. On SIGTERM it
-stops the supervisors group by group, in stop order, and leaves.
+child dies, it is told that the file has changed (SIGHUP), or a second has passed. On SIGTERM, or
+when the process that the cluster is tied to is gone, it stops the supervisors group by group, in
+stop order, and leaves.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from perseid.embedded.signals import Signals
 from perseid.embedded.table import (
     ProcessSpec,
     Running,
+    is_orphan,
     read_running,
     read_specs,
     remove_running,
     write_running,
+    write_specs,
 )
 
 # An adopted supervisor is not a child, so its death is seen by looking.
@@ -46,6 +49,9 @@ class Keeper:
     def run(self) -> None:
         self._adopt()
         while not self.signals.stop:
+            if is_orphan(self.home):
+                write_specs(self.home, [])
+                break
             self._reconcile()
             self.signals.wait(LOOK_S)
         self._stop(list(self.specs.values()))

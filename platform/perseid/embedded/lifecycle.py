@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from perseid.embedded import health, keeper_lock, table
-from perseid.embedded.identity import send, sweep, tagged, wait_gone
+from perseid.embedded.identity import Mark, send, sweep, tagged, wait_gone
 from perseid.embedded.paths import Home, state_root
 from perseid.embedded.prepare import Outside, prepare
 from perseid.embedded.table import ProcessInfo, ProcessSpec
@@ -56,11 +56,14 @@ class Wanted:
         )
 
 
-def up(data: Path, wanted: Wanted, say: Say = lambda _: None) -> Deployment:
-    """Starts what is missing and waits until all is healthy."""
+def up(
+    data: Path, wanted: Wanted, say: Say = lambda _: None, owner: Mark | None = None
+) -> Deployment:
+    """Starts what is missing and waits until all is healthy; it ends with `owner`, if given."""
     home = Home(data)
     home.make()
     with _exclusive(home):
+        table.write_owner(home, owner)
         workers, coordinators = wanted.completed(table.read_specs(home))
         outside = Outside.kept(home.outside).changed_by(wanted.outside)
         plan = prepare(home, outside, workers, coordinators, say)

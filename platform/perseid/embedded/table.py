@@ -1,6 +1,7 @@
 """The process table: what should run, and who runs it, as small files below <data>/run.
 
     run/cluster.json        what should run (written by `up`, read by the keeper)
+    run/owner.json          the process whose end ends the cluster (tests), usually none
     run/keeper.json         the keeper's mark
     run/<name>.json         written by the supervisor of <name> at each start of its child
 
@@ -88,6 +89,19 @@ def remove_running(home: Home, name: str) -> None:
     (home.run / f"{name}.json").unlink(missing_ok=True)
 
 
+def write_owner(home: Home, owner: Mark | None) -> None:
+    """The process whose end is the cluster's end; None: it runs until `down`."""
+    _write(home.run / "owner.json", {"owner": asdict(owner) if owner is not None else None})
+
+
+def is_orphan(home: Home) -> bool:
+    """Whether the cluster belongs to a process that is gone."""
+    found = _read(home.run / "owner.json")
+    if not found or not found["owner"]:
+        return False
+    return not alive(Mark(**found["owner"]))
+
+
 def keeper(home: Home) -> Mark | None:
     """The keeper, None unless it is alive."""
     running = read_running(home, "keeper")
@@ -98,7 +112,7 @@ def processes(data: Path) -> list[ProcessInfo]:
     """All processes that `up` started in `data`, the keeper first."""
     home = Home(data)
     names = [("keeper", "keeper"), *((spec.name, spec.kind) for spec in read_specs(home))]
-    recorded = {path.stem for path in home.run.glob("*.json")} - {"cluster"}
+    recorded = {path.stem for path in home.run.glob("*.json")} - {"cluster", "owner"}
     for name in sorted(recorded - {known for known, _ in names}):
         left = read_running(home, name)  # no longer wanted, perhaps still there
         if left is not None and (alive(left.child) or alive(left.supervisor)):

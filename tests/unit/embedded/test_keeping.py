@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,17 @@ def test_after_everything_was_killed_the_wanted_processes_are_started_anew(
     assert not any(row.alive for row in cluster.processes())
     start(cluster, sleeper("a"), sleeper("b"))
     assert all(row.alive for row in cluster.processes())
+
+
+def test_a_tied_cluster_ends_with_its_process_however_that_ends(cluster: Cluster) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", SLEEP])
+    table.write_owner(cluster.home, mark(owner.pid))
+    start(cluster, sleeper("a"))
+    owner.kill()
+    owner.wait()
+    until(lambda: not cluster.processes(), 20, "the cluster to end")
+    assert list(tagged(f"{cluster.data}#")) == []
+    assert table.read_specs(cluster.home) == []
 
 
 def test_pause_and_resume_reach_the_whole_tree(cluster: Cluster) -> None:
