@@ -13,7 +13,7 @@
         DamagedFile           a checksum or an identity does not match
 
 A message says what, where, what was expected and what to do next, because only its text survives
-the way from a Spark executor to the driver. `describe` and `parse` carry kind and text over that way.
+the way from a Spark executor to the driver. `describe` and `parse` carry kind and text over it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ReplayDataLost(PermanentError):
     def __str__(self) -> str:
         return (
             f"ReplayDataLost({self.topic}, {self.partition}, needed={self.needed}, "
-            f"earliest={self.earliest}): retention removed records that the replay needs; raise the "
-            "topic's retention above the checkpoint age, or start over with "
+            f"earliest={self.earliest}): retention removed records that the replay needs; raise "
+            "the topic's retention above the checkpoint age, or start over with "
             "`perseid jobs start JOB --from scratch`"
         )
 
@@ -80,9 +80,9 @@ class TopicIdentityChanged(PermanentError):
 
     def __str__(self) -> str:
         return (
-            f"TopicIdentityChanged({self.topic}, expected={self.expected}, found={self.found}): the "
-            "topic was deleted and made again, so its offsets name other records; remove the job and "
-            "apply it again to read the new topic from its start"
+            f"TopicIdentityChanged({self.topic}, expected={self.expected}, found={self.found}): "
+            "the topic was deleted and made again, so its offsets name other records; remove the "
+            "job and apply it again to read the new topic from its start"
         )
 
 

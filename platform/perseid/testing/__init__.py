@@ -1,1 +1,1 @@
-"""perseid.testing."""
+"""Fakes, the independent verifier, generators and what tests share. See README.md."""
