@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perseid.coordinator import statuses
+from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
 from perseid.records import LeaderInfo
 
@@ -41,7 +42,11 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
 
 
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
-    """One job. `lag` is in records: what no token names, and what tokens in flight name."""
+    """One job. `lag` is in records: what no token names, and what tokens in flight name.
+
+    What is not known yet, while the job is being loaded, is None and not 0.
+    """
+    loaded = job.phase is not Phase.LOADING
     spec = job.program.spec if job.program is not None else None
     return {
         "name": job.name,
@@ -52,11 +57,11 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "wanted_revision": job.entry.revision,
         "generation": job.generation,
         "owner": job.plan.owner if job.plan is not None else None,
-        "epoch": job.tip.epoch,
-        "committed_epoch": job.done,
-        "epochs_in_flight": job.in_flight,
-        "lag": job.backlog + _in_flight_records(job),
-        "backlog": job.backlog,
+        "epoch": job.tip.epoch if loaded else None,
+        "committed_epoch": job.done if loaded else None,
+        "epochs_in_flight": job.in_flight if loaded else None,
+        "lag": job.backlog + _in_flight_records(job) if loaded else None,
+        "backlog": job.backlog if loaded else None,
         "checkpoint": _checkpoint(job, now),
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,

@@ -169,8 +169,9 @@ def _coordinators(
     processes: Sequence[ProcessInfo], leader: LeaderInfo | None
 ) -> list[dict[str, Any]]:
     leading = leader.pid if leader is not None else None
-    pids = [p.pid for p in processes if p.kind == "coordinator" and p.pid is not None]
-    if leading is not None and leading not in pids:
+    own = [p for p in processes if p.kind == "coordinator"]
+    pids = [p.pid for p in own if p.pid is not None]
+    if leading is not None and not own:  # else it is one of them, or one that has just died
         pids.append(leading)
     return [{"pid": pid, "leader": pid == leading} for pid in pids]
 

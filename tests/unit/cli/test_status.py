@@ -61,6 +61,12 @@ def test_a_leader_of_another_machine_is_listed() -> None:
     assert shown["coordinator"] == [{"pid": 22, "leader": True}]
 
 
+def test_a_leader_that_has_just_died_is_not_listed() -> None:
+    alive = [p for p in PROCESSES if p.pid != LEADER.pid]
+    shown = status.document(SETTINGS, alive, seen())
+    assert shown["coordinator"] == [{"pid": 20, "leader": False}]
+
+
 def test_people_see_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     status.show(status.document(SETTINGS, PROCESSES, seen()))
     text = capsys.readouterr().out

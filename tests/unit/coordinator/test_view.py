@@ -10,7 +10,7 @@ import pytest
 from perseid.coordinator import view
 from perseid.coordinator.api import Api, make_app
 from perseid.records import LeaderInfo
-from perseid.testing.coordinator import Leader, World
+from perseid.testing.coordinator import Crashed, Leader, World
 
 JOB = "wordcount"
 LEADER = LeaderInfo("c1", 1, 4711, "http://127.0.0.1:1")
@@ -49,6 +49,14 @@ def test_lag_is_what_is_not_committed(world: World, leader: Leader) -> None:
     while world.work(JOB, 10):
         leader.listen()
     assert job(leader)["lag"] == 0
+
+
+def test_what_is_not_known_yet_is_not_zero(world: World) -> None:
+    leader = Leader(world, writes_left=0)
+    with pytest.raises(Crashed):  # in front of loading
+        leader.look()
+    shown = job(leader)
+    assert (shown["state"], shown["lag"], shown["committed_epoch"]) == ("waiting", None, None)
 
 
 def test_rates_are_of_the_last_seconds(world: World, leader: Leader) -> None:
