@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,15 +12,9 @@ from perseid.testing.kafka_handle import Kafka
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Kafka, ZooKeeper and Redis, without coordinators and workers."""
-    with tempfile.TemporaryDirectory(prefix="perseid-contract-") as folder:
-        made = Cluster(Path(folder))
-        try:
-            made.up(workers=0, coordinators=0)
-            yield made
-        finally:
-            made.down(purge=True)
+def cluster(services: Cluster) -> Cluster:
+    """Kafka, ZooKeeper and Redis; nothing here needs coordinators or workers."""
+    return services
 
 
 @pytest.fixture(scope="session")
