@@ -170,17 +170,19 @@ class StateLog:
     def repair(self) -> list[str]:
         """Leaves only what can be trusted; returns what was wrong, empty when nothing was.
 
-        Damaged files are set aside as `<name>.damaged`, and all deltas behind the first damaged or
-        missing one are removed. Afterwards `load` works, and gives nothing if nothing is left: then
-        a checkpoint must be restored.
+        Damaged files are set aside as `<name>.damaged`. The newest sound snapshot stays with the
+        deltas behind it up to the first damaged or missing one, and with what lies before it
+        without a gap. Afterwards `load` works, and gives nothing if nothing is left: then a
+        checkpoint must be restored.
         """
         self._tip = None
         problems: list[str] = []
         good = [e for e in self.snapshots() if self._sound(SNAPSHOT, e, problems)]
-        reached = max(good, default=None)
-        if reached is None:
+        if not good:
             self.discard_from(0)
             return problems
+        reached = max(good)
+        self._discard_before_gap(good, problems)
         for epoch in self.epochs():
             if epoch <= reached:
                 continue
@@ -191,6 +193,24 @@ class StateLog:
                 self.discard_from(reached + 1)
                 break
         return problems
+
+    def _discard_before_gap(self, good: list[int], problems: list[str]) -> None:
+        """Leaves, of what is not newer than the newest snapshot, a base and all deltas behind it.
+
+        `good` are the sound snapshots. Nothing needs the older ones for the newest state, but a
+        gap among their deltas would be met when an epoch is to be handed out again.
+        """
+        first = max(good)  # all deltas above it, up to the newest snapshot, are sound
+        held = set(self.epochs())
+        while first in held and self._sound(DELTA, first, problems):
+            first -= 1
+        base = min(e for e in good if e >= first)
+        for snapshot in good:
+            if snapshot < base:
+                self._files.delete(self._path(SNAPSHOT, snapshot))
+        for epoch in sorted(held):
+            if epoch <= base:
+                self._files.delete(self._path(DELTA, epoch))
 
     # Files --------------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 1. The owner's directory of a dead owner on this host is renamed to ours; the old one is fenced.
 2. The log is repaired: what is damaged, and all behind it, is set aside; entries made for tokens
    that were taken back are discarded.
-3. A log that reaches back far enough is the state. Else the newest checkpoint that can be read is
-   put into an empty log; a damaged part means an older checkpoint and an event.
+3. A checkpoint that is newer than the log (which another host's owner has left behind, or which a
+   power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
+   means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
 4. Only a job without any complete checkpoint starts from empty state.
 """
 
@@ -56,11 +57,12 @@ class PartitionRestore:
         events = self.log.repair()
         crashpoints.reach("restore.during")
         self._discard_stale(order)
-        found = self._from_log(order)
+        held = self._from_log(order)
+        found = self._from_checkpoint(order, held, events) or held
         if found is None:
+            if order.pointers:
+                raise self._unreadable(order, events)
             self.log.discard_from(0)
-            found = self._from_checkpoint(order, events)
-        if found is None:
             self.log.begin(order.base_epoch, order.generation, order.base_offset)
             found = self._at(order.base_epoch, "scratch")
         return replace(found, events=tuple(events))
@@ -76,7 +78,7 @@ class PartitionRestore:
 
     def _from_log(self, order: RestoreOrder) -> Restored | None:
         last = self.log.last_epoch()
-        if last is None:
+        if last is None or last not in order.tokens:
             return None
         base, entries = self.log.load()
         assert base is not None, "a log with a newest epoch has a snapshot"
@@ -94,30 +96,33 @@ class PartitionRestore:
             first -= 1
         return first
 
-    def _from_checkpoint(self, order: RestoreOrder, events: list[str]) -> Restored | None:
-        usable = [p for p in order.pointers if order.floor is None or p.epoch <= order.floor]
-        for pointer in usable:
+    def _from_checkpoint(
+        self, order: RestoreOrder, held: Restored | None, events: list[str]
+    ) -> Restored | None:
+        """The newest readable checkpoint that is newer than what the log holds."""
+        for pointer in _usable(order):
+            if held is not None and pointer.epoch <= held.epoch:
+                break
             try:
-                self._load(pointer)
+                manifest = read_manifest(self.store, pointer.manifest, pointer.crc)
+                sections = self._part(manifest, pointer)
             except DamagedFile as error:
                 events.append(f"checkpoint {pointer.epoch} of {self.task.label} unusable: {error}")
                 continue
-            return self._at(pointer.epoch, f"checkpoint:{pointer.epoch}")
-        if order.pointers:
-            tried = ", ".join(str(p.epoch) for p in usable) or "none old enough"
-            raise PermanentError(
-                f"no checkpoint of {self.task.label} can be read (tried: {tried}); "
-                + "; ".join(events)
-                + ". The state is not replaced by an empty one. Repair the checkpoint store, or "
-                "start over with `perseid jobs start JOB --from scratch`"
+            self.log.discard_from(0)
+            self.log.write_snapshot(
+                pointer.epoch, pointer.generation, pointer.token_offset, sections
             )
+            return self._at(pointer.epoch, f"checkpoint:{pointer.epoch}")
         return None
 
-    def _load(self, pointer: CheckpointPointer) -> None:
-        manifest = read_manifest(self.store, pointer.manifest, pointer.crc)
-        sections = self._part(manifest, pointer)
-        self.log.write_snapshot(
-            pointer.epoch, pointer.generation, pointer.token_offset, sections
+    def _unreadable(self, order: RestoreOrder, events: list[str]) -> PermanentError:
+        tried = ", ".join(str(p.epoch) for p in _usable(order)) or "none old enough"
+        return PermanentError(
+            f"no checkpoint of {self.task.label} can be read (tried: {tried}); "
+            + "; ".join(events)
+            + ". The state is not replaced by an empty one. Repair the checkpoint store, or "
+            "start over with `perseid jobs start JOB --from scratch`"
         )
 
     def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Sections:
@@ -131,6 +136,11 @@ class PartitionRestore:
 
     def _at(self, epoch: int, source: str) -> Restored:
         return Restored(self.task.gid, epoch, epoch + 1, source)
+
+
+def _usable(order: RestoreOrder) -> tuple[CheckpointPointer, ...]:
+    """Newest first; none above the floor."""
+    return tuple(p for p in order.pointers if order.floor is None or p.epoch <= order.floor)
 
 
 def take_over(files: Files, root: str, identity: Identity, owner: str) -> None:

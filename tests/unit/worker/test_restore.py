@@ -184,3 +184,61 @@ def test_a_restore_that_died_half_way_is_done_again(partition: Any, totals_at: A
     found, state = partition.restore(3, 6, pointers)
     assert (found.epoch, found.held_from, found.source) == (4, 5, "log")
     assert partition.totals(state) == totals_at(4)
+
+
+def test_a_log_older_than_every_known_token_is_no_base(partition: Any, totals_at: Any) -> None:
+    """Another host's owner has gone on since: its checkpoints are newer than what was left here."""
+    ran(partition, 4, snapshots=(2, 4))
+    pointer = partition.checkpoint(4)
+    partition.log().discard_from(4)
+    found, state = partition.restore(2, 6, (pointer,), tokens={4: 104, 5: 105, 6: 106})
+    assert (found.epoch, found.source) == (4, "checkpoint:4")
+    assert partition.totals(state) == totals_at(4)
+    assert state.log.snapshots() == [4]
+
+
+def test_a_log_older_than_every_known_token_is_not_used_when_no_checkpoint_can_be_read(
+    partition: Any,
+) -> None:
+    ran(partition, 4, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    partition.log().discard_from(4)
+    partition.store.content.clear()
+    with pytest.raises(PermanentError, match="not replaced by an empty one"):
+        partition.restore(2, 6, (pointer,), tokens={4: 104, 5: 105, 6: 106})
+
+
+def test_a_checkpoint_newer_than_the_log_is_taken_else_the_log(
+    partition: Any, totals_at: Any
+) -> None:
+    ran(partition, 5, snapshots=(2, 4))
+    pointers = (partition.checkpoint(4), partition.checkpoint(2))
+    partition.log().discard_from(4)
+    damaged = [p for p in partition.store.content if "c-4-" in p and p.endswith(".part")]
+    whole = dict(partition.store.content)
+    partition.damage(damaged[0])
+    found, state = partition.restore(2, 6, pointers)
+    assert (found.epoch, found.source, len(found.events)) == (3, "log", 1)
+    assert partition.totals(state) == totals_at(3)
+    partition.store.content = whole
+    found, state = partition.restore(3, 6, pointers)
+    assert (found.epoch, found.source) == (4, "checkpoint:4")
+    assert partition.totals(state) == totals_at(4)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_bad_delta_before_the_newest_snapshot_costs_only_what_lies_before_it(
+    partition: Any, totals_at: Any, gone: bool
+) -> None:
+    ran(partition, 6, snapshots=(2, 4))
+    path = f"{partition.directory}/e-000000000003.delta"
+    if gone:
+        partition.files.delete(path)
+    else:
+        partition.files.damage(path, b"")
+    found, state = partition.restore(2, 6)
+    assert (found.epoch, found.held_from, found.source) == (6, 5, "log")
+    assert partition.totals(state) == totals_at(6)
+    assert (state.log.snapshots(), state.log.epochs()) == ([4], [5, 6])
+    state.bring_to(5)
+    assert partition.totals(state) == totals_at(5)
