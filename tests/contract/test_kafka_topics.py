@@ -73,3 +73,4 @@ def test_a_topic_made_anew_has_another_identity(kafka: Kafka) -> None:
     while not kafka.topics.create(name, 1):  # deletion goes on behind the broker's answer
         assert time.monotonic() < deadline_s
     assert kafka.topics.describe([name])[name].topic_id != before.topic_id
+    assert kafka.topics.identities([name, "never-was"])[name] != before.topic_id

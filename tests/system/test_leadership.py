@@ -28,6 +28,7 @@ from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
 from perseid.registry import Registry
 from perseid.state.store import open_store
 from perseid.testing.running import example
+from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.chain import Base, Chain, Void, valid_tokens
@@ -42,10 +43,7 @@ INCARNATION = "w1-stand-in"
 def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> float:
     """Seconds until `holds`; fails naming `what` when the time is up."""
     started_s = time.monotonic()
-    while not holds():
-        if time.monotonic() - started_s > timeout_s:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
-        time.sleep(0.01)
+    until(holds, timeout_s, what, poll_s=0.01)
     return time.monotonic() - started_s
 
 

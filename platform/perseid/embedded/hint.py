@@ -1,4 +1,4 @@
-"""The supervisor's hint: a worker that is seen dead is struck off ZooKeeper's list at once.
+"""The supervisor's hint: a worker or leader that is seen dead is struck off ZooKeeper at once.
 
 Only a hint: without it the registration ends with the ZooKeeper session two seconds later. So it
 gets little time and its failures are only logged.
@@ -15,22 +15,23 @@ from perseid.errors import PerseidError
 from perseid.records import Deployment
 
 HINT_TIMEOUT_S = 1.5
+REGISTERED = frozenset({"worker", "coordinator"})
 
 
 class Hint:
-    """Does something only for workers."""
+    """Does something only for workers and coordinators."""
 
     def __init__(self, home: Home, spec: ProcessSpec) -> None:
         self._home, self._spec = home, spec
 
     def prepare(self) -> None:
         """Imports what `died` needs while nobody waits for it."""
-        if self._spec.kind == "worker":
+        if self._spec.kind in REGISTERED:
             import perseid.registry.zookeeper  # noqa: F401
 
     def died(self, pid: int, log: Callable[[str], None]) -> None:
-        """Removes the registration of the worker that ran as `pid`."""
-        if self._spec.kind != "worker":
+        """Removes the registration of the process that ran as `pid`."""
+        if self._spec.kind not in REGISTERED:
             return
         try:
             self._remove(pid)
@@ -42,4 +43,7 @@ class Hint:
 
         deployment = Deployment.load(self._home.deployment)
         with closing(Registry.connect(deployment, timeout_s=HINT_TIMEOUT_S)) as registry:
-            registry.remove_worker(self._spec.name, pid)
+            if self._spec.kind == "worker":
+                registry.remove_worker(self._spec.name, pid)
+            else:
+                registry.remove_leader(self._spec.name, pid)

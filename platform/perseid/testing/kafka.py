@@ -35,6 +35,9 @@ class FakeTopics:
     def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
         return {t: self._kafka.topics[t].info for t in topics if t in self._kafka.topics}
 
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        return {name: info.topic_id for name, info in self.describe(topics).items()}
+
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = True
     ) -> dict[Partition, int]:

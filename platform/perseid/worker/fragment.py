@@ -16,13 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError, parse
+from perseid.errors import (
+    FencedError,
+    PermanentError,
+    PerseidError,
+    RetryableError,
+    TopicIdentityChanged,
+    parse,
+)
 from perseid.jobs import layout as layouts
 from perseid.jobs.repository import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
-from perseid.topics.records import EpochDone, FragmentState, InputCheck, TokenRecord
+from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token, TokenRecord
 from perseid.worker import flow, graph, tokens_source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
@@ -97,8 +104,10 @@ class Fragment:
     def _live(self) -> None:
         clients = Clients.open(self.deployment.kafka, self.plan.job)
         try:
-            self._tell(clients.progress, "restoring")
-            self._run(clients)
+            # The first append waits for the producer's id, half a second: meanwhile we restore.
+            telling = threading.Thread(target=self._tell, args=(clients.progress, "restoring"))
+            telling.start()
+            self._run(clients, telling)
             self._tell(clients.progress, "stopped")
         except BaseException as error:
             self._end_with(clients.progress, error)
@@ -106,13 +115,14 @@ class Fragment:
             clients.tokens.close()
             self._ended.set()
 
-    def _run(self, clients: Clients) -> None:
+    def _run(self, clients: Clients, telling: threading.Thread) -> None:
         context = self._context()
         past = self._history(clients)
         runner = EpochRunner(self.spark, context)
         done, source, events = restore_all(runner, self.plan, past)
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done)
+        telling.join()
         self._tell(clients.progress, "running", source, events)
         with tempfile.TemporaryDirectory(prefix="perseid-query-", dir=_query_root()) as folder:
             self._query = self._start_query(runner, feed, clients, folder)
@@ -151,6 +161,7 @@ class Fragment:
         order = feed.feed(offset, record, self.collect_epoch)
         if order is None or self._stopping.is_set():
             return
+        _check_identity(clients.topics, order.token)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         started = time.monotonic()
@@ -254,6 +265,20 @@ def _record_at(tokens: LogReader, job: str, offset: int) -> TokenRecord:
     if not found:
         raise RetryableError(f"{topic} has no record at offset {offset}")
     return _token_record(found[0].value)
+
+
+def _check_identity(topics: TopicReader, token: Token) -> None:
+    """Raises when a source topic is not the one that the token's offsets are of."""
+    wanted = {r.topic: r.topic_id for split in token.splits for r in split if r.end > r.start}
+    found = topics.identities(list(wanted))
+    for topic, topic_id in wanted.items():
+        if topic not in found:
+            raise PermanentError(
+                f"source topic {topic} does not exist any more; the job is stopped with its state "
+                "kept; restore the topic, or remove the job and apply it again"
+            )
+        if found[topic] != topic_id:
+            raise TopicIdentityChanged(topic, topic_id, found[topic])
 
 
 def _token_record(data: bytes) -> TokenRecord:

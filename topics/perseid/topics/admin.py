@@ -50,6 +50,10 @@ class TopicReader(Protocol):
         """Every topic of `topics` that exists; what does not exist is left out."""
         ...
 
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        """Topic UUIDs alone, in one round trip; what does not exist is left out."""
+        ...
+
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = True
     ) -> dict[Partition, int]:
@@ -93,20 +97,11 @@ class TopicAdmin:
     def client(self) -> AdminClient:
         return self._client
 
-    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
-        from confluent_kafka import KafkaError, TopicCollection
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        return {name: str(answer.topic_id) for name, answer in self._described(topics).items()}
 
-        if not topics:
-            return {}
-        found: dict[str, Any] = {}
-        asked = self._client.describe_topics(
-            TopicCollection(list(topics)), request_timeout=self._timeout_s
-        )
-        for name, future in asked.items():
-            missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-            answer = self._result(future, f"describing topic {name}", absent=missing)
-            if answer is not None:
-                found[name] = answer
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        found = self._described(topics)
         api = _api()
         resources = {n: api.ConfigResource(api.ResourceType.TOPIC, n) for n in found}
         settings = (
@@ -125,6 +120,22 @@ class TopicAdmin:
                 int(values["max.message.bytes"].value),
             )
         return infos
+
+    def _described(self, topics: Sequence[str]) -> dict[str, Any]:
+        from confluent_kafka import KafkaError, TopicCollection
+
+        if not topics:
+            return {}
+        found: dict[str, Any] = {}
+        asked = self._client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=self._timeout_s
+        )
+        for name, future in asked.items():
+            missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+            answer = self._result(future, f"describing topic {name}", absent=missing)
+            if answer is not None:
+                found[name] = answer
+        return found
 
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = True
