@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from perseid.registry.facade import Registry
 
-_PYTHON_WORKER = "pyspark.daemon"
+_PYTHON_WORKERS = ("perseid.worker.daemon", "pyspark.daemon")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _BY_KIND = {"broker": "kafka", "zookeeper": "zookeeper", "redis": "redis"}
 
@@ -108,7 +108,7 @@ def _python_of(roots: Iterable[int]) -> Mark | None:
 
     The daemon itself, which Spark starts again as well, only when it has no forks.
     """
-    found = [p for p in _below(roots) if _PYTHON_WORKER in _command(p)]
+    found = [p for p in _below(roots) if any(m in _command(p) for m in _PYTHON_WORKERS)]
     pids = {p.pid for p in found}
     forks = [p for p in found if _parent(p) in pids]
     busiest = max(forks or found, key=_cpu_s, default=None)
