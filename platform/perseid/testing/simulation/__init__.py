@@ -1,0 +1,1 @@
+"""perseid.testing.simulation: the protocol's real modules under one seeded clock, with faults."""

@@ -1,0 +1,157 @@
+"""What must hold, checked without the engine's decisions: it looks at topics, and knows the input.
+
+After every event, over what is new:
+- per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
+- a ledger partition's committed epochs follow each other, and its generations never fall;
+- the tokens that count have dense epochs, name every source offset once, and their coordinator
+  epochs and times never fall.
+At the end every word's total is the input's, and the ledger's windows are what is in the sinks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from perseid.testing.kafka_model import ModelKafka, ModelRecord
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Defect
+from perseid.topics import codec, names
+from perseid.topics.records import Begin, Claim, LedgerRecord, Token
+
+
+@dataclass
+class Cursor:
+    """How far one topic partition has been looked at; records before `index` are decided."""
+
+    index: int = 0
+
+    def newly_committed(self, records: list[ModelRecord]) -> list[ModelRecord]:
+        found = []
+        while self.index < len(records):
+            record = records[self.index]
+            state = record.transaction.state if record.transaction else "committed"
+            if state == "open":
+                break
+            if state == "committed" and not record.marker:
+                found.append(record)
+            self.index += 1
+        return found
+
+
+@dataclass
+class Words:
+    """The last output of each word in one sink."""
+
+    n: Counter[str] = field(default_factory=Counter)
+    total: Counter[str] = field(default_factory=Counter)
+
+    def take(self, sink: str, value: bytes) -> None:
+        word, n, total = job.output(value)
+        if n != self.n[word] + 1 or total <= self.total[word]:
+            raise Defect(
+                f"sink {sink}, word {word}: output n={n} total={total} follows "
+                f"n={self.n[word]} total={self.total[word]}: "
+                + ("doubled or reordered" if n <= self.n[word] else "lost or wrong")
+            )
+        self.n[word], self.total[word] = n, total
+
+
+@dataclass
+class Tokens:
+    """The chain again, written from the rules and not from the code."""
+
+    coordinator: int = 0
+    epoch: int = 0
+    offset: int = -1
+    time_ms: int = 0
+    ends: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def take(self, offset: int, record: object) -> None:
+        assert isinstance(record, Claim | Begin | Token), record
+        if record.coordinator_epoch < self.coordinator:
+            return
+        if isinstance(record, Token):
+            if (record.epoch, record.previous_offset) != (self.epoch + 1, self.offset):
+                return
+            if record.time_ms < self.time_ms:
+                raise Defect(f"the token of epoch {record.epoch} goes back in time")
+            self.time_ms = record.time_ms
+            self._follow(record)
+        if isinstance(record, Token | Begin):
+            self.epoch, self.offset = record.epoch, offset
+        self.coordinator = record.coordinator_epoch
+
+    def _follow(self, token: Token) -> None:
+        for found in (r for split in token.splits for r in split):
+            place = (found.topic, found.partition)
+            if found.start != self.ends[place]:
+                raise Defect(
+                    f"epoch {token.epoch} reads {place} from {found.start}, the epochs before it "
+                    f"ended at {self.ends[place]}"
+                )
+            self.ends[place] = found.end
+
+
+class Checker:
+    """Looks at one job's topics."""
+
+    def __init__(self, kafka: ModelKafka, sinks: list[str]) -> None:
+        self._kafka = kafka
+        self.expected: Counter[str] = Counter()
+        self.words = {topic: Words() for topic in sinks}
+        self.tokens = Tokens()
+        self.ledger: dict[int, LedgerRecord] = {}
+        self._windows: list[LedgerRecord] = []
+        self._cursors: dict[tuple[str, int], Cursor] = {}
+
+    def look(self) -> None:
+        """Raises Defect."""
+        for topic, words in self.words.items():
+            for _, record in self._new(topic):
+                words.take(topic, record.value or b"")
+        if names.tokens(job.JOB) not in self._kafka.topics:
+            return
+        for _, record in self._new(names.tokens(job.JOB)):
+            self.tokens.take(record.offset, codec.decode(record.value or b""))
+        for partition, record in self._new(names.ledger(job.JOB)):
+            entry = codec.decode(record.value or b"")
+            assert isinstance(entry, LedgerRecord)
+            self._follow(partition, entry)
+
+    @property
+    def complete(self) -> bool:
+        return all(words.total == self.expected for words in self.words.values())
+
+    def finish(self) -> None:
+        """After everything came to rest."""
+        for topic, words in self.words.items():
+            if words.total != self.expected:
+                raise Defect(f"sink {topic} ends with {words.total}, expected {self.expected}")
+        for entry in self._windows:
+            for window in entry.outputs:
+                records = self._kafka.readable(
+                    window.topic, window.partition, window.first, window.last + 1
+                )
+                pairs = [(r.key or b"", r.value or b"") for r in records]
+                total = sum(zlib.crc32(v, zlib.crc32(k)) for k, v in pairs) % 2**64
+                if (len(pairs), total) != (window.count, window.checksum):
+                    raise Defect(f"the ledger says {window}, the topic has {len(pairs)} records")
+
+    def _follow(self, partition: int, entry: LedgerRecord) -> None:
+        last = self.ledger.get(partition)
+        if last is not None and (
+            entry.epoch != last.epoch + 1 or entry.generation < last.generation
+        ):
+            raise Defect(f"ledger partition {partition}: {entry} follows {last}")
+        self.ledger[partition] = entry
+        self._windows.append(entry)
+
+    def _new(self, topic: str) -> list[tuple[int, ModelRecord]]:
+        found = []
+        for partition, log in enumerate(self._kafka.topics[topic].logs):
+            cursor = self._cursors.setdefault((topic, partition), Cursor())
+            if cursor.index < len(log.records):
+                found += [(partition, r) for r in cursor.newly_committed(log.records)]
+        return found

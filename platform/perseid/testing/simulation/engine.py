@@ -1,0 +1,252 @@
+"""One heap of (time, sequence, callback), one random generator, and processes that take turns.
+
+A process is a thread, but only one thread ever runs: it has the turn until it sleeps, waits or
+ends, and what wakes it up is an event of the heap. So code that was written to block runs as it is,
+and a seed gives the same history every time.
+
+Processes belong to a group, which is what a machine or an operating system process is: a group is
+killed or paused as a whole. A process that was killed sees `Killed` where it stood and nothing of
+what it does afterwards counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+START_S = 1_000.0
+
+
+class Killed(BaseException):
+    """The process ends here. Not an Exception: nothing may handle it but the engine."""
+
+
+class Defect(AssertionError):
+    """What must never happen has happened."""
+
+
+class Group:
+    """Processes that die and stop together. `on_death` is called once, by the scheduler."""
+
+    def __init__(self, name: str, on_death: Callable[[], None] | None = None) -> None:
+        self.name = name
+        self.processes: list[Process] = []
+        self.dead = False
+        self.paused_until_s = 0.0
+        self.on_death = on_death
+
+
+class Process:
+    """One thread of control; made by `Simulation.spawn`."""
+
+    def __init__(self, group: Group, name: str, work: Callable[[], None]) -> None:
+        self.group, self.name, self._work = group, name, work
+        self.killed = self.ended = False
+        self.marks: dict[str, Any] = {}  # what faults need to know about it
+        self.turn = threading.Semaphore(0)
+        self.thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        self._work()
+
+
+class Signal:
+    """Something to wait for; `set` wakes everybody who waits."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._waiting: list[Process] = []
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+        for process in self._waiting:
+            self._simulation.wake(process, 0.0)
+        self._waiting = []
+
+    def wait(self) -> None:
+        while not self.is_set:
+            self._waiting.append(self._simulation.running())
+            self._simulation.give_up_turn()
+
+
+class Simulation:
+    """See the module's docstring. Use it in a `with`, which ends all processes."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now_s = START_S
+        self.current: Process | None = None
+        self.after_event: Callable[[], None] = lambda: None
+        self.lines: list[str] = []
+        self.events = 0
+        self._digest = hashlib.sha256()
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._turn = threading.Semaphore(0)  # the scheduler's
+        self._groups: list[Group] = []
+        self._error: BaseException | None = None
+        self._closing = False
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing = True
+        for group in self._groups:
+            self._end(group)
+
+    # What happened ------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """A line of the trace."""
+        who = self.current.name if self.current is not None else "-"
+        line = f"{self.now_s - START_S:9.3f} {who}: {text}"
+        self.lines.append(line)
+        self._digest.update(line.encode())
+
+    @property
+    def trace_hash(self) -> str:
+        return self._digest.hexdigest()[:16]
+
+    # Time ---------------------------------------------------------------------------------------
+
+    def after(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now_s + delay_s, self._sequence, callback))
+
+    def run(self, until_s: float, done: Callable[[], bool] = lambda: False) -> bool:
+        """Runs events up to `until_s` (from the start) or until `done`; whether it was done."""
+        while self._heap and self._heap[0][0] <= START_S + until_s:
+            self.now_s, _, callback = heapq.heappop(self._heap)
+            self.events += 1
+            callback()
+            self.after_event()
+            if done():
+                return True
+        self.now_s = max(self.now_s, START_S + until_s)
+        return done()
+
+    # Processes ----------------------------------------------------------------------------------
+
+    def group(self, name: str, on_death: Callable[[], None] | None = None) -> Group:
+        group = Group(name, on_death)
+        self._groups.append(group)
+        return group
+
+    def spawn(self, group: Group, name: str, work: Callable[[], None]) -> Process:
+        process = Process(group, name, work)
+        group.processes.append(process)
+        self.wake(process, 0.0)
+        return process
+
+    def running(self) -> Process:
+        if self.current is None:
+            raise Defect("only a process can wait")
+        return self.current
+
+    def sleep(self, seconds: float) -> None:
+        """Of the running process; nothing when the scheduler itself is asked."""
+        if self.current is not None:
+            self.wake(self.current, seconds)
+            self.give_up_turn()
+
+    def wake(self, process: Process, delay_s: float) -> None:
+        self.after(delay_s, lambda: self._resume(process))
+
+    def give_up_turn(self) -> None:
+        """Until something wakes this process up."""
+        process = self.running()
+        self._turn.release()
+        process.turn.acquire()
+        if process.killed:
+            raise Killed
+
+    def pause(self, group: Group, seconds: float) -> None:
+        """As SIGSTOP, and SIGCONT after `seconds`."""
+        group.paused_until_s = max(group.paused_until_s, self.now_s + seconds)
+        if self.current is not None and self.current.group is group:
+            self.sleep(seconds)
+
+    def kill(self, group: Group) -> None:
+        """As SIGKILL. Does not return when the running process is of this group."""
+        if group.dead:
+            return
+        group.dead = True
+        self.after(0.0, lambda: self._bury(group))
+        if self.current is not None and self.current.group is group:
+            self.current.killed = True
+            raise Killed
+
+    def _bury(self, group: Group) -> None:
+        self._end(group)
+        if group.on_death is not None:
+            group.on_death()
+
+    def _end(self, group: Group) -> None:
+        group.dead = True
+        for process in group.processes:
+            process.killed = True
+        for process in group.processes:
+            if process.thread is not None and not process.ended:
+                self._hand_over(process)
+            process.ended = True
+
+    def _resume(self, process: Process) -> None:
+        group = process.group
+        if process.ended or group.dead:
+            return
+        if self.now_s < group.paused_until_s:
+            self.after(group.paused_until_s - self.now_s, lambda: self._resume(process))
+            return
+        if process.thread is None:
+            process.thread = threading.Thread(
+                target=self._main, args=(process,), name=process.name, daemon=True
+            )
+            process.thread.start()
+        self._hand_over(process)
+
+    def _hand_over(self, process: Process) -> None:
+        self.current = process
+        process.turn.release()
+        self._turn.acquire()
+        self.current = None
+        if process.ended:
+            assert process.thread is not None
+            process.thread.join()
+            process.group.processes = [p for p in process.group.processes if p is not process]
+        error, self._error = self._error, None
+        if error is not None and not self._closing:
+            raise error
+
+    def _main(self, process: Process) -> None:
+        process.turn.acquire()
+        try:
+            if not process.killed:
+                process.run()
+        except Killed:
+            pass
+        except BaseException as error:  # the scheduler raises it, in the test's thread
+            self._error = error
+        process.ended = True
+        self._turn.release()
+
+
+class SimulatedClock:
+    """`perseid.clocks.Clock` of one group; wall clocks of two hosts differ by `skew_ms`."""
+
+    def __init__(self, simulation: Simulation, skew_ms: int = 0) -> None:
+        self._simulation, self._skew_ms = simulation, skew_ms
+
+    def monotonic_s(self) -> float:
+        return self._simulation.now_s
+
+    def wall_ms(self) -> int:
+        return int(self._simulation.now_s * 1000) + self._skew_ms
+
+    def sleep(self, seconds: float) -> None:
+        self._simulation.sleep(seconds)

@@ -1,0 +1,144 @@
+"""Which faults a seed has and how strong they are ("swarm"), and where they strike.
+
+Every call of a port passes a gate, before and after its effect, where chance may kill, stop or
+delay the process. Uniform mild faults find little, so each seed turns every fault on or off and
+draws its strength over more than a magnitude.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from perseid.testing.simulation.engine import Killed, Process, Simulation
+
+
+@dataclass
+class Faults:
+    """Chances. Those of the first part are per gate, the others per occasion."""
+
+    switch: float = 0.0  # another process goes on first
+    kill_task: float = 0.0  # a Python process of a worker dies, Spark tries the task again
+    twin_task: float = 0.0  # Spark tries a task again while the first attempt still runs
+    kill_worker: float = 0.0
+    pause_worker: float = 0.0
+    kill_leader: float = 0.0
+    pause_leader: float = 0.0
+    lose_host: float = 0.0  # power failure: its workers die, unsynced files are lost or torn
+    kafka_lost: float = 0.0  # per call: an error, and no effect
+    kafka_unanswered: float = 0.0  # an error, and the effect
+    kafka_late: float = 0.0  # an error, and the effect later
+    zookeeper_unknown: float = 0.0
+    files_fail: float = 0.0
+    store_fail: float = 0.0
+    damage_part: float = 0.0  # per finished checkpoint: one part of it
+    erase_state: float = 0.0  # per worker's death: the host's state directory is gone
+    user: float = 0.0  # per second: stops the job, and starts it again
+    grow: float = 0.0  # per second: a source topic gets another partition
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Faults:
+        """A seed's own mixture."""
+        drawn = cls(switch=chance.choice([0.0, 0.02, 0.1, 0.3]))
+        for field in fields(cls):
+            if field.name in STRENGTHS and chance.random() < 0.45:
+                low, high = STRENGTHS[field.name]
+                setattr(drawn, field.name, low * (high / low) ** chance.random())
+        return drawn
+
+    def stop(self) -> None:
+        """The faults end; what they did stays."""
+        for field in fields(self):
+            if field.name != "switch":
+                setattr(self, field.name, 0.0)
+
+    def told(self) -> str:
+        on = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        return ", ".join(f"{name} {strength:.4f}" for name, strength in on if strength)
+
+
+STRENGTHS: dict[str, tuple[float, float]] = {
+    "kill_task": (0.001, 0.02), "twin_task": (0.0005, 0.01), "kill_worker": (0.0005, 0.008),
+    "pause_worker": (0.0005, 0.005), "kill_leader": (0.002, 0.03), "pause_leader": (0.001, 0.01),
+    "lose_host": (0.0002, 0.002), "kafka_lost": (0.002, 0.05), "kafka_unanswered": (0.002, 0.05),
+    "kafka_late": (0.002, 0.03), "zookeeper_unknown": (0.005, 0.1), "files_fail": (0.002, 0.03),
+    "store_fail": (0.02, 0.3), "damage_part": (0.1, 0.6), "erase_state": (0.1, 1.0),
+    "user": (0.02, 0.2), "grow": (0.02, 0.1),
+}  # fmt: skip
+
+
+class TaskKilled(Exception):
+    """Spark's view of a Python process that died under a task."""
+
+
+class Gates:
+    """Where faults strike. Processes say what they are in `marks["kind"]`."""
+
+    def __init__(self, simulation: Simulation, faults: Faults) -> None:
+        self._simulation, self.faults = simulation, faults
+        self.struck: Counter[str] = Counter()
+        self.lose_host: Callable[[Process], None] = lambda _: None
+
+    def strikes(self, fault: str) -> bool:
+        """Whether `fault` strikes on this occasion."""
+        chance: float = getattr(self.faults, fault)
+        if chance and self._simulation.random.random() < chance:
+            self.struck[fault] += 1
+            return True
+        return False
+
+    def toss(self) -> bool:
+        """A coin."""
+        return self._simulation.random.random() < 0.5
+
+    def reach(self, where: str) -> None:
+        """A gate. May not return (killed), return late (paused), or just let others go first."""
+        process = self._simulation.current
+        if process is None:
+            return
+        if process.killed:
+            raise Killed
+        kind = process.marks.get("kind", "")
+        if kind == "leader":
+            self._leader(process, where)
+        elif kind:
+            self._worker(process, kind, where)
+        if self.faults.switch and self._simulation.random.random() < self.faults.switch:
+            self._simulation.sleep(self._simulation.random.choice([0.0, 0.001, 0.02]))
+
+    def _leader(self, process: Process, where: str) -> None:
+        if self.strikes("kill_leader"):
+            self._simulation.say(f"KILLED at {where}")
+            self._simulation.kill(process.group)
+        if self.strikes("pause_leader"):
+            self._pause(process, where)
+
+    def _worker(self, process: Process, kind: str, where: str) -> None:
+        if self.strikes("kill_worker"):
+            self._simulation.say(f"KILLED with its worker at {where}")
+            self._simulation.kill(process.group)
+        if self.strikes("lose_host"):
+            self._simulation.say(f"POWER FAILURE of its host at {where}")
+            self.lose_host(process)
+        if self.strikes("pause_worker"):
+            self._pause(process, where)
+        if kind == "task" and self.strikes("kill_task"):
+            self._simulation.say(f"TASK KILLED at {where}")
+            process.marks["abandon"](TaskKilled(f"killed at {where}"))
+            process.killed = True
+            raise Killed
+        if kind == "task" and not process.marks.get("twin") and self.strikes("twin_task"):
+            self._simulation.say(f"TASK LOST, but it goes on, at {where}")
+            process.marks["twin"] = True
+            process.marks["abandon"](TaskKilled(f"lost at {where}"))
+            self._simulation.sleep(self._simulation.random.uniform(0.0, 3.0))
+
+    def _pause(self, process: Process, where: str) -> None:
+        seconds = self._simulation.random.choice([0.3, 1.0, 3.0, 6.0, 12.0])
+        self._simulation.say(f"PAUSED for {seconds} s at {where}")
+        paused = process.marks.get("paused")
+        if paused is not None:
+            paused(seconds)
+        self._simulation.pause(process.group, seconds)

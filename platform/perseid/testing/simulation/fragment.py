@@ -1,0 +1,276 @@
+"""One fragment on a simulated worker: restore, then epoch after epoch, as `perseid.worker` does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.jobs.layout import Task, build
+from perseid.records import CheckpointPointer, Plan
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Defect, Group, Signal
+from perseid.testing.simulation.ports import SimulatedFiles, SimulatedLogReader
+from perseid.testing.simulation.tasks import Context, Keep, read_split, run_task
+from perseid.testing.simulation.world import STATE, World
+from perseid.topics import codec, names
+from perseid.topics.chain import Base
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.records import (
+    Begin,
+    Claim,
+    EpochDone,
+    FragmentState,
+    InputCheck,
+    Rewind,
+    Token,
+    TokenRecord,
+)
+from perseid.worker import resume
+from perseid.worker.context import EpochOrder
+from perseid.worker.edges import Row
+from perseid.worker.feed import EpochFeed, TokenHistory, history
+from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
+from perseid.worker.resume import Restored
+
+ATTEMPTS_MAX = 4  # of one Spark task
+ROUNDS_MAX = 4
+TOKEN_POLL_S = 0.05
+TELL_AGAIN_S = 0.5
+LEDGER_TIMEOUT_S = 30.0
+
+
+class Fragment:
+    """The life of one plan on one worker. `stopping` ends it at the next step."""
+
+    def __init__(
+        self, world: World, group: Group, files: SimulatedFiles, plan: Plan, incarnation: str
+    ) -> None:
+        self.world, self.group, self.plan, self.incarnation = world, group, plan, incarnation
+        layout = build(world.spec, plan.layout)
+        self.context = Context(world, files, plan, layout, incarnation)
+        self.collect_epoch: int | None = None
+        self.stopping = False
+        self.epoch = plan.base_epoch
+        self._pool: list[Keep] = []  # idle Python processes
+
+    def live(self) -> None:
+        try:
+            self._tell("restoring")
+            self._run()
+            self._tell_for_sure("stopped")
+        except PerseidError as error:
+            self._end_with(error)
+
+    def _run(self) -> None:
+        past = self._history()
+        done, source, events = self._restore_all(past)
+        self.epoch = done
+        feed = EpochFeed(past, done)
+        self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
+        self._tell("running", source, events)
+        offset = feed.start_offset
+        topic = names.tokens(job.JOB)
+        while not self.stopping:
+            if self.world.kafka.log(topic, 0).end <= offset:
+                self.world.simulation.sleep(TOKEN_POLL_S)
+                continue
+            reader = SimulatedLogReader(self.world.broker)
+            (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
+            order = feed.feed(offset, _token_record(entry.value), self.collect_epoch)
+            offset += 1
+            if order is not None and not self.stopping:
+                checks = self._run_epoch(order)
+                feed.done(order.token.epoch)
+                self.epoch = order.token.epoch
+                self.world.simulation.say(f"ran epoch {self.epoch}")
+                self.context.progress().append(self._done(order, checks))
+
+    # Epochs -------------------------------------------------------------------------------------
+
+    def _run_epoch(self, order: EpochOrder) -> tuple[InputCheck, ...]:
+        rows: list[Row] = []
+        checks: list[InputCheck] = []
+        for split in range(max(1, len(order.token.splits))):
+            more, read = read_split(self.context, order, split)
+            rows += more
+            checks += read
+        for level in range(1, self.context.layout.levels + 1):
+            behind: list[Row] = []
+            tasks = list(self.context.layout.level(level))
+            self.world.simulation.random.shuffle(tasks)
+            self.world.simulation.random.shuffle(rows)
+            for task in tasks:
+                mine = [row for row in rows if row.target == task.gid]
+                behind += self._run_task(order, task, mine)
+            rows = behind
+        return tuple(checks) if order.token.splits else ()
+
+    def _run_task(self, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
+        """Spark's part: attempts, each in an idle Python process."""
+        for number in range(1, ATTEMPTS_MAX + 1):
+            attempt = Attempt(self, order, task, rows)
+            attempt.ended.wait()
+            if attempt.error is None:
+                return attempt.result
+            self.world.simulation.say(f"attempt {number} of {task.label}: {attempt.error}")
+            if number == ATTEMPTS_MAX or self.stopping:
+                if isinstance(attempt.error, PerseidError):
+                    raise attempt.error
+                raise RetryableError(f"{type(attempt.error).__name__}: {attempt.error}")
+        raise Defect("not reached")
+
+    def borrow(self) -> Keep:
+        """An idle Python process, now and then another one than last time."""
+        if not self._pool or (len(self._pool) < 2 and self.world.simulation.random.random() < 0.1):
+            return Keep(self.context)
+        return self._pool.pop(self.world.simulation.random.randrange(len(self._pool)))
+
+    def give_back(self, keep: Keep) -> None:
+        self._pool.append(keep)
+
+    # Restore ------------------------------------------------------------------------------------
+
+    def _history(self) -> TokenHistory:
+        usable = self._usable()
+        oldest = usable[-1] if usable else None
+        base = Base(
+            job_uuid=self.plan.job_uuid,
+            epoch=oldest.epoch if oldest else self.plan.base_epoch,
+            offset=oldest.token_offset if oldest else self.plan.base_offset,
+        )
+        topic = names.tokens(job.JOB)
+        end = self.world.topics.ends([(topic, 0)])[topic, 0]
+        reader = SimulatedLogReader(self.world.broker)
+        found = reader.read_range(topic, 0, base.offset, end, timeout_s=30.0)
+        return history(base, ((e.offset, _token_record(e.value)) for e in found))
+
+    def _usable(self) -> tuple[CheckpointPointer, ...]:
+        return tuple(p for p in self.plan.checkpoints if p.epoch >= self.plan.base_epoch)
+
+    def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
+        """As `perseid.worker.restoring.restore_all`."""
+        order = RestoreOrder(
+            past.offsets, past.tip_epoch, self._usable(), self.plan.base_epoch,
+            self.plan.base_offset, self.plan.generation,
+        )  # fmt: skip
+        ledgers = self._ledgers()
+        restored: dict[int, Restored] = {}
+        events: list[str] = []
+        gids = [t.gid for t in self.context.layout.stateful_tasks]
+        for _ in range(ROUNDS_MAX):
+            for gid in gids:
+                restored[gid] = self._restore_one(order, self.context.layout.tasks[gid])
+                events += restored[gid].events
+            verdict = resume.decide(restored, ledgers, self.plan.base_epoch)
+            if isinstance(verdict, resume.GoOn):
+                sources = ", ".join(sorted({r.source for r in restored.values()}))
+                return verdict.epoch, sources, tuple(events)
+            gids = list(verdict.gids)
+            order = replace(order, floor=verdict.floor)
+        raise RetryableError(f"the partitions did not agree on an epoch: {restored}")
+
+    def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
+        context = self.context
+        identity = context.identity(task)
+        take_over(context.files, STATE, identity, context.owner)
+        keep = self.borrow()
+        state = keep.state(task)
+        work = PartitionRestore(context.files, self.world.store, state.log, task, identity)
+        found = work.run(order)
+        state.epoch = None
+        state.bring_to(found.epoch)
+        self.give_back(keep)
+        return found
+
+    def _ledgers(self) -> dict[int, int]:
+        by_ledger = {t.ledger: t for t in self.context.layout.ledger_tasks if t.ledger is not None}
+        reader = LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics)
+        records = reader.last_of(job.JOB, self.plan.job_uuid, by_ledger, timeout_s=LEDGER_TIMEOUT_S)
+        for record in records.values():
+            if record is not None and record.generation > self.plan.generation:
+                raise FencedError(f"a ledger is of generation {record.generation}")
+        return {
+            task.gid: max(record.epoch if (record := records[n]) else 0, self.plan.base_epoch)
+            for n, task in by_ledger.items()
+        }
+
+    # Telling ------------------------------------------------------------------------------------
+
+    def _done(self, order: EpochOrder, checks: tuple[InputCheck, ...]) -> EpochDone:
+        rows = sum(check.count for check in checks)
+        return EpochDone(
+            self.plan.job_uuid, self.plan.generation, self.incarnation, order.token.epoch,
+            order.token_offset, rows, rows, 100, checks=checks,
+        )  # fmt: skip
+
+    def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
+        return FragmentState(
+            self.plan.job_uuid, self.plan.generation, self.incarnation, state, self.epoch,
+            restored_from=source, events=events,
+        )  # fmt: skip
+
+    def _tell(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
+        self.context.progress().append(self._state(state, source, events))
+
+    def _tell_for_sure(self, state: str, error: PerseidError | None = None) -> None:
+        """The last word is told until it is heard: nobody else would know that it has ended."""
+        record = self._state(state)
+        if error is not None:
+            record = replace(
+                record, error_kind=type(error).__name__, error=str(error),
+                permanent=isinstance(error, PermanentError),
+            )  # fmt: skip
+        while True:
+            try:
+                self.context.progress().append(record)
+            except RetryableError:
+                self.world.simulation.sleep(TELL_AGAIN_S)
+                continue
+            return
+
+    def _end_with(self, error: PerseidError) -> None:
+        self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")
+        if self.stopping:
+            self._tell_for_sure("stopped")
+        else:
+            self._tell_for_sure("failed", error)
+
+
+class Attempt:
+    """One attempt of one task. `ended` is set once; what comes later is a zombie's."""
+
+    def __init__(self, fragment: Fragment, order: EpochOrder, task: Task, rows: list[Row]) -> None:
+        self._fragment, self._order, self._task, self._rows = fragment, order, task, rows
+        simulation = fragment.world.simulation
+        self.ended = Signal(simulation)
+        self.result: list[Row] = []
+        self.error: Exception | None = None
+        marks = simulation.running().marks
+        name = f"{fragment.incarnation} {task.label}@{order.token.epoch}"
+        process = simulation.spawn(fragment.group, name, self._work)
+        process.marks.update(marks, kind="task", abandon=self._abandon)
+
+    def _abandon(self, error: Exception) -> None:
+        if not self.ended.is_set:
+            self.error = error
+            self.ended.set()
+
+    def _work(self) -> None:
+        keep = self._fragment.borrow()
+        try:
+            result = run_task(keep, self._order, self._task, self._rows)
+        except PerseidError as error:
+            if not self.ended.is_set:
+                self._fragment.give_back(keep)
+            self._abandon(error)
+            return
+        if not self.ended.is_set:
+            self._fragment.give_back(keep)
+            self.result = result
+            self.ended.set()
+
+
+def _token_record(data: bytes) -> TokenRecord:
+    record = codec.decode(data)
+    assert isinstance(record, Begin | Claim | Rewind | Token)
+    return record

@@ -1,0 +1,221 @@
+"""A coordinator: the real core, loader, performer and fenced registry, in one simulated process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from perseid.coordinator import actions as act
+from perseid.coordinator import events as ev
+from perseid.coordinator.core import decide
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.loading import Clients, Loader, source_topics
+from perseid.coordinator.model import ClusterState, Now
+from perseid.coordinator.performing import Performer, StepDown
+from perseid.errors import RetryableError
+from perseid.jobs.spec import JobSpec
+from perseid.records import LeaderInfo
+from perseid.registry import FencedRegistry, Registry
+from perseid.registry.fenced import Fence, lead
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Defect, Group, SimulatedClock
+from perseid.testing.simulation.ports import (
+    SimulatedCoordination,
+    SimulatedLogReader,
+    SimulatedLogWriter,
+)
+from perseid.testing.simulation.world import SESSION_S, World
+from perseid.topics import names
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.log import ProgressLog
+
+LOOK_S = 0.1  # progress and ends
+REGISTRY_EVERY = 4  # looks
+TOPICS_EVERY = 10
+RESPAWN_S = 0.5
+SKEWS_MS = (0, -40, 250)
+
+
+class SimulatedLoader(Loader):
+    """Programs come from the world instead of an archive."""
+
+    spec: JobSpec
+
+    def _spec(self, archive: str) -> JobSpec:
+        return self.spec
+
+
+class SimulatedPerformer(Performer):
+    """What is slow runs in a process of its own instead of a thread."""
+
+    spawn: Callable[[str, Callable[[], None]], None]
+
+    def _later(self, task: Callable[..., None], action: act.Action) -> None:
+        self.spawn(type(action).__name__, lambda: self._guarded(task, action))
+
+
+class Coordinator:
+    """One coordinator under its supervisor: life after life."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self.lives = world, name, 0
+        self.start()
+
+    def start(self) -> None:
+        self.lives += 1
+        label = f"{self.name}.{self.lives}"
+        Life(self.world, label, self._respawn)
+
+    def _respawn(self) -> None:
+        self.world.simulation.after(RESPAWN_S, self.start)
+
+
+class Life:
+    """One process of a coordinator."""
+
+    def __init__(self, world: World, label: str, on_death: Callable[[], None]) -> None:
+        self.world, self.label, self._on_death = world, label, on_death
+        self.clock = SimulatedClock(world.simulation, world.simulation.random.choice(SKEWS_MS))
+        self.session: SimulatedCoordination = world.session()
+        self.group: Group = world.simulation.group(label, self._died)
+        self._queue: deque[ev.Event | StepDown] = deque()
+        self._progress_at: int | None = None
+        self._spawn("main", self._live)
+
+    def _spawn(self, what: str, work: Callable[[], None]) -> None:
+        process = self.world.simulation.spawn(self.group, f"{self.label} {what}", work)
+        process.marks.update(kind="leader", paused=self._paused)
+
+    def _died(self) -> None:
+        hint = self.world.gates.toss()
+        delay_s = 0.0 if hint else SESSION_S
+        self.world.simulation.after(delay_s, self.session.drop)
+        self._on_death()
+
+    def _paused(self, seconds: float) -> None:
+        if seconds > SESSION_S:
+            self.world.simulation.after(SESSION_S, self.session.drop)
+
+    def _live(self) -> None:
+        try:
+            self._lead()
+        except StepDown as reason:
+            self.world.simulation.say(f"steps down: {reason.reason}")
+        except RetryableError as error:
+            self.world.simulation.say(f"ends: {error}")
+        self.world.simulation.kill(self.group)
+
+    def _lead(self) -> None:
+        registry = Registry(self.session)
+        fence: Fence | None = None
+        while fence is None:
+            self.world.simulation.sleep(LOOK_S * 3)
+            fence = lead(registry, lambda epoch: LeaderInfo(self.label, epoch, 1, ""))
+        self.world.simulation.say(f"leads with epoch {fence.epoch}")
+        self.state = ClusterState(fence.epoch)
+        self._epoch = fence.epoch
+        self._registry = registry
+        self.performer = SimulatedPerformer(
+            FencedRegistry(registry, fence), SimulatedLogWriter(self.world.broker),
+            self.world.store, self._loader, self._queue.append, self._queue.append,
+        )  # fmt: skip
+        self.performer.spawn = self._spawn
+        looks = 0
+        while True:
+            self._look(looks)
+            looks += 1
+            self._drain()
+            self.world.simulation.sleep(LOOK_S)
+
+    def _loader(self) -> Loader:
+        reader = SimulatedLogReader(self.world.broker)
+        clients = Clients(
+            self._registry, self.world.topics, reader, SimulatedLogWriter(self.world.broker),
+            LedgerReader(reader, self.world.topics), self.world.store, Path(),
+        )  # fmt: skip
+        loader = SimulatedLoader(clients, self._epoch, self.label)
+        loader.spec = self.world.spec
+        return loader
+
+    # Looking ------------------------------------------------------------------------------------
+
+    def _look(self, looks: int) -> None:
+        if self.session.dropped:
+            raise StepDown("the ZooKeeper session is lost")
+        if looks % REGISTRY_EVERY == 0:
+            entries = self._registry.jobs()
+            self._queue.append(ev.RegistrySeen(entries, self._registry.workers()))
+        found = self.state.jobs.get(job.JOB)
+        if found is not None and found.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING):
+            places = {(at.topic, p) for (_, p), at in found.positions.items()}
+            self._queue.append(ev.EndsSeen(self.world.topics.ends(sorted(places))))
+            if looks % TOPICS_EVERY == 0:
+                seen = source_topics(self.world.topics, {topic for topic, _ in places})
+                self._queue.append(ev.TopicsSeen(seen))
+        self._look_at_progress()
+        self._queue.append(ev.Tick())
+
+    def _look_at_progress(self) -> None:
+        topic = names.progress(job.JOB)
+        if self._progress_at is None or self.world.kafka.log(topic, 0).end <= self._progress_at:
+            return
+        log = ProgressLog(job.JOB, SimulatedLogReader(self.world.broker))
+        for offset, record in log.read_from(self._progress_at, timeout_s=0.0):
+            self._progress_at = offset + 1
+            self._queue.append(ev.ProgressSeen(job.JOB, record))
+
+    # Deciding -----------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        while self._queue:
+            event = self._queue.popleft()
+            if isinstance(event, StepDown):
+                if event.reason.startswith("a defect"):
+                    raise Defect(event.reason)
+                raise event
+            self._feed(event)
+
+    def _feed(self, event: ev.Event) -> None:
+        """As `perseid.coordinator.service.Service` does."""
+        now = Now(self.clock.monotonic_s(), self.clock.wall_ms())
+        before = self.state.jobs.get(job.JOB)
+        self.state, actions = decide(self.state, event, now)
+        after = self.state.jobs.get(job.JOB)
+        if isinstance(event, ev.JobLoaded) and after and after.phase is not Phase.LOADING:
+            self._progress_at = event.progress_offset
+        if after is not None and (before is None or before.phase is not after.phase):
+            self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
+        if after is not None and after.phase is Phase.FAILED:
+            raise Defect(f"the job failed: {after.error}")
+        outcomes: list[ev.Event] = []
+        failed = False
+        for action in actions:
+            if failed:
+                break
+            outcome = self.performer.perform(action)
+            self._tell(action, outcome)
+            failed = isinstance(outcome, ev.ActionFailed)
+            if outcome is not None:
+                outcomes.append(outcome)
+        for outcome in outcomes:
+            self._feed(outcome)
+
+    def _tell(self, action: act.Action, outcome: ev.Event | None) -> None:
+        match action:
+            case act.PutStatus() | act.PutFailures() | act.DeleteCheckpoints():
+                return
+            case act.AppendToken(token=token):
+                flags = " checkpoint" * token.checkpoint + " final" * token.final
+                text = f"token of epoch {token.epoch}{flags}"
+            case act.PutPlan(plan=plan):
+                text = f"plan {plan.generation} for {plan.owner}"
+            case act.PutPointers(pointers=pointers):
+                text = f"checkpoints {[p.epoch for p in pointers.pointers]}"
+                if self.world.gates.strikes("damage_part"):
+                    self.world.simulation.after(0.5, self.world.damage_checkpoint)
+            case _:
+                text = type(action).__name__
+        if isinstance(outcome, ev.ActionFailed):
+            text += f" FAILED: {outcome.text}"
+        self.world.simulation.say(text)

@@ -1,0 +1,241 @@
+"""The fakes of the ports with gates around every call, and with outcomes that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from perseid.errors import RetryableError
+from perseid.registry.port import UnknownOutcomeError, Write
+from perseid.testing.files import MemoryFiles
+from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTransaction
+from perseid.testing.kafka_model import ModelKafka, ModelTransaction
+from perseid.testing.registry import FakeCoordination, FakeZooKeeper
+from perseid.testing.simulation.engine import Simulation
+from perseid.testing.simulation.faults import Gates
+from perseid.testing.store import MemoryStore
+from perseid.topics.admin import Partition
+from perseid.topics.log import Entry
+from perseid.worker.sink_ports import PartitionBatch, Written
+
+TRANSACTION_S = 10.0  # then the broker aborts it
+LATE_S = 8.0  # an effect may come so much later than its error
+WAIT_STEP_S = 0.25
+
+
+class SimulatedBroker:
+    """One model broker and how calls to it go wrong."""
+
+    def __init__(self, simulation: Simulation, gates: Gates, kafka: ModelKafka) -> None:
+        self.simulation, self.gates, self.kafka = simulation, gates, kafka
+        self._overdue: dict[str, list[Callable[[], None]]] = {}
+
+    def later(self, log: str, effect: Callable[[], None]) -> None:
+        """Some time later, or at the worst moment: right behind the log's next record."""
+        if self.gates.toss():
+            self._overdue.setdefault(log, []).append(effect)
+        else:
+            self.simulation.after(self.simulation.random.uniform(0.0, LATE_S), effect)
+
+    def appended(self, log: str) -> None:
+        """A record has been appended to `log`."""
+        for effect in self._overdue.pop(log, []):
+            effect()
+
+    def call(
+        self, where: str, effect: Callable[[], Any], late: Callable[[], None] | None = None
+    ) -> Any:
+        """`effect` between two gates; `late` is what still happens of it when it is overdue."""
+        self.gates.reach(f"before {where}")
+        if self.gates.strikes("kafka_lost"):
+            self.simulation.say(f"{where} is lost")
+            raise RetryableError(f"{where}: no answer, without effect")
+        if late is not None and self.gates.strikes("kafka_late"):
+            self.simulation.say(f"{where} will come late")
+            self.later(where, late)
+            raise RetryableError(f"{where}: no answer, with effect later")
+        result = effect()
+        if self.gates.strikes("kafka_unanswered"):
+            self.simulation.say(f"{where} is done and not answered")
+            raise RetryableError(f"{where}: no answer, with effect")
+        self.gates.reach(f"after {where}")
+        return result
+
+
+class SimulatedTransactions:
+    """`perseid.worker.sink_ports.Transactions`."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self._broker = broker
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        """Connecting takes no time here."""
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float
+    ) -> SimulatedTransaction:
+        kafka = self._broker.kafka
+        epoch = self._broker.call("acquire", lambda: kafka.fence(transactional_id))
+        return SimulatedTransaction(self._broker, transactional_id, epoch)
+
+
+class SimulatedTransaction:
+    """One producer epoch. A late commit decides whatever its producer epoch has open by then."""
+
+    def __init__(self, broker: SimulatedBroker, transactional_id: str, epoch: int) -> None:
+        self._broker, self._id, self._epoch = broker, transactional_id, epoch
+        self._inner = FakeTransaction(broker.kafka, transactional_id, epoch)
+
+    def begin(self) -> None:
+        self._broker.call("begin", self._begin)
+
+    def _begin(self) -> None:
+        self._inner.begin()
+        opened = self._broker.kafka.transaction(self._id, self._epoch)
+        self._broker.simulation.after(TRANSACTION_S, lambda: self._expire(opened))
+
+    def _expire(self, opened: ModelTransaction) -> None:
+        if opened.state == "open":
+            self._broker.kafka.expire(self._id)
+
+    def send(self, batch: PartitionBatch) -> None:
+        self._broker.call("send", lambda: self._inner.send(batch))
+
+    def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
+        found: Mapping[Partition, Written] = self._broker.call(
+            "flush", lambda: self._inner.flush(timeout_s)
+        )
+        return found
+
+    def commit(self, timeout_s: float) -> None:
+        self._broker.call("commit", lambda: self._inner.commit(timeout_s), self._commit_late)
+        self._broker.appended("commit")
+
+    def _commit_late(self) -> None:
+        try:
+            self._inner.commit(0.0)
+        except RetryableError:
+            return  # a newer producer has fenced it: the broker refuses
+        self._broker.simulation.say(f"late commit of {self._id}")
+
+    def close(self) -> None:
+        """A dead producer's transaction stays open."""
+
+
+class SimulatedLogWriter:
+    """`perseid.topics.log.LogWriter`."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self._broker, self._inner = broker, FakeLogWriter(broker.kafka)
+
+    def append(self, topic: str, partition: int, value: bytes) -> int:
+        def effect() -> int:
+            return self._inner.append(topic, partition, value)
+
+        where = f"append to {topic.rpartition('.')[2]}"
+        offset: int = self._broker.call(where, effect, lambda: self._append_late(effect))
+        self._broker.appended(where)
+        return offset
+
+    def _append_late(self, effect: Callable[[], int]) -> None:
+        self._broker.simulation.say(f"late record at {effect()}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SimulatedLogReader(FakeLogReader):
+    """Reads wait for undecided transactions in steps, as a consumer does."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker.kafka)
+        self._broker = broker
+
+    def read_range(
+        self, topic: str, partition: int, start: int, end: int, *, timeout_s: float
+    ) -> list[Entry]:
+        self._broker.gates.reach("read")
+        simulation = self._broker.simulation
+        deadline_s = simulation.now_s + timeout_s
+        while self._broker.kafka.log(topic, partition).stable_end < end:
+            if simulation.now_s > deadline_s:
+                raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
+            simulation.sleep(WAIT_STEP_S)
+        return super().read_range(topic, partition, start, end, timeout_s=0.0)
+
+
+class SimulatedFiles(MemoryFiles):
+    """The files of one host."""
+
+    def __init__(self, gates: Gates) -> None:
+        super().__init__()
+        self._gates = gates
+
+    def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
+        self._gates.reach("before write")
+        if self._gates.strikes("files_fail"):
+            raise RetryableError(f"cannot write {path}: no space left")
+        made = super().write_new(path, chunks)
+        self._gates.reach("after write")
+        return made
+
+    def rename(self, source: str, target: str) -> bool:
+        self._gates.reach("before rename")
+        done = super().rename(source, target)
+        self._gates.reach("after rename")
+        return done
+
+    def delete(self, path: str) -> None:
+        self._gates.reach("before delete")
+        super().delete(path)
+
+
+class SimulatedStore(MemoryStore):
+    """The checkpoint store."""
+
+    def __init__(self, gates: Gates) -> None:
+        super().__init__()
+        self._gates = gates
+
+    def write(self, path: str, chunks: Iterable[Any]) -> tuple[int, int]:
+        self._gates.reach("before upload")
+        if self._gates.strikes("store_fail"):
+            raise RetryableError(f"the store does not take {path}")
+        found = super().write(path, chunks)
+        self._gates.reach("after upload")
+        return found
+
+    def read(self, path: str) -> memoryview:
+        self._gates.reach("before download")
+        return super().read(path)
+
+    def delete(self, path: str) -> None:
+        self._gates.reach("before delete of a checkpoint")
+        super().delete(path)
+
+
+class SimulatedCoordination(FakeCoordination):
+    """One session. The server may have dropped it: its holder does not see that at once."""
+
+    def __init__(self, server: FakeZooKeeper, gates: Gates) -> None:
+        server.sessions += 1
+        super().__init__(server, server.sessions)
+        self._gates, self.number, self.dropped = gates, server.sessions, False
+
+    def write(self, *writes: Write) -> None:
+        self._gates.reach("before zookeeper write")
+        if self.dropped:
+            raise UnknownOutcomeError("the session has expired")
+        if self._gates.strikes("zookeeper_unknown"):
+            if self._gates.toss():
+                raise UnknownOutcomeError("no answer, not done")
+            super().write(*writes)
+            raise UnknownOutcomeError("no answer, done")
+        super().write(*writes)
+        self._gates.reach("after zookeeper write")
+
+    def drop(self) -> None:
+        """The server forgets it; nothing happens when it has already."""
+        if not self.dropped:
+            self.dropped = True
+            self._server.drop_session(self.number)

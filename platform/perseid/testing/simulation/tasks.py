@@ -1,0 +1,197 @@
+"""One operator partition's epoch in a simulated Python process: what `perseid.worker.tasks` does.
+
+The steps are those of the worker, over the same modules: edges, partition state, state log, sink
+session, checkpoint parts. Only Spark, threads and process globals are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from perseid.errors import PerseidError
+from perseid.jobs.layout import Layout, Task
+from perseid.jobs.operator import Emitter, Identity
+from perseid.records import Plan
+from perseid.state import blob
+from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
+from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
+from perseid.state.primitives import bind
+from perseid.testing.files import MemoryFiles
+from perseid.testing.kafka import FakeRangeReader
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import SimulatedClock
+from perseid.testing.simulation.ports import (
+    SimulatedLogReader,
+    SimulatedLogWriter,
+    SimulatedTransactions,
+)
+from perseid.testing.simulation.world import STATE, World
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.log import ProgressLog
+from perseid.topics.records import InputCheck, PartDone, PartFailed
+from perseid.worker import encode
+from perseid.worker.context import EpochOrder
+from perseid.worker.edges import Route, Row, deal, inputs
+from perseid.worker.partition import partitions
+from perseid.worker.partition_state import PartitionState
+from perseid.worker.sink import SinkIdentity, SinkSession
+from perseid.worker.sink_ports import SinkBatch
+from perseid.worker.source import SourcePlan, SplitCount, compare
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all tasks of a fragment know."""
+
+    world: World
+    files: MemoryFiles
+    plan: Plan
+    layout: Layout
+    incarnation: str
+
+    @property
+    def owner(self) -> str:
+        return owner_name(self.plan.generation, self.incarnation)
+
+    def identity(self, task: Task) -> blob.Identity:
+        return blob.Identity(self.plan.job_uuid, self.layout.number, task.operator, task.partition)
+
+    def log(self, task: Task) -> StateLog:
+        owned = owner_directory(STATE, self.plan.job_uuid, self.layout.number, self.owner)
+        directory = log_directory(owned, task.operator, task.partition)
+        return StateLog(self.files, directory, self.identity(task))
+
+    def progress(self) -> ProgressLog:
+        return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
+
+
+@dataclass
+class Keep:
+    """What one Python process keeps for one fragment."""
+
+    context: Context
+    states: dict[int, PartitionState] = field(default_factory=dict)
+    sinks: dict[int, SinkSession] = field(default_factory=dict)
+    collected_epoch: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        reader = SimulatedLogReader(self.context.world.broker)
+        self.ledger = LedgerReader(reader, self.context.world.topics)
+
+    def state(self, task: Task) -> PartitionState:
+        if task.gid not in self.states:
+            operator = job.CLASSES[task.operator]()
+            operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
+            log = self.context.log(task)
+            self.states[task.gid] = PartitionState(operator, bind(operator), log)
+        return self.states[task.gid]
+
+    def sink(self, task: Task) -> SinkSession:
+        if task.gid not in self.sinks:
+            world, plan = self.context.world, self.context.plan
+            assert task.ledger is not None
+            who = SinkIdentity(
+                job.JOB, plan.job_uuid, self.context.layout.number, task.operator, task.partition,
+                task.ledger, after_epoch=plan.base_epoch,
+            )  # fmt: skip
+            transactions = SimulatedTransactions(world.broker)
+            self.sinks[task.gid] = SinkSession(
+                who, transactions, self.ledger, world.topics,
+                clock=SimulatedClock(world.simulation), background=False,
+            )  # fmt: skip
+        return self.sinks[task.gid]
+
+
+def read_split(
+    context: Context, order: EpochOrder, split: int
+) -> tuple[list[Row], list[InputCheck]]:
+    """Level 0: one split's records as rows for the totals, and what was read."""
+    rows: list[Row] = []
+    checks = []
+    reader = FakeRangeReader(context.world.kafka)
+    targets = tuple(t.gid for t in context.layout.of("totals"))
+    for port, source in enumerate(("left", "right")):
+        count = SplitCount()
+        values: list[bytes] = []
+        for found in order.token.splits[split] if order.token.splits else ():
+            if found.source == source:
+                for messages in reader.read(found.topic, found.partition, found.start, found.end):
+                    values += [m.value() or b"" for m in messages]
+        count.add(list(values))
+        compare(
+            SourcePlan(source, "text", None, None, (), tolerate=False), order.token, split, count
+        )
+        checks.append(InputCheck(order.token.epoch, split, source, count.count, count.crc))
+        table = job.columns(values)
+        parts = partitions(table, ("key",), len(targets))
+        rows += deal(table, Route(targets, port, ("key",)), split, parts)
+    return rows, checks
+
+
+def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
+    """The epoch of one operator partition; its rows for the next level."""
+    context, token = keep.context, order.token
+    names = tuple(context.world.spec.operators[task.operator].inputs)
+    state = keep.state(task)
+    out = Emitter(task.operator)
+    result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
+    if token.checkpoint:
+        state.snapshot(token.epoch, context.plan.generation, order.token_offset)
+        _upload_soon(context, order, task, state.log)
+    if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
+        assert order.collect_epoch is not None
+        state.log.collect(order.collect_epoch)
+        keep.collected_epoch[task.gid] = order.collect_epoch
+    if task.ledger is not None:
+        keep.sink(task).commit(
+            token.epoch, order.token_offset, context.plan.generation,
+            list(_batches(context, task, result.output)),
+        )  # fmt: skip
+    return list(_rows_behind(context, task, result.output))
+
+
+def _batches(context: Context, task: Task, output: pa.Table) -> Iterator[SinkBatch]:
+    for sink in context.world.spec.sinks.values():
+        if sink.input == task.operator and output.num_rows:
+            keys = encode.keys(output, sink.key)
+            yield SinkBatch(sink.topic, keys, encode.values(output, sink.format, None))
+
+
+def _rows_behind(context: Context, task: Task, output: pa.Table) -> Iterator[Row]:
+    targets = tuple(t.gid for t in context.layout.of("relay"))
+    if task.operator == "totals" and targets:
+        parts = partitions(output, ("key",), len(targets))
+        yield from deal(output, Route(targets, 0, ("key",)), task.gid, parts)
+
+
+def _upload_soon(context: Context, order: EpochOrder, task: Task, log: StateLog) -> None:
+    simulation = context.world.simulation
+    group = simulation.running().group
+    name = f"{context.incarnation} upload {task.label}"
+    process = simulation.spawn(group, name, lambda: _upload(context, order, task, log))
+    process.marks.update(simulation.running().marks, kind="worker")
+
+
+def _upload(context: Context, order: EpochOrder, task: Task, log: StateLog) -> None:
+    world, plan, epoch = context.world, context.plan, order.token.epoch
+    world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
+    try:
+        entry = log.snapshot(epoch)
+        folder = checkpoint_folder(job.JOB, plan.job_uuid, epoch, plan.generation)
+        path = part_path(folder, task.operator, task.partition)
+        size, crc = write_part(world.store, path, entry.header, entry.sections)
+        told: PartDone | PartFailed = PartDone(
+            plan.job_uuid, plan.generation, epoch, context.layout.number, task.operator,
+            task.partition, path, size, crc, 0.1,
+        )  # fmt: skip
+    except PerseidError as error:
+        told = PartFailed(
+            plan.job_uuid, plan.generation, epoch, task.operator, task.partition, str(error)
+        )
+    try:
+        context.progress().append(told)
+    except PerseidError as error:
+        world.simulation.say(f"a part is not told: {error}")

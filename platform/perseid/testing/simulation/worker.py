@@ -1,0 +1,98 @@
+"""A worker under its supervisor: registers, follows the plan, and lives again when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perseid.errors import RetryableError
+from perseid.records import Plan, WorkerInfo
+from perseid.registry import Registry
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Process
+from perseid.testing.simulation.fragment import Fragment
+from perseid.testing.simulation.world import SESSION_S, STATE, World
+
+LOOK_S = 0.2
+RESPAWN_S = (0.3, 2.0)
+
+
+class Worker:
+    """One worker: life after life, always on the same host."""
+
+    def __init__(self, world: World, name: str, host: int) -> None:
+        self.world, self.name, self.host, self.lives = world, name, host, 0
+        self.start()
+
+    def start(self) -> None:
+        self.lives += 1
+        WorkerLife(self.world, self, f"{self.name}-{self.lives}")
+
+
+class WorkerLife:
+    """One incarnation."""
+
+    def __init__(self, world: World, worker: Worker, incarnation: str) -> None:
+        self.world, self.worker, self.incarnation = world, worker, incarnation
+        self.files = world.hosts[worker.host]
+        self.session = world.session()
+        self.group = world.simulation.group(incarnation, self._died)
+        world.groups_of_host.setdefault(worker.host, []).append(self.group)
+        self._fragment: Fragment | None = None
+        self._spawn(incarnation, self._live)
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> Process:
+        process = self.world.simulation.spawn(self.group, name, work)
+        process.marks.update(kind="worker", paused=self._paused, host=self.worker.host)
+        return process
+
+    def _died(self) -> None:
+        simulation, world = self.world.simulation, self.world
+        alive = [g for g in world.groups_of_host[self.worker.host] if not g.dead]
+        world.groups_of_host[self.worker.host] = alive
+        if not alive and world.gates.strikes("erase_state"):
+            simulation.say(f"state of host {self.worker.host} ERASED")
+            self.files.delete(STATE)
+        simulation.after(0.0 if world.gates.toss() else SESSION_S, self.session.drop)
+        simulation.after(simulation.random.uniform(*RESPAWN_S), self.worker.start)
+
+    def _paused(self, seconds: float) -> None:
+        if seconds > SESSION_S:
+            self.world.simulation.after(SESSION_S, self.session.drop)
+
+    def _live(self) -> None:
+        try:
+            registry = Registry(self.session)
+            registry.register_worker(
+                WorkerInfo(self.worker.name, self.incarnation, f"h{self.worker.host}", 1, 1, 2,
+                           "local[2]", 0)
+            )  # fmt: skip
+        except RetryableError:
+            self.world.simulation.kill(self.group)
+        while not self.session.dropped:
+            self._reconcile(registry)
+            self.world.simulation.sleep(LOOK_S)
+        # It hears of the loss of its session late, and its tasks go on until then.
+        self.world.simulation.sleep(self.world.simulation.random.choice([0.0, 0.5, 4.0]))
+        self.world.simulation.say("its session is lost: it ends")
+        self.world.simulation.kill(self.group)
+
+    def _reconcile(self, registry: Registry) -> None:
+        plan = registry.plan(job.JOB)
+        mine = plan if plan is not None and plan.owner == self.incarnation else None
+        running = self._fragment
+        if running is not None and (mine is None or mine.generation != running.plan.generation):
+            running.stopping = True
+            self._fragment = None
+        if mine is None:
+            return
+        if self._fragment is None:
+            self._start(mine)
+        assert self._fragment is not None
+        found = registry.pointers(job.JOB)
+        if found is not None and found.pointers:
+            self._fragment.collect_epoch = found.pointers[-1].epoch
+
+    def _start(self, plan: Plan) -> None:
+        fragment = Fragment(self.world, self.group, self.files, plan, self.incarnation)
+        self._fragment = fragment
+        self._spawn(f"{self.incarnation} g{plan.generation}", fragment.live)

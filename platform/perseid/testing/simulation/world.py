@@ -1,0 +1,104 @@
+"""What outlives every process: the broker, ZooKeeper, the store, hosts, and the user's wishes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from perseid.jobs.spec import JobSpec
+from perseid.records import CheckpointPointer, JobEntry
+from perseid.registry import Registry
+from perseid.testing.kafka import FakeTopics
+from perseid.testing.kafka_model import ModelKafka
+from perseid.testing.registry import FakeZooKeeper
+from perseid.testing.simulation import job
+from perseid.testing.simulation.check import Checker
+from perseid.testing.simulation.engine import Group, SimulatedClock, Simulation
+from perseid.testing.simulation.faults import Faults, Gates
+from perseid.testing.simulation.ports import (
+    SimulatedBroker,
+    SimulatedCoordination,
+    SimulatedFiles,
+    SimulatedStore,
+)
+
+STATE = "/state"
+SESSION_S = 2.0
+
+
+class World:
+    """One cluster without its processes."""
+
+    def __init__(self, simulation: Simulation, faults: Faults, spec: JobSpec, hosts: int) -> None:
+        self.simulation, self.faults, self.spec = simulation, faults, spec
+        self.gates = Gates(simulation, faults)
+        self.clock = SimulatedClock(simulation)
+        self.kafka = ModelKafka(self.clock)
+        self.broker = SimulatedBroker(simulation, self.gates, self.kafka)
+        self.topics = FakeTopics(self.kafka)
+        self.zookeeper = FakeZooKeeper(deliver_at_once=False)
+        self.store = SimulatedStore(self.gates)
+        self.hosts = [SimulatedFiles(self.gates) for _ in range(hosts)]
+        for name, partitions in (("left", 2), ("right", 1)):
+            self.topics.create(name, partitions)
+        for topic, partitions in spec.written_topics.items():
+            self.topics.create(topic, partitions)
+        self.checker = Checker(self.kafka, list(spec.written_topics))
+        self.registry = Registry(self.zookeeper.session())  # the user's, without faults
+        entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
+        self.registry.put_job_entry(entry, None)
+        self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
+        self.damaged: set[str] = set()  # folders of checkpoints
+
+    def session(self) -> SimulatedCoordination:
+        return SimulatedCoordination(self.zookeeper, self.gates)
+
+    # The user -----------------------------------------------------------------------------------
+
+    def produce(self, chance: random.Random, records: int) -> None:
+        """Some records into the sources, as their committed input."""
+        for _ in range(records):
+            topic = chance.choice(["left", "left", "right"])
+            partition = chance.randrange(len(self.kafka.topics[topic].logs))
+            word, amount = chance.choice(job.WORDS), chance.randint(1, 9)
+            self.kafka.append((topic, partition), None, job.record(word, amount))
+            self.checker.expected[word] += amount
+
+    def want(self, desired: str, *, checkpoint: bool = False) -> None:
+        """`jobs stop` or `jobs start`."""
+        stored = self.registry.job_entry(job.JOB)
+        assert stored is not None
+        changed = replace(
+            stored.value, desired=desired, counter=stored.value.counter + 1,
+            stop_checkpoint=checkpoint,
+        )  # fmt: skip
+        self.simulation.say(f"the user wants it {desired}")
+        self.registry.put_job_entry(changed, stored.version)
+
+    def grow(self, topic: str) -> None:
+        partitions = len(self.kafka.topics[topic].logs)
+        if partitions < 4:
+            self.simulation.say(f"{topic} gets partition {partitions}")
+            self.topics.grow(topic, partitions + 1)
+
+    # Bad luck -----------------------------------------------------------------------------------
+
+    def damage_checkpoint(self) -> None:
+        """One part of the newest checkpoint, if there is a whole one to fall back to."""
+        found = self.registry.pointers(job.JOB)
+        if found is None or len(found.pointers) < 2 or not all(map(self._whole, found.pointers)):
+            return
+        folder = found.pointers[0].manifest.rpartition("/")[0]
+        parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
+        path = self.simulation.random.choice(parts)
+        self.simulation.say(f"DAMAGED {path}")
+        self.damaged.add(folder)
+        if self.gates.toss():
+            del self.store.content[path]
+            return
+        data = bytearray(self.store.content[path])
+        data[self.simulation.random.randrange(len(data))] ^= 0x55
+        self.store.content[path] = bytes(data)
+
+    def _whole(self, pointer: CheckpointPointer) -> bool:
+        return pointer.manifest.rpartition("/")[0] not in self.damaged

@@ -1,0 +1,236 @@
+"""Planted defects: each is found by the simulation, with the seed that is written beside it.
+
+When the engine or the code changes so that histories are others, a seed may find its defect no
+longer: `python tests/simulation/test_mutants.py` looks for the first ones that do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from perseid.coordinator import checkpoints
+from perseid.errors import DamagedFile, RetryableError
+from perseid.state.log import StateLog
+from perseid.testing.simulation.scenario import run
+from perseid.topics.chain import Accepted, Chain, Void
+from perseid.topics.records import Claim, LedgerRecord, Token
+from perseid.worker import resume, sink
+from perseid.worker.context import EpochOrder
+from perseid.worker.feed import EpochFeed
+from perseid.worker.partition_state import PartitionState
+from perseid.worker.restore import PartitionRestore
+from perseid.worker.sink import SinkSession
+from perseid.worker.sink_ports import PartitionBatch
+
+SEEDS_MAX = 300
+
+
+def no_read_back() -> AbstractContextManager[Any]:
+    """The sink writes without looking whether the ledger has the epoch."""
+    return patch.object(sink, "judge", lambda *_, **__: "write")
+
+
+def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
+    """Outputs and ledger record are committed one after the other."""
+    write = SinkSession._write
+
+    def mutant(self: SinkSession, transaction: Any, *rest: Any) -> LedgerRecord:
+        class Two:
+            """Commits before the ledger record, and then begins again."""
+
+            begin, flush, close = transaction.begin, transaction.flush, transaction.close
+            commit = transaction.commit
+
+            def send(self, batch: PartitionBatch) -> None:
+                if batch.topic.endswith(".ledger"):
+                    transaction.commit(1.0)
+                    transaction.begin()
+                transaction.send(batch)
+
+        return write(self, Two(), *rest)
+
+    return patch.object(SinkSession, "_write", mutant)
+
+
+def no_generation_check() -> AbstractContextManager[Any]:
+    """A sink of an older generation goes on where a newer one has written."""
+    judge = sink.judge
+
+    def mutant(last: LedgerRecord | None, *rest: Any, generation: int, **more: Any) -> Any:
+        low = None if last is None else replace(last, generation=0)
+        return judge(low, *rest, generation=generation, **more)
+
+    return patch.object(sink, "judge", mutant)
+
+
+def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
+    """After an unknown outcome the sink goes on with the same producer."""
+    acquire = SinkSession._acquire
+
+    def mutant(self: SinkSession) -> Any:
+        held = self.__dict__.get("_held")
+        if held is None or _is_fenced(held):
+            held = acquire(self)[0]
+            self.__dict__["_held"] = held
+        return held, self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
+
+    return patch.object(SinkSession, "_acquire", mutant)
+
+
+def _is_fenced(held: Any) -> bool:
+    try:
+        held._broker.kafka._producer(held._id, held._epoch)
+    except RetryableError:
+        return True
+    return False
+
+
+def dirty_copy_is_kept() -> AbstractContextManager[Any]:
+    """An epoch that failed in the middle leaves its changes in the resident state."""
+    bring_to = PartitionState.bring_to
+
+    def mutant(self: PartitionState, epoch: int) -> None:
+        if self.epoch is None and self.__dict__.get("_last") == epoch:
+            self.epoch = epoch
+        bring_to(self, epoch)
+        self.__dict__["_last"] = epoch
+
+    return patch.object(PartitionState, "bring_to", mutant)
+
+
+def resume_behind_the_highest() -> AbstractContextManager[Any]:
+    """The fragment goes on behind the highest epoch instead of the lowest."""
+
+    def mutant(restored: Any, ledgers: Any, base_epoch: int) -> resume.GoOn:
+        reached = [r.epoch for r in restored.values()] + list(ledgers.values())
+        return resume.GoOn(max(reached, default=base_epoch))
+
+    return patch.object(resume, "decide", mutant)
+
+
+def outputs_are_not_retained() -> AbstractContextManager[Any]:
+    """A log that lacks the outputs which are needed again is kept all the same."""
+
+    def mutant(self: PartitionRestore, last: int) -> int:
+        return 0
+
+    return patch.object(PartitionRestore, "_held_from", mutant)
+
+
+def damaged_part_means_empty() -> AbstractContextManager[Any]:
+    """A checkpoint part that cannot be read is taken as an empty state."""
+    part = PartitionRestore._part
+
+    def mutant(self: PartitionRestore, *rest: Any) -> Any:
+        try:
+            return part(self, *rest)
+        except DamagedFile:
+            return {}
+
+    return patch.object(PartitionRestore, "_part", mutant)
+
+
+def old_log_is_trusted() -> AbstractContextManager[Any]:
+    """A log is not repaired before it is used."""
+    return patch.object(StateLog, "repair", lambda self: [])
+
+
+def claims_do_not_count() -> AbstractContextManager[Any]:
+    """What a leader of before appends counts as long as it extends the chain."""
+    feed = Chain.feed
+
+    def mutant(self: Chain, offset: int, record: Any) -> Accepted | Void:
+        if isinstance(record, Claim):
+            return Accepted("claim", offset)
+        self.coordinator_epoch = 0
+        return feed(self, offset, record)
+
+    return patch.object(Chain, "feed", mutant)
+
+
+def void_tokens_run() -> AbstractContextManager[Any]:
+    """A worker runs every token that it reads."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
+        order = feed(self, offset, record, collect_epoch)
+        if order is None and isinstance(record, Token) and record.epoch == self.done_epoch + 1:
+            return EpochOrder(record, offset, collect_epoch)
+        return order
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def checkpoint_before_all_parts() -> AbstractContextManager[Any]:
+    """A checkpoint counts with the parts that have come so far."""
+    complete = checkpoints.complete
+
+    def mutant(job: Any) -> Any:
+        layout = job.layout
+        if job.collecting is None or layout is None or not job.collecting.parts:
+            return complete(job)
+        (generation, *_), *_ = sorted(job.collecting.parts)
+        there = {key[1:] for key in job.collecting.parts if key[0] == generation}
+        kept = tuple(t for t in layout.tasks if (t.operator, t.partition) in there)
+        return complete(replace(job, layout=replace(layout, tasks=kept)))
+
+    return patch.object(checkpoints, "complete", mutant)
+
+
+def collecting_takes_the_base() -> AbstractContextManager[Any]:
+    """Collecting a log removes the snapshot that the rest stands on."""
+
+    def mutant(self: StateLog, checkpoint_epoch: int) -> None:
+        for epoch in self.snapshots():
+            if epoch <= checkpoint_epoch:
+                self._files.delete(self._path("snapshot", epoch))
+
+    return patch.object(StateLog, "collect", mutant)
+
+
+Mutant = Callable[[], AbstractContextManager[Any]]
+FOUND_BY: list[tuple[Mutant, int]] = [
+    (no_read_back, 0),
+    (ledger_outside_the_transaction, 0),
+    (no_generation_check, 19),
+    (one_producer_for_all_attempts, 0),
+    (dirty_copy_is_kept, 1),
+    (resume_behind_the_highest, 0),
+    (outputs_are_not_retained, 8),
+    (damaged_part_means_empty, 111),
+    (old_log_is_trusted, 4),
+    (claims_do_not_count, 15),
+    (void_tokens_run, 15),
+    (checkpoint_before_all_parts, 1),
+    (collecting_takes_the_base, 2),
+]
+
+
+def find(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str]:
+    """The first of `seeds` that finds the mutant, and what it says; (-1, "") without one."""
+    with mutant():
+        for seed in seeds:
+            error = run(seed).error
+            if error:
+                return seed, error
+    return -1, ""
+
+
+@pytest.mark.parametrize(("mutant", "seed"), FOUND_BY, ids=lambda v: getattr(v, "__name__", ""))
+def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
+    found, _ = find(mutant, [seed, *range(SEEDS_MAX)])
+    assert found >= 0, f"no seed below {SEEDS_MAX} finds it"
+    assert run(found).error == "", "the seed fails without the planted defect too"
+
+
+if __name__ == "__main__":
+    logging.disable()
+    for planted, _ in FOUND_BY:
+        print(planted.__name__, *find(planted, range(SEEDS_MAX)), flush=True)
