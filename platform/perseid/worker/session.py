@@ -76,6 +76,7 @@ def open_session(deployment: Deployment, name: str, event_log: str | None = None
         builder = builder.config("spark.eventLog.enabled", "true")
         builder = builder.config("spark.eventLog.dir", event_log)
         builder = builder.config("spark.eventLog.rolling.enabled", "false")
+        builder = builder.config("spark.eventLog.compress", "false")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get("PERSEID_SPARK_LOG", "WARN"))
     return session
