@@ -36,11 +36,16 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
 
 
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
-    """The owner's last word, for a job that has just been loaded: only that is still true."""
+    """The owner's last word, for a job that has just been loaded: only that is still true.
+
+    A fragment that has ended says nothing more: what stands behind its end had an unknown outcome
+    and came late.
+    """
     ours = [r for r in records if _of_owner(job, r) and isinstance(r, EpochDone | FragmentState)]
     if not ours:
         return job, []
-    last = ours[-1]
+    ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
+    last = ends[0] if ends else ours[-1]
     if isinstance(last, FragmentState):
         return _fragment(job, last, now)
     return _running(job, now), []
