@@ -15,9 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from perseid.embedded import Cluster
 from perseid.records import crashpoints
+
+# The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
+# machine may be busy with a Kafka and two Sparks.
+settings.register_profile("perseid", derandomize=True, deadline=None)
+settings.load_profile("perseid")
 
 TESTS = Path(__file__).parent
 # Seconds a single test may take before it is stopped, unless it says otherwise.

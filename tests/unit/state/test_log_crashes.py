@@ -171,7 +171,8 @@ def test_crashes_in_a_row_of_owner_after_owner(crashes: list[int], chance: rando
         assert not history.begun
         return
     table, reached = restored(log)
-    assert reached in (history.acknowledged, history.acknowledged + 1)
+    # Each owner may have died between an epoch's rename and its acknowledgement.
+    assert history.acknowledged <= reached <= history.acknowledged + len(crashes)
     assert state_of(table) == expected(reached)
 
 
