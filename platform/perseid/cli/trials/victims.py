@@ -104,15 +104,19 @@ class Victims:
 
 
 def _python_of(roots: Iterable[int]) -> Mark | None:
-    """A Python worker of Spark below `roots`: a fork of Spark's daemon, busy ones first.
+    """A Python worker of Spark below `roots`: the busiest fork of the daemon that runs our tasks.
 
-    The daemon itself, which Spark starts again as well, only when it has no forks.
+    The daemon itself, which Spark starts again as well, only when it has no forks; Spark's own
+    daemon, which plans reads of the token topic, only when ours is not there.
     """
-    found = [p for p in _below(roots) if any(m in _command(p) for m in _PYTHON_WORKERS)]
-    pids = {p.pid for p in found}
-    forks = [p for p in found if _parent(p) in pids]
-    busiest = max(forks or found, key=_cpu_s, default=None)
-    return mark(busiest.pid) if busiest is not None else None
+    below = [(p, _command(p)) for p in _below(roots)]
+    for marker in _PYTHON_WORKERS:
+        found = [p for p, command in below if marker in command]
+        pids = {p.pid for p in found}
+        forks = [p for p in found if _parent(p) in pids]
+        if found:
+            return mark(max(forks or found, key=_cpu_s).pid)
+    return None
 
 
 def _executor_of(driver: int, roots: Iterable[int]) -> Mark | None:
