@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from perseid.topics.log import LogReader, ProgressLog
 
 log = logging.getLogger("perseid.worker")
+TELL_AGAIN_S = 1.0
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 
 
@@ -233,18 +234,33 @@ class Fragment:
         else:
             log.error("%s generation %d failed: %s", self.plan.job, self.plan.generation, known,
                       exc_info=error)  # fmt: skip
-        progress.append(
-            FragmentState(
-                job_uuid=self.plan.job_uuid,
-                generation=self.plan.generation,
-                incarnation=self.incarnation,
-                state="failed",
-                epoch=self._epoch,
-                error_kind=type(known).__name__,
-                error=str(known),
-                permanent=isinstance(known, PermanentError),
-            )
+        record = FragmentState(
+            job_uuid=self.plan.job_uuid,
+            generation=self.plan.generation,
+            incarnation=self.incarnation,
+            state="failed",
+            epoch=self._epoch,
+            error_kind=type(known).__name__,
+            error=str(known),
+            permanent=isinstance(known, PermanentError),
         )
+        self._tell_until_heard(progress, record)
+
+    def _tell_until_heard(self, progress: ProgressLog, record: FragmentState) -> None:
+        """Nobody else knows that a fragment of a live worker has ended: the job would stand still.
+
+        The broker that made it fail may be away for longer than one append waits.
+        """
+        while True:
+            try:
+                progress.append(record)
+            except RetryableError as error:
+                log.warning("the end of %s generation %d is not told yet: %s", self.plan.job,
+                            self.plan.generation, error)  # fmt: skip
+                if self._stopping.wait(TELL_AGAIN_S):
+                    return  # a newer plan has come, so it is known
+            else:
+                return
 
 
 def classify(error: BaseException) -> PerseidError:
