@@ -109,7 +109,7 @@ def make_token(
         revision=job.plan.revision,
         layout=job.plan.layout,
         splits=split(ranges, job.program.spec.parallelism),
-        time_ms=max(now.wall_ms, last.time_ms if last is not None else 0),
+        time_ms=max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0),
         checkpoint=checkpoint,
         final=final,
         checks=job.checks[:CHECKS_MAX],
@@ -141,6 +141,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         tokens=(*job.tokens, Issued(offset, token)),
         positions=positions_after(job.positions, ranges_of(token)),
         issued_s=now.monotonic_s,
+        time_ms=max(job.time_ms, token.time_ms),
         cut=job.backlog > named,  # more was there than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip

@@ -118,6 +118,7 @@ class JobState:
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
     appending: bool = False               # an append's outcome has not been seen yet
     issued_s: float = 0.0                 # when the last token was issued
+    time_ms: int = 0                      # of the latest token, also of one that was taken back
     cut: bool = False                     # the last token left input behind
     size: int = 0                         # records of a full epoch
     done: int = 0                         # all epochs up to it are logged and committed

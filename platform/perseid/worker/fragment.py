@@ -104,17 +104,25 @@ class Fragment:
 
     def _live(self) -> None:
         clients = Clients.open(self.deployment.kafka, self.plan.job)
+        # The first append waits for the producer's id, half a second: meanwhile we restore.
+        telling = threading.Thread(target=self._tell_restoring, args=(clients.progress,))
+        telling.start()
         try:
-            # The first append waits for the producer's id, half a second: meanwhile we restore.
-            telling = threading.Thread(target=self._tell, args=(clients.progress, "restoring"))
-            telling.start()
             self._run(clients, telling)
             self._tell(clients.progress, "stopped")
         except BaseException as error:
+            telling.join()
             self._end_with(clients.progress, error)
         finally:
             clients.tokens.close()
             self._ended.set()
+
+    def _tell_restoring(self, progress: ProgressLog) -> None:
+        """For people only: a broker that is away is the restore's own affair."""
+        try:
+            self._tell(progress, "restoring")
+        except RetryableError as error:
+            log.warning("%s: the restore was not announced: %s", self.plan.job, error)
 
     def _run(self, clients: Clients, telling: threading.Thread) -> None:
         context = self._context()
