@@ -108,10 +108,11 @@ def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(
     verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
     assert verdict.ok, verdict
 
+    ended = running.job("chg")["epoch"]
     running.do("jobs", "remove", "chg")
     TopicAdmin(running.kafka).delete(["chg-counts"])
     running.do("jobs", "apply", str(folder))
-    running.wait_caught_up("chg")
+    running.wait_caught_up("chg", above_epoch=ended)
     verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
     assert verdict.ok, verdict
     running.do("jobs", "remove", "chg", "--purge")

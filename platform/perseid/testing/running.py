@@ -116,9 +116,17 @@ class RunningCluster:
 
         return until(look, timeout_s, f"job {name} to be {what}")
 
-    def wait_caught_up(self, name: str, timeout_s: float = CAUGHT_UP_S) -> dict[str, Any]:
-        """Until all input that was there when this was called is committed."""
-        return self.wait_job(name, _caught_up, "caught up", timeout_s)
+    def wait_caught_up(
+        self, name: str, timeout_s: float = CAUGHT_UP_S, above_epoch: int = 0
+    ) -> dict[str, Any]:
+        """Until all input that was there when this was called is committed.
+
+        `above_epoch`: the epoch at which a job of the same name ended before, so that its
+        successor is not taken for caught up before it has looked at its input.
+        """
+        return self.wait_job(
+            name, lambda j: _caught_up(j) and j["epoch"] > above_epoch, "caught up", timeout_s
+        )
 
 
 def _caught_up(job: dict[str, Any]) -> bool:

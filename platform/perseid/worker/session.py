@@ -21,6 +21,8 @@ SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
+    # Few cores: no parallel collector; deep plans and long stack traces need stack.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
     "spark.speculation": "false",                       # two attempts at once would fight for ids
     "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
     "spark.locality.wait": "3s",                        # long enough for the anchor to hold
