@@ -21,6 +21,7 @@ CREDITS_BACKLOG = 2       # with it the worker finds the next token when it ends
 SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
 SIZE_FIRST = 20_000       # of a job whose speed is not known yet
 SIZE_MIN = 500            # an epoch is never made smaller to meet its target: overhead would rule
+WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be a downward spiral
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
 CHECKS_MAX = 256          # carried by one token
 
@@ -151,16 +152,41 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
 def adapted_size(job: JobState, rows: int, duration_ms: int) -> int:
     """The epoch size after an epoch of `rows` that took `duration_ms`.
 
-    Only epochs of at least half the size tell something: a small one is all overhead.
+    Only epochs of at least half the size tell something: a small one is all overhead. A line
+    through the recent epochs (duration over rows) tells the fixed cost of an epoch and the cost of
+    a record. The time for records is what the fixed cost leaves of the target, yet at least as much
+    as the fixed cost: where that alone is over the target, smaller epochs would only add overhead,
+    and the backlog would grow without end.
     """
     program = job.program
     size = job.size or SIZE_FIRST
     if program is None or rows * 2 < size or duration_ms <= 0:
         return size
-    step = program.spec.epoch.target_s * 1000 / duration_ms
+    target_ms = program.spec.epoch.target_s * 1000
+    points = [(d.rows_in, d.duration_ms) for d in job.recent] + [(rows, duration_ms)]
+    fixed_ms, record_ms = cost_line(points)
+    room_ms = max(target_ms - fixed_ms, fixed_ms * WORK_SHARE_MIN / (1 - WORK_SHARE_MIN))
+    step = room_ms / record_ms / rows if record_ms > 0 else SIZE_STEP_MAX
     wanted = rows * min(max(step, 1 / SIZE_STEP_MAX), SIZE_STEP_MAX)
     size_max = program.spec.epoch.max_records
     return max(min(int(wanted), size_max), min(SIZE_MIN, size_max))
+
+
+def cost_line(points: list[tuple[int, int]]) -> tuple[float, float]:
+    """(fixed ms of an epoch, ms of a record): the least squares line, never below zero.
+
+    Epochs of one size only have no fixed cost that could be told apart: all is the records'.
+    """
+    count = len(points)
+    mean_rows = sum(rows for rows, _ in points) / count
+    mean_ms = sum(ms for _, ms in points) / count
+    spread = sum((rows - mean_rows) ** 2 for rows, _ in points)
+    if spread == 0:
+        return 0.0, mean_ms / mean_rows if mean_rows else 0.0
+    slope = sum((rows - mean_rows) * (ms - mean_ms) for rows, ms in points) / spread
+    slope = max(slope, 0.0)
+    fixed = mean_ms - slope * mean_rows
+    return (fixed, slope) if fixed >= 0 else (0.0, mean_ms / mean_rows)
 
 
 def _empty_ranges(job: JobState) -> tuple[SourceRange, ...]:

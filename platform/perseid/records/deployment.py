@@ -22,6 +22,7 @@ class Deployment(BaseModel):
     zookeeper: str                              # hosts, without chroot
     redis: str                                  # URL
     master: str = "local[2,4]"                  # local[k] without retries is made local[k,4]
+    cores: int = 2                              # of a Spark cluster, that one worker takes
     store: str                                  # checkpoint store: directory or pyarrow.fs URI
     state: str                                  # root of the state logs, on tmpfs if there is one
     logs: str                                   # folder of the processes' logs

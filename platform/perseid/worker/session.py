@@ -74,6 +74,7 @@ def open_session(deployment: Deployment, name: str, event_log: str | None = None
         builder = builder.config("spark.driver.host", "127.0.0.1")
     else:
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
+        builder = builder.config("spark.cores.max", str(deployment.cores))  # others want some too
     if event_log:
         builder = builder.config("spark.eventLog.enabled", "true")
         builder = builder.config("spark.eventLog.dir", event_log)

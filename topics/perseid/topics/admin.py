@@ -146,7 +146,7 @@ class TopicAdmin:
         return self._offsets(partitions, _api().OffsetSpec.earliest())
 
     def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
-        found = self._offsets(partitions, _api().OffsetSpec.for_timestamp(time_ms))
+        found = self._offsets(partitions, _api().OffsetSpec.for_timestamp(time_ms), lacking=(-1,))
         late = [p for p, offset in found.items() if offset < 0]
         return {**found, **self.ends(late)} if late else found
 
@@ -205,8 +205,14 @@ class TopicAdmin:
             self._result(future, f"trimming {cut.topic}[{cut.partition}]")
 
     def _offsets(
-        self, partitions: Iterable[Partition], spec: Any, *, committed: bool = True
+        self,
+        partitions: Iterable[Partition],
+        spec: Any,
+        *,
+        committed: bool = True,
+        lacking: tuple[int, ...] = (),
     ) -> dict[Partition, int]:
+        """`lacking`: negative offsets that are an answer to this question."""
         from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
         asked = {TopicPartition(t, p): spec for t, p in partitions}
@@ -215,6 +221,7 @@ class TopicAdmin:
         passing = (
             KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,  # it was restarted
         )  # fmt: skip
         # The client looks leaders up in a cache that does not know partitions added since, and a
         # new partition's leader may not know its role yet: ask again behind a fresh look.
@@ -227,8 +234,15 @@ class TopicAdmin:
             for tp, future in answers.items():
                 what = f"offsets of {tp.topic}[{tp.partition}]"
                 answer = self._result(future, what, absent=passing if tries_left else ())
-                if answer is not None:
-                    found[tp.topic, tp.partition] = answer.offset
+                if answer is None:
+                    continue
+                if answer.offset < 0 and answer.offset not in lacking:
+                    # A dying broker answers "invalid offset" without an error. Taken for an
+                    # offset it would read as an empty partition: an empty ledger, for one.
+                    if not tries_left:
+                        raise RetryableError(f"{what}: the broker answered {answer.offset}")
+                    continue
+                found[tp.topic, tp.partition] = answer.offset
             asked = {tp: spec for tp in asked if (tp.topic, tp.partition) not in found}
             for topic in {tp.topic for tp in asked}:
                 self._look(topic)

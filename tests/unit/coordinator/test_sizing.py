@@ -1,0 +1,38 @@
+"""Epoch sizing settles where overhead does not rule, whatever an epoch's fixed cost is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perseid.coordinator import issue
+from perseid.coordinator.model import Done, JobState
+from perseid.testing.coordinator import Leader
+
+
+def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:
+    """The size after 40 full epochs that cost `fixed_ms` and `record_ms` a record."""
+    recent: list[Done] = []
+    for epoch in range(1, 41):
+        rows = job.size or issue.SIZE_FIRST
+        duration_ms = round(fixed_ms + rows * record_ms)
+        size = issue.adapted_size(job, rows, duration_ms)
+        recent.append(Done(float(epoch), epoch, rows, rows, duration_ms))
+        job = replace(job, size=size, recent=tuple(recent[-10:]))
+    return job.size
+
+
+@pytest.mark.parametrize(
+    ("fixed_ms", "record_ms", "least_ms", "most_ms"),
+    [
+        (200, 0.005, 350, 650),     # meets the target of 500 ms
+        (700, 0.005, 1_000, 2_000),  # the fixed cost alone is over it: as long again for records
+        (50, 1.0, 350, 700),        # slow records: small epochs
+    ],
+)
+def test_sizing_meets_the_target_or_spends_half_the_time_on_records(
+    leader: Leader, fixed_ms: float, record_ms: float, least_ms: int, most_ms: int
+) -> None:
+    size = settled(leader.job(), fixed_ms, record_ms)
+    assert least_ms <= fixed_ms + size * record_ms <= most_ms, size
