@@ -59,7 +59,10 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     stateful = [s for s in found.values() if read(s) > 0]
     assert shuffling, "source tasks write what they read into the shuffle"
     assert stateful, "stateful tasks read it from there"
-    assert all(len({t["Task Info"]["Index"] for t in s}) == 4 for s in stateful)
+    # The last epoch may have been cut off by the removal; no stage has other than its partitions.
+    tasks = [{t["Task Info"]["Index"] for t in s} for s in stateful]
+    assert max(map(len, tasks)) == 4, tasks
+    assert all(found <= {0, 1, 2, 3} for found in tasks), tasks
     results = [t["Task Metrics"]["Result Size"] for s in stateful for t in s]
     assert max(results) < REPORT_BYTES_MAX, "a report, not data"
     assert max(map(read, stateful)) > 10 * REPORT_BYTES_MAX, "the data itself was larger"

@@ -44,9 +44,11 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
     """One job. `lag` is in records: what no token names, and what tokens in flight name.
 
-    What is not known yet, while the job is being loaded, is None and not 0.
+    What is not known yet, while the job is being loaded or its input has not been looked at, is
+    None and not 0.
     """
     loaded = job.phase is not Phase.LOADING
+    looked = loaded and all((at.topic, n) in job.ends for (_, n), at in job.positions.items())
     spec = job.program.spec if job.program is not None else None
     return {
         "name": job.name,
@@ -60,8 +62,8 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "epoch": job.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
-        "lag": job.backlog + _in_flight_records(job) if loaded else None,
-        "backlog": job.backlog if loaded else None,
+        "lag": job.backlog + _in_flight_records(job) if looked else None,
+        "backlog": job.backlog if looked else None,
         "checkpoint": _checkpoint(job, now),
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
