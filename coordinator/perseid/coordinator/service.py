@@ -104,7 +104,7 @@ class Service:
         """What the source watchers are to look at now."""
         jobs = [job for job in self.state.jobs.values() if job.phase in _ACTIVE]
         return Wanted(
-            frozenset(job.name for job in jobs),
+            frozenset(job.entry.uuid for job in jobs),
             frozenset((at.topic, p) for job in jobs for (_, p), at in job.positions.items()),
             any(issue.may_issue(job) for job in jobs),
         )

@@ -41,7 +41,10 @@ FLOWING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look at: source partitions, for which jobs, and whether one has a free credit."""
+    """What to look at: source partitions, for which jobs, and whether one has a free credit.
+
+    `jobs` are UUIDs: a job that was removed and applied again under its name is another one.
+    """
 
     jobs: frozenset[str] = frozenset()
     partitions: frozenset[Partition] = frozenset()
@@ -150,6 +153,7 @@ class EndsWatcher(Watcher):
     def _look(self) -> float:
         wanted = self._wanted()
         if not wanted.partitions:
+            self._jobs, self._last = wanted.jobs, {}
             return ENDS_WAITING_S
         if wanted.jobs != self._jobs:
             self._jobs, self._last = wanted.jobs, {}  # a new job has seen none of the ends
