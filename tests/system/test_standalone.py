@@ -44,6 +44,7 @@ def command(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.soak  # a second cluster on two cores takes minutes: not part of the normal run
 @pytest.mark.timeout(400)
 def test_a_killed_executor_loses_and_doubles_nothing(
     standalone: RunningCluster, tmp_path: Path
