@@ -17,7 +17,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, Protocol
 
 from perseid.clocks import Clock, SystemClock
@@ -30,7 +29,7 @@ from perseid.topics.records import LedgerRecord, SinkWindow
 from perseid.worker.sink_outputs import divide, windows
 from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Transaction, Transactions
 
-__all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge", "open_session"]
+__all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 
 LOG = logging.getLogger(__name__)
 
@@ -284,38 +283,3 @@ class SinkSession:
             self._batch_bytes = limit
             self._drop_ahead()
         return self._infos
-
-
-def open_session(
-    bootstrap: str,
-    *,
-    job: str,
-    job_uuid: str,
-    layout: int,
-    operator: str,
-    partition: int,
-    ledger_partition: int,
-    dense: bool = True,
-    first_epoch: int | None = None,
-) -> SinkSession:
-    """A session on Kafka; the sessions of a process share their connections.
-
-    `first_epoch`: the layout's first one, when nothing of it may be missing from the ledger.
-    """
-    who = SinkIdentity(
-        job, job_uuid, layout, operator, partition, ledger_partition,
-        after_epoch=None if first_epoch is None else first_epoch - 1,
-        sparse=not dense,
-    )  # fmt: skip
-    return SinkSession(who, *_connections(bootstrap))
-
-
-@cache
-def _connections(bootstrap: str) -> tuple[Transactions, Ledger, TopicReader]:
-    from perseid.topics.admin import TopicAdmin
-    from perseid.topics.ledger import LedgerReader
-    from perseid.topics.log import KafkaLogReader
-    from perseid.worker.sink_kafka import KafkaTransactions
-
-    topics = TopicAdmin(bootstrap)
-    return KafkaTransactions(bootstrap), LedgerReader(KafkaLogReader(bootstrap), topics), topics
