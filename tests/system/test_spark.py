@@ -14,13 +14,14 @@ from perseid.testing.wait import until
 REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own accounting
 
 
-def events() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def events() -> list[tuple[Path, dict[str, Any]]]:
+    """Every event with the log it stands in: each driver has its own, and its own stage ids."""
+    found: list[tuple[Path, dict[str, Any]]] = []
     for path in Path(os.environ["PERSEID_EVENT_LOG"]).rglob("*"):
         if path.is_file():
             for line in path.read_text().splitlines():
                 try:
-                    found.append(json.loads(line))
+                    found.append((path, json.loads(line)))
                 except ValueError:
                     continue  # the last line of a log that is still written
     return found
@@ -38,20 +39,20 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     query = f"fragment-ev-{running.job('ev')['generation']}"
     running.do("jobs", "remove", "ev", "--purge")
 
-    def stages() -> dict[int, list[dict[str, Any]]]:
+    def stages() -> dict[tuple[Path, int], list[dict[str, Any]]]:
         """Finished tasks of the job's query by stage, and only of its epochs."""
         log = events()
         mine = {
-            stage
-            for event in log
+            (path, stage)
+            for path, event in log
             if event["Event"] == "SparkListenerJobStart"
             and query in json.dumps(event.get("Properties", {}))
             for stage in event["Stage IDs"]
         }
-        by_stage: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for event in log:
-            if event["Event"] == "SparkListenerTaskEnd" and event["Stage ID"] in mine:
-                by_stage[event["Stage ID"]].append(event)
+        by_stage: dict[tuple[Path, int], list[dict[str, Any]]] = defaultdict(list)
+        for path, event in log:
+            if event["Event"] == "SparkListenerTaskEnd" and (path, event["Stage ID"]) in mine:
+                by_stage[path, event["Stage ID"]].append(event)
         return by_stage
 
     found = until(lambda: stages() or None, 60, "the event log to have the job's stages")
