@@ -22,6 +22,7 @@ SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it r
 SIZE_FIRST = 20_000       # of a job whose speed is not known yet
 SIZE_MIN = 500            # an epoch is never made smaller to meet its target: overhead would rule
 WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be a downward spiral
+CATCH_UP = 4.0            # epochs that wait make a job "far behind", and targets an epoch then has
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
 CHECKS_MAX = 256          # carried by one token
 
@@ -156,13 +157,16 @@ def adapted_size(job: JobState, rows: int, duration_ms: int) -> int:
     through the recent epochs (duration over rows) tells the fixed cost of an epoch and the cost of
     a record. The time for records is what the fixed cost leaves of the target, yet at least as much
     as the fixed cost: where that alone is over the target, smaller epochs would only add overhead,
-    and the backlog would grow without end.
+    and the backlog would grow without end. A job that is far behind aims at CATCH_UP targets: its
+    input waits for longer anyway, and larger epochs end the wait sooner.
     """
     program = job.program
     size = job.size or SIZE_FIRST
     if program is None or rows * 2 < size or duration_ms <= 0:
         return size
     target_ms = program.spec.epoch.target_s * 1000
+    if job.backlog > CATCH_UP * size:
+        target_ms *= CATCH_UP
     points = [(d.rows_in, d.duration_ms) for d in job.recent] + [(rows, duration_ms)]
     fixed_ms, record_ms = cost_line(points)
     room_ms = max(target_ms - fixed_ms, fixed_ms * WORK_SHARE_MIN / (1 - WORK_SHARE_MIN))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
@@ -76,6 +77,7 @@ def open_session(deployment: Deployment, name: str, event_log: str | None = None
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
         builder = builder.config("spark.cores.max", str(deployment.cores))  # others want some too
     if event_log:
+        Path(event_log).mkdir(parents=True, exist_ok=True)
         builder = builder.config("spark.eventLog.enabled", "true")
         builder = builder.config("spark.eventLog.dir", event_log)
         builder = builder.config("spark.eventLog.rolling.enabled", "false")

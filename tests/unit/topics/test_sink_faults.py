@@ -32,9 +32,7 @@ def cluster() -> ModelKafka:
 def session(kafka: ModelKafka) -> SinkSession:
     topics = FakeTopics(kafka)
     ledger = LedgerReader(FakeLogReader(kafka), topics)
-    return SinkSession(
-        WHO, FakeTransactions(kafka), ledger, topics, clock=kafka.clock, background=False
-    )
+    return SinkSession(WHO, FakeTransactions(kafka), ledger, topics, clock=kafka.clock)
 
 
 def outputs(epoch: int) -> list[SinkBatch]:
