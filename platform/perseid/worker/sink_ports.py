@@ -1,7 +1,8 @@
 """The transaction port of the sink protocol, and what goes through it.
 
 Kafka's transactions as they are with a client that has the old protocol: an answer that did not
-come may mean either outcome, and a producer must not be used again after one.
+come may mean either outcome, and a producer must not be used again after one. So the port knows one
+transaction per acquire.
 """
 
 from __future__ import annotations
@@ -45,10 +46,9 @@ class Written:
 
 
 class Transaction(Protocol):
-    """A Kafka producer that holds a transactional id, for one transaction or several in a row.
+    """One Kafka transaction. Every method may raise RetryableError: the outcome is then unknown.
 
-    Every method may raise RetryableError: the outcome is then unknown. After any error only `close`
-    may be called.
+    After any error only `close` may be called.
     """
 
     def begin(self) -> None: ...
@@ -61,9 +61,7 @@ class Transaction(Protocol):
         """Waits until all is delivered; where the records since the last flush went."""
         ...
 
-    def commit(self, timeout_s: float) -> bool:
-        """True when another `begin` may follow: no request of this transaction can still arrive."""
-        ...
+    def commit(self, timeout_s: float) -> None: ...
 
     def close(self) -> None:
         """Lets go. Must not commit; what is open is aborted now or by the next acquire."""

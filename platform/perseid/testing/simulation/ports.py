@@ -107,10 +107,9 @@ class SimulatedTransaction:
         )
         return found
 
-    def commit(self, timeout_s: float) -> bool:
+    def commit(self, timeout_s: float) -> None:
         self._broker.call("commit", lambda: self._inner.commit(timeout_s), self._commit_late)
         self._broker.appended("commit")
-        return True
 
     def _commit_late(self) -> None:
         try:
