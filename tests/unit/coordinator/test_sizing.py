@@ -40,8 +40,7 @@ def test_sizing_meets_the_target_or_spends_half_the_time_on_records(
 
 def behind(job: JobState, records: int) -> JobState:
     """`job` with so many records waiting."""
-    first = next(iter(job.positions.items()))
-    (_, partition), position = first
+    (_, partition), position = next(iter(job.positions.items()))
     return replace(job, ends={(position.topic, partition): position.offset + records})
 
 

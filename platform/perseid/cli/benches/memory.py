@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from perseid.errors import RefusedError
-
 _EVERY_S = 0.5
 
 
@@ -55,8 +53,4 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            try:
-                roots = self._roots()
-            except RefusedError:
-                continue  # the system is not up yet, or not any more
-            self._peak_bytes = max(self._peak_bytes, tree_rss_bytes(roots))
+            self._peak_bytes = max(self._peak_bytes, tree_rss_bytes(self._roots()))

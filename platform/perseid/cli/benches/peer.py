@@ -105,6 +105,10 @@ class Peer:
     def pid(self) -> int:
         return self._cluster.pid(PROCESS)
 
+    def roots(self) -> list[int]:
+        """The driver's process; none while it is down."""
+        return [p.pid for p in self._cluster.processes() if p.name == PROCESS and p.pid is not None]
+
     def checkpoint_bytes(self) -> int:
         """What lies in its checkpoint folder, the state's files above all."""
         return sum(f.stat().st_size for f in self._checkpoint.rglob("*") if f.is_file())

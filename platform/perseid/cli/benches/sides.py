@@ -136,7 +136,7 @@ class Spark:
         return now_ms
 
     def roots(self) -> list[int]:
-        return [self._peer.pid()]
+        return self._peer.roots()
 
     def state_bytes(self) -> int:
         return self._peer.checkpoint_bytes()
