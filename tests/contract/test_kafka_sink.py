@@ -16,9 +16,7 @@ from perseid.worker.sink_outputs import checksum
 
 def session(kafka: Kafka, who: SinkIdentity) -> SinkSession:
     """A writer of its own process: it remembers nothing."""
-    return SinkSession(
-        who, kafka.transactions, kafka.ledger(), kafka.topics, background=kafka.model is None
-    )
+    return SinkSession(who, kafka.transactions, kafka.ledger(), kafka.topics)
 
 
 def identity(kafka: Kafka, **changes: object) -> SinkIdentity:
@@ -37,7 +35,6 @@ def test_an_epoch_is_written_and_its_windows_are_in_the_ledger(kafka: Kafka) -> 
     keys: list[bytes | None] = [b"key%d" % (i % 50) for i in range(3000)]
     values = [b"value%d" % i for i in range(3000)]
     sink = session(kafka, who)
-    sink.prepare()
     done = sink.commit(11, 100, 1, [SinkBatch(topic, keys, values)])
     assert (done.skipped, done.attempts) == (False, 1)
     where = partitions(keys, 4).tolist()

@@ -41,7 +41,7 @@ def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
     """Outputs and ledger record are committed one after the other."""
     write = SinkSession._write
 
-    def mutant(self: SinkSession, transaction: Any, *rest: Any) -> LedgerRecord:
+    def mutant(self: SinkSession, transaction: Any, *rest: Any) -> tuple[LedgerRecord, bool]:
         class Two:
             """Commits before the ledger record, and then begins again."""
 

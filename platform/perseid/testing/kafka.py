@@ -196,7 +196,7 @@ class FakeTransactions:
 
 
 class FakeTransaction:
-    """One transaction on the model."""
+    """One producer epoch on the model."""
 
     def __init__(self, kafka: ModelKafka, transactional_id: str, epoch: int) -> None:
         self._kafka, self._id, self._epoch = kafka, transactional_id, epoch
@@ -213,12 +213,13 @@ class FakeTransaction:
         written, self._written = self._written, {}
         return written
 
-    def commit(self, timeout_s: float) -> None:
+    def commit(self, timeout_s: float) -> bool:
         def effect() -> None:
             self._kafka.transaction(self._id, self._epoch)
             self._kafka.end(self._id, self._epoch, "committed")
 
         self._kafka.does("commit", effect)
+        return True
 
     def close(self) -> None:
         """A dead producer's transaction stays open, as when its process was killed."""

@@ -92,6 +92,10 @@ class ModelKafka:
         """Runs `hook` once, right before the next `operation` takes effect."""
         self._hooks.setdefault(operation, []).append(hook)
 
+    def forget_hooks(self) -> None:
+        """Hooks whose operation did not come are not run by a later one."""
+        self._hooks.clear()
+
     def does(self, operation: str, effect: Callable[[], Any]) -> Any:
         """`effect` with the hooks and the fault that are planted for `operation`."""
         for hook in self._hooks.pop(operation, []):

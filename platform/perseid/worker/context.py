@@ -16,6 +16,7 @@ from perseid.topics import codec
 from perseid.topics.records import Token
 
 EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
+NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more than they save
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class FragmentContext:
     """One job's fragment under one plan. `folder` is the unpacked archive on this host.
 
     `owner` names the directory of the state logs: generation and incarnation.
+    `lanes`: how many tasks run at once where all of them see the same state logs (a local master);
+    0 where each operator partition has to stay in its own process.
     """
 
     deployment: Deployment
@@ -35,7 +38,7 @@ class FragmentContext:
     folder: str
     layout: Layout
     base_epoch: int
-    stage_slots: tuple[dict[int, int], ...]  # for each level: gid -> task index
+    lanes: int
 
     @property
     def owner(self) -> str:
@@ -45,9 +48,15 @@ class FragmentContext:
     def job_folder(self) -> Path:
         return Path(self.folder)
 
-    def width(self, level: int) -> int:
-        """The number of tasks of the stage at `level`."""
-        return len(self.stage_slots[level]) if level < len(self.stage_slots) else 1
+    def is_narrow(self, token: Token) -> bool:
+        """Whether the token's epoch runs as one task, without a shuffle."""
+        records = sum(r.end - r.start for split in token.splits for r in split)
+        return self.lanes > 0 and records < NARROW_RECORDS_MAX
+
+    def width(self, level: int, *, narrow: bool) -> int:
+        """The number of tasks of the stage at `level`; 1 behind the last one."""
+        tasks = max(1, len(self.layout.level(level)))
+        return 1 if narrow else min(tasks, self.lanes or tasks)
 
 
 @dataclass(frozen=True)

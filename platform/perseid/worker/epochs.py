@@ -16,7 +16,6 @@ from pyspark import AccumulatorParam
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
-from perseid.worker.session import local_cores
 from perseid.worker.stages import Counts, merge_counts
 
 if TYPE_CHECKING:
@@ -40,11 +39,10 @@ class EpochRunner:
         self.spark = spark
         self.context = context
         self.counts = spark.sparkContext.accumulator({}, _CountsParam())
-        local = local_cores(spark.sparkContext.master or "") > 0
-        self.anchor = None if local else Anchor(spark)
+        self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None
         self.frames = EpochFrames(spark, context, self.counts, anchored)
-        self._plans: dict[int, Any] = {}
+        self._plans: dict[tuple[int, bool], Any] = {}
 
     def run(self, order: EpochOrder) -> dict[str, Any]:
         """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}."""
@@ -52,18 +50,19 @@ class EpochRunner:
         self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
         self.counts.value.clear()
         try:
-            rows = self._plan(splits).clone().executeCollectPublic()
+            narrow = self.context.is_narrow(order.token)
+            rows = self._plan(splits, narrow).clone().executeCollectPublic()
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
         return {"reports": reports, "counts": dict(self.counts.value)}
 
-    def _plan(self, splits: int) -> Any:
+    def _plan(self, splits: int, narrow: bool) -> Any:
         """The physical plan for so many source tasks; new each time when it persists frames."""
-        if splits not in self._plans:
-            frame = self.frames.build(splits)
+        if (splits, narrow) not in self._plans:
+            frame = self.frames.build(splits, narrow=narrow)
             plan = frame._jdf.queryExecution().executedPlan()
             if self.frames.persisted:
                 return plan
-            self._plans[splits] = plan
-        return self._plans[splits]
+            self._plans[splits, narrow] = plan
+        return self._plans[splits, narrow]

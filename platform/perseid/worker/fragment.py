@@ -30,11 +30,12 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token, TokenRecord
-from perseid.worker import flow, graph, tokens_source
+from perseid.worker import flow, tokens_source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
 from perseid.worker.restoring import restore_all
+from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,7 +196,7 @@ class Fragment:
             folder=str(folder),
             layout=layout,
             base_epoch=self.plan.base_epoch,
-            stage_slots=graph.stage_slots(layout),
+            lanes=local_cores(self.spark.sparkContext.master or ""),
         )
 
     def _history(self, clients: Clients) -> TokenHistory:

@@ -1,9 +1,11 @@
 """From a job's graph to the Spark plan of its epochs.
 
 Level 0 is the source tasks: one DataFrame of the rows of perseid.worker.edges, united from what
-Python and what Spark SQL make of each source. Every further level is one shuffle and one stage.
-Stages that hold state, read Kafka or encode rows run in separate pools of Python workers (their
-environment differs), so that state stays in few processes.
+Python and what Spark SQL make of each source. Every further level is one shuffle and one stage; in
+a narrow plan all levels are one task, without a shuffle. Work that holds state, reads Kafka or
+encodes rows runs in separate pools of Python workers (their environment differs), and a narrow plan
+has pools of its own. Spark hands out the workers of a pool in turn, so only in a pool of one does
+every epoch find what the one before left: state, positioned consumers, producers.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from perseid.worker.stages import Counts
 
 POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
+STATE_POOL = "state"  # of restores, narrow plans and anchored ones
+WIDE = "wide "  # in front of a pool's name in wide plans of a local master
 
 
 class EpochFrames:
@@ -51,14 +55,16 @@ class EpochFrames:
         self.spec = flow.spec_of(context.job_folder)
         self.graph: Graph = flow.graph_of(context)
         self.persisted: list[DataFrame] = []
+        self._prefix = ""
         self.plans = {name: self._source_plan(name) for name in self.spec.sources}
 
-    def build(self, splits: int) -> DataFrame:
+    def build(self, splits: int, *, narrow: bool) -> DataFrame:
         """The rows that reach the driver: the reports of all tasks, no data."""
         self.persisted = []
+        self._prefix = "" if narrow or self.anchor is not None else WIDE
         rows = self._sql_of_rows(self._level_0(splits), 0)
         for level in range(1, self.context.layout.levels + 1):
-            rows = self._sql_of_rows(self._level(rows, level), level)
+            rows = self._sql_of_rows(self._level(rows, level, narrow), level)
         return rows
 
     def release(self) -> None:
@@ -136,14 +142,15 @@ class EpochFrames:
             )
         return schema
 
-    def _level(self, rows: DataFrame, level: int) -> DataFrame:
-        width = self.context.width(level)
+    def _level(self, rows: DataFrame, level: int, narrow: bool) -> DataFrame:
+        run = partial(stages.run_level, self.context, level)
+        if narrow:
+            return self._python(rows.coalesce(1), run, DDL, STATE_POOL)
+        width = self.context.width(level, narrow=False)
         if self.anchor is None:
-            dealt = rows.repartitionById(width, rows.slot)
-            run = partial(stages.run_level, self.context, level)
-            return self._python(dealt, run, DDL, "state")
+            return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
         anchored = partial(stages.run_anchored, self.context, level)
-        self._pool("state")
+        self._pool(STATE_POOL)
         groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
         return groups.applyInArrow(anchored, DDL)
 
@@ -160,7 +167,7 @@ class EpochFrames:
         return frame.mapInArrow(function, schema)
 
     def _pool(self, name: str) -> None:
-        self.spark.sparkContext.environment[POOL] = name
+        self.spark.sparkContext.environment[POOL] = self._prefix + name
 
     def _persist(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()

@@ -73,12 +73,9 @@ def _outlets(node: str, spec: JobSpec, layout: Layout) -> Outlets:
     return Outlets(tuple(shuffles), tuple(python), tuple(sql))
 
 
-def stage_slots(layout: Layout) -> tuple[dict[int, int], ...]:
-    """For each level the task index of every gid in that level's stage."""
-    return tuple(
-        {task.gid: index for index, task in enumerate(layout.level(level))}
-        for level in range(layout.levels + 1)
-    )
+def stage_slots(layout: Layout, level: int, width: int) -> dict[int, int]:
+    """The task index of every gid of `level` in a stage of `width` tasks."""
+    return {task.gid: index % width for index, task in enumerate(layout.level(level))}
 
 
 def metadata_columns(source: str, spec: JobSpec) -> tuple[str, ...]:

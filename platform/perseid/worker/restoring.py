@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ import orjson
 import pyarrow as pa
 
 from perseid.errors import FencedError, RetryableError
-from perseid.worker import resume, stages, tasks
+from perseid.worker import graph, resume, stages, tasks
 from perseid.worker.context import FragmentContext
+from perseid.worker.frames import POOL, STATE_POOL
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 
@@ -94,11 +96,15 @@ def _restore(runner: EpochRunner, order: RestoreOrder, gids: list[int]) -> list[
 def _restore_level(
     runner: EpochRunner, order: RestoreOrder, level: int, gids: list[int]
 ) -> list[Restored]:
+    """In the processes of narrow epochs, which is what follows unless much has piled up."""
     context, spark = runner.context, runner.spark
-    width = context.width(level)
+    width = context.width(level, narrow=context.lanes > 0)
+    by_slot: dict[int, list[int]] = {slot: [] for slot in range(width)}
+    for gid, slot in graph.stage_slots(context.layout, level, width).items():
+        by_slot[slot] += [gid] if gid in gids else []
     slots = spark.range(0, width, 1, width).selectExpr("cast(id as int) as slot")
-    spark.sparkContext.environment["PERSEID_POOL"] = "state"
-    work = partial(restore_slots, context, order, frozenset(gids), level)
+    spark.sparkContext.environment[POOL] = STATE_POOL
+    work = partial(restore_slots, context, order, by_slot)
     if runner.anchor is None:
         frame = slots.mapInArrow(work, "restored binary")
     else:
@@ -110,20 +116,19 @@ def _restore_level(
 def restore_slots(
     context: FragmentContext,
     order: RestoreOrder,
-    gids: frozenset[int],
-    level: int,
+    by_slot: dict[int, list[int]],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Runs on an executor: restores the partitions of these slots and loads their state."""
-    by_slot = {slot: gid for gid, slot in context.stage_slots[level].items()}
-    for batch in batches:
-        for slot in batch.column(0).to_pylist():
-            gid = by_slot[slot]
-            if gid in gids:
-                task = context.layout.tasks[gid]
-                found = stages.explained(lambda t=task: _restore_one(context, order, t))  # type: ignore[misc]
-                data = pa.array([orjson.dumps(found)], pa.binary())
-                yield pa.RecordBatch.from_arrays([data], names=["restored"])
+    slots = [slot for batch in batches for slot in batch.column(0).to_pylist()]
+    todo = [context.layout.tasks[gid] for slot in slots for gid in by_slot[slot]]
+    tasks.process_of(context)  # before the threads, which share it
+    with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
+        found = stages.explained(
+            lambda: list(pool.map(partial(_restore_one, context, order), todo))
+        )
+    data = pa.array([orjson.dumps(one) for one in found], pa.binary())
+    yield pa.RecordBatch.from_arrays([data], names=["restored"])
 
 
 def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:

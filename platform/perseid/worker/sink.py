@@ -2,7 +2,8 @@
 
     1 acquire   a fresh producer under the partition's transactional id: fences every other holder
                 and aborts what they left open; then the last ledger record up to the high watermark
-                of that moment, when all transactions below it are decided
+                of that moment, when all transactions below it are decided. Whoever has committed
+                the epoch before, cleanly, still holds both: a newer holder would have fenced him
     2 judge     a higher generation has written: stop, fenced. The ledger holds the epoch: skip.
                 It misses the epoch before: stop, LedgerGap
     3 write     begin, outputs, flush (which tells their offsets), ledger record, commit
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -136,24 +136,14 @@ class SinkSession:
         topics: TopicReader,
         *,
         clock: Clock | None = None,
-        background: bool = True,
     ) -> None:
-        """`background` False: `prepare` only connects, so that a simulation has one thread."""
         self.who = who
         self._transactions, self._ledger, self._topics = transactions, ledger, topics
         self._clock: Clock = clock or SystemClock()
         self._infos: dict[str, TopicInfo] = {}
         self._ledger_topic = names.ledger(who.job)
         self._batch_bytes = BATCH_BYTES_MAX
-        self._pool = ThreadPoolExecutor(1, "perseid-sink-acquire") if background else None
-        self._ahead: Future[tuple[Transaction, LedgerRecord | None]] | None = None
-
-    def prepare(self) -> None:
-        """Starts step 1 while the epoch is still being computed. Call it only as the owner."""
-        if self._pool is None:
-            self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
-        elif self._ahead is None:
-            self._ahead = self._pool.submit(self._acquire)
+        self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
 
     def commit(
         self,
@@ -188,10 +178,10 @@ class SinkSession:
             self._clock.sleep(_BACKOFF_S)
 
     def close(self) -> None:
-        """Lets go of a prepared transaction."""
-        self._drop_ahead()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        """Lets go of the producer."""
+        held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
 
     def _attempt(
         self,
@@ -202,8 +192,7 @@ class SinkSession:
         attempts: int,
     ) -> CommitResult:
         started_s = self._clock.monotonic_s()
-        ahead, self._ahead = self._ahead, None
-        transaction, last = ahead.result() if ahead is not None else self._acquire()
+        transaction, last = self._take(epoch)
         acquired_s = self._clock.monotonic_s()
         acquire_ms = (acquired_s - started_s) * 1000
         try:
@@ -211,14 +200,31 @@ class SinkSession:
                 last, self.who, generation=generation, epoch=epoch, token_offset=token_offset
             )
             if verdict == "skip":
-                held = last.outputs if last is not None and last.epoch == epoch else ()
-                return CommitResult(True, held, acquire_ms, 0.0, attempts)
-            record = self._write(transaction, epoch, token_offset, generation, batches)
+                assert last is not None, "only what the ledger holds is skipped"
+                self._held = transaction, last
+                outputs = last.outputs if last.epoch == epoch else ()
+                return CommitResult(True, outputs, acquire_ms, 0.0, attempts)
+            record, clean = self._write(transaction, epoch, token_offset, generation, batches)
+            if clean:
+                self._held = transaction, record
         finally:
-            transaction.close()
+            if self._held is None:
+                transaction.close()
         self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
         write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
         return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
+
+    def _take(self, epoch: int) -> tuple[Transaction, LedgerRecord | None]:
+        """What is held behind this epoch or the one before, else step 1.
+
+        Somebody else has written the epochs between, so what is held would be found to be fenced.
+        """
+        held, self._held = self._held, None
+        if held is not None and epoch <= held[1].epoch + 1:
+            return held
+        if held is not None:
+            held[0].close()
+        return self._acquire()
 
     def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
         """Step 1; the order of its two halves is what makes the ledger's answer final."""
@@ -240,8 +246,8 @@ class SinkSession:
         token_offset: int,
         generation: int,
         batches: Sequence[PartitionBatch],
-    ) -> LedgerRecord:
-        """Step 3."""
+    ) -> tuple[LedgerRecord, bool]:
+        """Step 3: the ledger's new record, and whether the transaction may be used again."""
         who = self.who
         transaction.begin()
         for batch in batches:
@@ -256,16 +262,11 @@ class SinkSession:
         transaction.send(entry)
         noted = transaction.flush(ATTEMPT_S)
         crashpoints.reach("sink.before-commit")
-        transaction.commit(ATTEMPT_S)
+        clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit")
         offset = noted[self._ledger_topic, who.ledger].last
         self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
-        return record
-
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.exception() is None:
-            ahead.result()[0].close()
+        return record, clean
 
     def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
         """The sink topics, asked for once."""
@@ -281,5 +282,5 @@ class SinkSession:
         limit = min((i.message_bytes_max for i in self._infos.values()), default=BATCH_BYTES_MAX)
         if limit < self._batch_bytes:  # what is prepared would send batches that the topic refuses
             self._batch_bytes = limit
-            self._drop_ahead()
+            self.close()
         return self._infos

@@ -1,7 +1,8 @@
-"""The transaction port on Kafka: a fresh producer for every transaction.
+"""The transaction port on Kafka.
 
 What is not a clean success makes the producer useless, by rule (reliability.md section 3): its late
-retries could hit a later transaction. A new producer with the same id puts an end to them.
+retries could hit a later transaction. A new producer with the same id puts an end to them. A commit
+is clean when it was answered before the client can have sent anything a second time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 SPARES_MAX = 16  # connected producers that wait for their next epoch
 FIRST_WAIT_S = 0.1  # usual is 5 ms
 CONNECT_S = 5.0
+# The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.
+CLEAN_COMMIT_S = 0.75 * clients.RETRY_BACKOFF_MS / 1000
 _CHUNK_RECORDS = 10_000  # of one produce_batch: far below the client's queue
 _CHUNK_BYTES = 8_000_000
 _STEP_S = 0.1
@@ -87,7 +90,7 @@ class KafkaTransactions:
 
 
 class KafkaTransaction:
-    """One transaction of one producer, which nobody uses again."""
+    """One producer and what it has open."""
 
     def __init__(self, producer: Producer, transactional_id: str) -> None:
         self._producer: Producer | None = producer
@@ -135,9 +138,11 @@ class KafkaTransaction:
         self._awaited, self._offsets = {}, {}
         return places
 
-    def commit(self, timeout_s: float) -> None:
+    def commit(self, timeout_s: float) -> bool:
+        started_s = time.monotonic()
         self._call("commit_transaction", timeout_s)
         self._open = False
+        return time.monotonic() - started_s < CLEAN_COMMIT_S
 
     def close(self) -> None:
         producer, self._producer = self._producer, None

@@ -1,8 +1,7 @@
 """The transaction port of the sink protocol, and what goes through it.
 
 Kafka's transactions as they are with a client that has the old protocol: an answer that did not
-come may mean either outcome, and a producer must not be used again after one. So the port knows one
-transaction per acquire.
+come may mean either outcome, and a producer must not be used again after one.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ class Written:
 
 
 class Transaction(Protocol):
-    """One Kafka transaction. Every method may raise RetryableError: the outcome is then unknown.
+    """A Kafka producer that holds a transactional id, for one transaction or several in a row.
 
-    After any error only `close` may be called.
+    Every method may raise RetryableError: the outcome is then unknown. After any error only `close`
+    may be called.
     """
 
     def begin(self) -> None: ...
@@ -61,7 +61,9 @@ class Transaction(Protocol):
         """Waits until all is delivered; where the records since the last flush went."""
         ...
 
-    def commit(self, timeout_s: float) -> None: ...
+    def commit(self, timeout_s: float) -> bool:
+        """True when another `begin` may follow: no request of this transaction can still arrive."""
+        ...
 
     def close(self) -> None:
         """Lets go. Must not commit; what is open is aborted now or by the next acquire."""

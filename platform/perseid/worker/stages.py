@@ -15,6 +15,7 @@ from perseid.errors import PerseidError, describe
 from perseid.worker import flow, refused, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
+from perseid.worker.graph import stage_slots
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def read_sources(
     order = current_order()
     for split in _numbers(batches):
         rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
-        yield _batch(context, rows, 1)
+        yield _batch(context, order, rows, 1)
 
 
 def _split_rows(
@@ -94,7 +95,7 @@ def encode_typed(
     rows = explained(
         lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
     )
-    yield _batch(context, rows, level + 1)
+    yield _batch(context, order, rows, level + 1)
 
 
 def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -105,7 +106,8 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
     table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
     route = flow.graph_of(context).dead_letters
     assert route is not None
-    yield _batch(context, list(deal(table, route, _index(), flow.all_to(0, table))), 1)
+    rows = deal(table, route, _index(), flow.all_to(0, table))
+    yield _batch(context, current_order(), rows, 1)
 
 
 def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -124,7 +126,8 @@ def run_level(
     """One task of level 1 or above."""
     order = current_order()
     rows = from_batches(batches)
-    yield _batch(context, explained(lambda: tasks.run_rows(context, order, rows, level)), level + 1)
+    done = explained(lambda: tasks.run_rows(context, order, rows, level))
+    yield _batch(context, order, done, level + 1)
 
 
 def run_anchored(
@@ -169,9 +172,12 @@ def _letters(context: FragmentContext, bad: list[refused.Refused], origin: int) 
     return list(deal(table, route, origin, flow.all_to(0, table)))
 
 
-def _batch(context: FragmentContext, rows: Iterable[Row], level: int) -> pa.RecordBatch:
-    slots = context.stage_slots[level] if level < len(context.stage_slots) else {}
-    return to_batch(rows, slots, context.width(level))
+def _batch(
+    context: FragmentContext, order: EpochOrder, rows: Iterable[Row], level: int
+) -> pa.RecordBatch:
+    """`rows` for the stage of `level`, of which there may be none."""
+    width = context.width(level, narrow=context.is_narrow(order.token))
+    return to_batch(rows, stage_slots(context.layout, level, width), width)
 
 
 def _numbers(batches: Batches) -> Iterator[int]:

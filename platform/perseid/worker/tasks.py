@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from perseid.topics.ledger import LedgerReader
     from perseid.worker.sink import SinkSession
     from perseid.worker.sink_ports import SinkBatch, Transactions
+
+
+COMMITS_MAX = 8  # transactions of one task at once
 
 
 @dataclass
@@ -60,20 +64,28 @@ def process_of(context: FragmentContext) -> Process:
 
 
 def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
-    """One task: the rows of one slot of `level` in, the rows for the levels behind it out."""
-    mine = context.stage_slots[level]
-    passing = [row for row in rows if row.target not in mine]
-    found = list(passing)
-    for gid in sorted({row.target for row in rows if row.target in mine}):
-        task = context.layout.tasks[gid]
-        found += run_task(context, order, task, [row for row in rows if row.target == gid])
+    """One task: the rows of one slot of `level` in, the rows for the levels behind it out.
+
+    Its operator partitions are processed one after the other; while their transactions wait for the
+    broker the next one is processed.
+    """
+    mine = {task.gid for task in context.layout.level(level)}
+    found = [row for row in rows if row.target not in mine]
+    with ThreadPoolExecutor(COMMITS_MAX, "perseid-commit") as pool:  # none outlives the task
+        runs = [
+            run_task(context, order, context.layout.tasks[gid],
+                     [row for row in rows if row.target == gid], pool)
+            for gid in sorted({row.target for row in rows if row.target in mine})
+        ]  # fmt: skip
+        for run in runs:
+            found += run()
     return found
 
 
 def run_task(
-    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row]
-) -> Iterator[Row]:
-    """One operator partition's epoch, ending in its report."""
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+) -> Callable[[], list[Row]]:
+    """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
     started = time.monotonic()
     spec = flow.spec_of(context.job_folder)
     names = tuple(spec.operators[task.operator].inputs) if task.stateful else ("input",)
@@ -86,14 +98,23 @@ def run_task(
         output = _run_keyed(context, order, task, tables, report)
     else:
         output = tables["input"]
-    processed = time.monotonic()
+    report["process_ms"] = _ms_since(started)
+    commit = None
     if task.ledger is not None:
-        _commit(context, order, task, output, report)
-    report["process_ms"] = round((processed - started) * 1000)
-    report["commit_ms"] = round((time.monotonic() - processed) * 1000)
-    if task.stateful:
-        yield from flow.rows_of(context, order.token, task.operator, output, task.gid)
-    yield Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())
+        commit = pool.submit(_commit, context, order, task, output)
+
+    def finish() -> list[Row]:
+        report.update(commit.result() if commit is not None else {"commit_ms": 0})
+        found: list[Row] = []
+        if task.stateful:
+            found += flow.rows_of(context, order.token, task.operator, output, task.gid)
+        return [*found, Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())]
+
+    return finish
+
+
+def _ms_since(started_s: float) -> int:
+    return round((time.monotonic() - started_s) * 1000)
 
 
 def state_of(context: FragmentContext, task: Task) -> PartitionState:
@@ -109,9 +130,7 @@ def log_of(context: FragmentContext, task: Task) -> StateLog:
     owned = owner_directory(
         context.deployment.state, context.job_uuid, context.layout.number, context.owner
     )
-    identity = Identity(
-        context.job_uuid, context.layout.number, task.operator, task.partition
-    )
+    identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
     return StateLog(LocalFiles(), log_directory(owned, task.operator, task.partition), identity)
 
 
@@ -151,20 +170,20 @@ def _collect(
 
 
 def _commit(
-    context: FragmentContext,
-    order: EpochOrder,
-    task: Task,
-    output: pa.Table,
-    report: dict[str, Any],
-) -> None:
-    """Sends the output to all sinks of the task, in one transaction with the ledger record."""
+    context: FragmentContext, order: EpochOrder, task: Task, output: pa.Table
+) -> dict[str, Any]:
+    """Sends the output to all sinks of the task, in one transaction with the ledger record.
+
+    Runs in a thread, one at a time for each operator partition. The rest of the task's report.
+    """
+    started = time.monotonic()
     if task.operator == DEAD_LETTERS and output.num_rows == 0:
-        return
+        return {"commit_ms": 0}
     batches = list(_sink_batches(context, order, task, output))
     session = _session(context, task)
     result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
-    report["skipped"] = result.skipped
-    report["sent"] = sum(len(b.values) for b in batches)
+    sent = sum(len(b.values) for b in batches)
+    return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
 
 
 def _session(context: FragmentContext, task: Task) -> SinkSession:
@@ -185,7 +204,7 @@ def _session(context: FragmentContext, task: Task) -> SinkSession:
         )
         clients = _sink_clients(context.deployment.kafka)
         keep.sinks[task.gid] = SinkSession(
-            who, clients.transactions, clients.ledger, clients.topics, background=False
+            who, clients.transactions, clients.ledger, clients.topics
         )
     return keep.sinks[task.gid]
 

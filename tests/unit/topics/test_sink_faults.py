@@ -32,9 +32,7 @@ def cluster() -> ModelKafka:
 def session(kafka: ModelKafka) -> SinkSession:
     topics = FakeTopics(kafka)
     ledger = LedgerReader(FakeLogReader(kafka), topics)
-    return SinkSession(
-        WHO, FakeTransactions(kafka), ledger, topics, clock=kafka.clock, background=False
-    )
+    return SinkSession(WHO, FakeTransactions(kafka), ledger, topics, clock=kafka.clock)
 
 
 def outputs(epoch: int) -> list[SinkBatch]:
@@ -134,6 +132,24 @@ def test_a_crash_at_any_operation_is_made_good_by_the_next_owner() -> None:
             session(kafka).commit(2, 2, 1, outputs(2))
         session(kafka).commit(2, 2, 2, outputs(2))
         assert sorted(written(kafka)) == sorted(expected(2)), operation
+
+
+def test_the_producer_is_kept_from_epoch_to_epoch_and_given_up_after_an_unknown_outcome() -> None:
+    kafka = cluster()
+    acquired: list[int] = []
+    sink = session(kafka)
+    for epoch, fault in ((1, None), (2, None), (3, "flush"), (4, None)):
+        kafka.before("acquire", lambda e=epoch: acquired.append(e))  # type: ignore[misc]
+        if fault is not None:
+            kafka.fail(fault, "unanswered")
+        sink.commit(epoch, epoch, 1, outputs(epoch))
+        kafka.forget_hooks()
+    assert acquired == [1, 3]
+    other = session(kafka)
+    other.commit(5, 5, 1, outputs(5))
+    assert sink.commit(5, 5, 1, outputs(5)).skipped
+    sink.commit(6, 6, 1, outputs(6))
+    assert sorted(written(kafka)) == sorted(expected(6))
 
 
 def test_every_error_is_one_of_the_tree() -> None:

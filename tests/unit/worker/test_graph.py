@@ -65,7 +65,8 @@ def test_wordcount() -> None:
     route = Route((0, 1, 2, 3), 0, ("word",))
     assert found.outlets["words"] == graph.Outlets((("counts", route),), (), ())
     assert (found.sql_targets, found.dead_letters) == ({"words": graph.SQL_BASE}, None)
-    assert graph.stage_slots(layout) == ({}, {0: 0, 1: 1, 2: 2, 3: 3})
+    assert graph.stage_slots(layout, 1, 4) == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert graph.stage_slots(layout, 1, 2) == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 def test_levels_count_shuffles_and_gids_rise_with_them() -> None:
@@ -76,7 +77,8 @@ def test_levels_count_shuffles_and_gids_rise_with_them() -> None:
         (2, "second-0", 2, 2), (3, "second-1", 2, 3), (4, "second-2", 2, 4),
     ]  # fmt: skip
     assert layout.levels == 2
-    assert graph.stage_slots(layout) == ({}, {0: 0, 1: 1}, {2: 0, 3: 1, 4: 2})
+    assert graph.stage_slots(layout, 0, 1) == {}
+    assert graph.stage_slots(layout, 2, 3) == {2: 0, 3: 1, 4: 2}
     assert found.outlets["first"].python == ("between",)
     assert found.outlets["between"].shuffles == (("second", Route((2, 3, 4), 0, ("k",))),)
 
@@ -130,7 +132,7 @@ def test_dead_letters_have_one_sparse_writer() -> None:
     assert found.dead_letters == Route((4,), 0, ())
     assert writer not in layout.ledger_tasks
     assert layout.ledger_partitions == 5
-    assert graph.stage_slots(layout)[1][4] == 4
+    assert graph.stage_slots(layout, 1, 5)[4] == 4
 
 
 def test_dead_letters_of_a_job_without_sinks_are_its_only_ledger() -> None:
@@ -147,8 +149,10 @@ def test_gids_are_dense_and_each_ledger_partition_is_one_tasks() -> None:
         ledgers = [t.ledger for t in layout.tasks if t.ledger is not None]
         assert ledgers == list(range(layout.ledger_partitions))
         assert layouts.build(spec, 7) == layout
-        slots = graph.stage_slots(layout)
-        assert all(sorted(s.values()) == list(range(len(s))) for s in slots)
+        for level in range(layout.levels + 1):
+            width = max(1, len(layout.level(level)))
+            slots = graph.stage_slots(layout, level, width)
+            assert sorted(slots.values()) == list(range(len(slots)))
 
 
 def test_circles_and_unknown_inputs_are_refused() -> None:

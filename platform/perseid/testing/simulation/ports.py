@@ -107,9 +107,10 @@ class SimulatedTransaction:
         )
         return found
 
-    def commit(self, timeout_s: float) -> None:
+    def commit(self, timeout_s: float) -> bool:
         self._broker.call("commit", lambda: self._inner.commit(timeout_s), self._commit_late)
         self._broker.appended("commit")
+        return True
 
     def _commit_late(self) -> None:
         try:

@@ -100,7 +100,7 @@ class Keep:
             transactions = SimulatedTransactions(world.broker)
             self.sinks[task.gid] = SinkSession(
                 who, transactions, self.ledger, world.topics,
-                clock=SimulatedClock(world.simulation), background=False,
+                clock=SimulatedClock(world.simulation)
             )  # fmt: skip
         return self.sinks[task.gid]
 
