@@ -26,6 +26,9 @@ class FragmentContext:
     `owner` names the directory of the state logs: generation and incarnation.
     `lanes`: how many tasks run at once where all of them see the same state logs (a local master);
     0 where each operator partition has to stay in its own process.
+    `one_task_each`: whether a stage must have one task for each operator partition, since an SQL
+    operator behind it deals out its rows by task. What a task deals out must be the same on a
+    worker with other cores: a re-run may find half of the writers' partitions committed.
     """
 
     deployment: Deployment
@@ -39,6 +42,7 @@ class FragmentContext:
     layout: Layout
     base_epoch: int
     lanes: int
+    one_task_each: bool
 
     @property
     def owner(self) -> str:
@@ -50,13 +54,22 @@ class FragmentContext:
 
     def is_narrow(self, token: Token) -> bool:
         """Whether the token's epoch runs as one task, without a shuffle."""
-        records = sum(r.end - r.start for split in token.splits for r in split)
-        return self.lanes > 0 and records < NARROW_RECORDS_MAX
+        return self.lanes > 0 and not self.one_task_each and is_small(token)
 
     def width(self, level: int, *, narrow: bool) -> int:
         """The number of tasks of the stage at `level`; 1 behind the last one."""
         tasks = max(1, len(self.layout.level(level)))
-        return 1 if narrow else min(tasks, self.lanes or tasks)
+        if narrow:
+            return 1
+        return tasks if self.one_task_each else min(tasks, self.lanes or tasks)
+
+
+def is_small(token: Token) -> bool:
+    """Whether all that SQL makes of the sources goes to each writer's first partition.
+
+    Known from the token alone, so that it is the same on every worker.
+    """
+    return sum(r.end - r.start for split in token.splits for r in split) < NARROW_RECORDS_MAX
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pyspark import AccumulatorParam
 
+from perseid.errors import RetryableError
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
@@ -55,6 +56,7 @@ class EpochRunner:
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
+        check_complete(self.context, order, [report["gid"] for report in reports])
         return {"reports": reports, "counts": dict(self.counts.value)}
 
     def _plan(self, splits: int, narrow: bool) -> Any:
@@ -66,3 +68,17 @@ class EpochRunner:
                 return plan
             self._plans[splits, narrow] = plan
         return self._plans[splits, narrow]
+
+
+def check_complete(context: FragmentContext, order: EpochOrder, reported: list[int]) -> None:
+    """Raises unless every operator partition has reported the epoch once.
+
+    An epoch that is told done without one of its commits would be a silent loss.
+    """
+    wanted = sorted(task.gid for task in context.layout.tasks)
+    if sorted(reported) != wanted:
+        labels = [t.label for t in context.layout.tasks if reported.count(t.gid) != 1]
+        raise RetryableError(
+            f"epoch {order.token.epoch} of job {context.job}: operator partitions "
+            f"{', '.join(labels)} did not report once each, so the epoch is run again"
+        )

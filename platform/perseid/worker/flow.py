@@ -12,6 +12,7 @@ import pyarrow as pa
 from perseid.jobs import parse
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
 from perseid.worker import graph
+from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
@@ -73,7 +74,8 @@ def rows_of(
     edges = graph_of(context)
     out = edges.outlets[node]
     for consumer, route in out.shuffles:
-        yield from _shuffled(context, token, consumer, route, table, origin)
+        first = edges.levels[node] == 0 and is_small(token)
+        yield from _shuffled(context, token, consumer, route, table, origin, first)
     for name in out.sql if sql else ():
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
@@ -100,9 +102,12 @@ def _shuffled(
     route: Route,
     table: pa.Table,
     origin: int,
+    first: bool,
 ) -> Iterator[Row]:
+    """`first`: without a key, all rows go to the first consumer and not to one by origin."""
     if not route.key:
-        yield from deal(table, route, origin, all_to(origin % len(route.targets), table))
+        index = 0 if first else origin % len(route.targets)
+        yield from deal(table, route, origin, all_to(index, table))
         return
     if table.num_rows:
         table = _combined(context, token, consumer, table, origin)

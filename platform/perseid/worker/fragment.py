@@ -30,7 +30,7 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token, TokenRecord
-from perseid.worker import flow, tokens_source
+from perseid.worker import flow, graph, tokens_source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
@@ -184,7 +184,8 @@ class Fragment:
 
     def _context(self) -> FragmentContext:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
-        layout = layouts.build(flow.spec_of(folder), self.plan.layout)
+        spec = flow.spec_of(folder)
+        layout = layouts.build(spec, self.plan.layout)
         return FragmentContext(
             deployment=self.deployment,
             job=self.plan.job,
@@ -197,6 +198,7 @@ class Fragment:
             layout=layout,
             base_epoch=self.plan.base_epoch,
             lanes=local_cores(self.spark.sparkContext.master or ""),
+            one_task_each=graph.build(spec, layout).has_late_sql,
         )
 
     def _history(self, clients: Clients) -> TokenHistory:

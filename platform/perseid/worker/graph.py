@@ -36,6 +36,11 @@ class Graph:
     sql_targets: dict[str, int]
     dead_letters: Route | None
 
+    @property
+    def has_late_sql(self) -> bool:
+        """Whether an SQL operator reads what comes out of a stateful stage."""
+        return any(self.levels[name] > 0 for name in self.sql_targets)
+
     def leads_to_sql(self, node: str) -> bool:
         """Whether a stateless Python operator below `node` has an SQL operator behind it."""
         out = self.outlets[node]

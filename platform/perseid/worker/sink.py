@@ -210,7 +210,7 @@ class SinkSession:
         finally:
             if self._held is None:
                 transaction.close()
-        self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+                self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
         write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
         return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from perseid.errors import PermanentError, RetryableError
@@ -40,15 +41,19 @@ class KafkaTransactions:
         """`timeout_ms`: when the broker aborts what a dead writer left open."""
         self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
         self._spares: dict[tuple[str, int], Future[Producer]] = {}
+        self._lock = Lock()  # of the spares: commits of several partitions run in threads
         self._pool = ThreadPoolExecutor(2, "perseid-sink-connect")
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
-        wanted = (transactional_id, batch_bytes)
-        if wanted in self._spares:
-            return
-        while len(self._spares) >= SPARES_MAX:
-            self._spares.pop(next(iter(self._spares)))
-        self._spares[wanted] = self._pool.submit(
+        with self._lock:
+            spare = self._spare(transactional_id, batch_bytes)
+            while len(self._spares) >= SPARES_MAX:
+                self._spares.pop(next(iter(self._spares)))
+            self._spares[transactional_id, batch_bytes] = spare
+
+    def _spare(self, transactional_id: str, batch_bytes: int) -> Future[Producer]:
+        """The spare that there is, which is then no longer kept, or a new one."""
+        return self._spares.pop((transactional_id, batch_bytes), None) or self._pool.submit(
             clients.transactional, self._bootstrap, transactional_id, self._timeout_ms, batch_bytes
         )
 
@@ -71,8 +76,8 @@ class KafkaTransactions:
     def _initialised(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Producer:
         from confluent_kafka import KafkaException
 
-        self.prepare(transactional_id, batch_bytes)
-        spare = self._spares.pop((transactional_id, batch_bytes))
+        with self._lock:
+            spare = self._spare(transactional_id, batch_bytes)
         what = f"init_transactions of {transactional_id}"
         try:
             producer = spare.result(timeout_s + CONNECT_S)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 COMMITS_MAX = 8  # transactions of one task at once
+IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
 
 
 @dataclass
@@ -44,23 +45,32 @@ class Process:
     """What this Python process keeps for one fragment."""
 
     context: FragmentContext
+    used_s: float = 0.0  # time.monotonic()
     states: dict[int, PartitionState] = field(default_factory=dict)
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
 
+    def close(self) -> None:
+        for session in self.sinks.values():
+            session.close()
 
-_process: Process | None = None
+
+_processes: dict[str, Process] = {}  # by job UUID; tasks of all jobs of a worker share the process
 
 
 def process_of(context: FragmentContext) -> Process:
-    """This process's keep for the fragment of `context`; an older fragment's is dropped."""
-    global _process  # noqa: PLW0603 - one per process is the point: tasks come and go
-    if _process is None or _process.context.owner != context.owner:
-        if _process is not None:
-            for session in _process.sinks.values():
-                session.close()
-        _process = Process(context)
-    return _process
+    """This process's keep for the fragment of `context`.
+
+    An older fragment's of the same job is dropped, and so is what nobody used for IDLE_S.
+    """
+    now_s = time.monotonic()
+    for uuid, keep in list(_processes.items()):
+        replaced = uuid == context.job_uuid and keep.context.owner != context.owner
+        if replaced or (uuid != context.job_uuid and now_s - keep.used_s > IDLE_S):
+            _processes.pop(uuid, keep).close()
+    mine = _processes.setdefault(context.job_uuid, Process(context))
+    mine.used_s = now_s
+    return mine
 
 
 def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
@@ -101,7 +111,8 @@ def run_task(
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
-        commit = pool.submit(_commit, context, order, task, output)
+        session = _session(context, task)  # here, since making one is not for several threads
+        commit = pool.submit(_commit, context, order, task, output, session)
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
@@ -170,7 +181,11 @@ def _collect(
 
 
 def _commit(
-    context: FragmentContext, order: EpochOrder, task: Task, output: pa.Table
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    output: pa.Table,
+    session: SinkSession,
 ) -> dict[str, Any]:
     """Sends the output to all sinks of the task, in one transaction with the ledger record.
 
@@ -180,7 +195,6 @@ def _commit(
     if task.operator == DEAD_LETTERS and output.num_rows == 0:
         return {"commit_ms": 0}
     batches = list(_sink_batches(context, order, task, output))
-    session = _session(context, task)
     result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
     sent = sum(len(b.values) for b in batches)
     return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}

@@ -181,3 +181,10 @@ def test_metadata_columns_are_those_that_somebody_can_see() -> None:
     source = SourceSpec(topic="t", format="json", columns={"key": "string"})
     with_key = python_job.model_copy(update={"sources": {"lines": source}})
     assert "key" not in graph.metadata_columns("lines", with_key)
+
+
+def test_sql_behind_a_stateful_stage_is_told_from_sql_on_a_source() -> None:
+    late = job({"first": keyed("lines"), "after": sql("first")}, ["after"])
+    assert built(late)[1].has_late_sql
+    assert not built(WORDCOUNT)[1].has_late_sql
+    assert not built(CHAIN)[1].has_late_sql

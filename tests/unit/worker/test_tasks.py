@@ -1,0 +1,93 @@
+"""What a Python process keeps for the fragments whose tasks it runs, and when an epoch is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perseid.errors import RetryableError
+from perseid.jobs.layout import Layout, Task
+from perseid.records import Deployment
+from perseid.topics.records import SourceRange, Token
+from perseid.worker import tasks
+from perseid.worker.context import EpochOrder, FragmentContext, is_small
+from perseid.worker.epochs import check_complete
+
+DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    tasks._processes.clear()
+    yield
+    tasks._processes.clear()
+
+
+def context(
+    uuid: str, generation: int = 1, *, lanes: int = 2, one_task_each: bool = False
+) -> FragmentContext:
+    """A fragment of a job of four partitions, owned by one worker whatever its job is."""
+    return FragmentContext(
+        deployment=DEPLOYMENT, job=f"job-{uuid}", job_uuid=uuid,
+        generation=generation, incarnation="w1-a", revision="r", archive="a", folder="/nowhere",
+        layout=Layout(1, tuple(Task(g, "counts", g, 1, True, g) for g in range(4))),
+        base_epoch=0, lanes=lanes, one_task_each=one_task_each,
+    )  # fmt: skip
+
+
+def token(records: int) -> Token:
+    split = (SourceRange("lines", "lines", "id", 0, 100, 100 + records),)
+    return Token(1, "u", 7, 3, "r", 1, (split,), 1_000)
+
+
+def test_two_jobs_of_one_worker_and_generation_do_not_share_what_a_process_keeps() -> None:
+    first, second = tasks.process_of(context("u1")), tasks.process_of(context("u2"))
+    assert first is not second
+    assert tasks.process_of(context("u1")) is first
+    assert tasks.process_of(context("u2")) is second
+    assert second.context.job_uuid == "u2"
+
+
+def test_a_newer_fragment_of_the_same_job_starts_anew() -> None:
+    old = tasks.process_of(context("u1", generation=1))
+    assert tasks.process_of(context("u1", generation=2)) is not old
+
+
+def test_what_nobody_used_for_a_minute_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("perseid.worker.tasks.time.monotonic", lambda: now)
+    idle = tasks.process_of(context("u1"))
+    now += tasks.IDLE_S + 1
+    busy = tasks.process_of(context("u2"))
+    assert list(tasks._processes.values()) == [busy]
+    assert tasks.process_of(context("u1")) is not idle
+
+
+def test_a_job_that_was_idle_alone_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("perseid.worker.tasks.time.monotonic", lambda: now)
+    mine = tasks.process_of(context("u1"))
+    now += 10 * tasks.IDLE_S
+    assert tasks.process_of(context("u1")) is mine
+
+
+@pytest.mark.parametrize("reported", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 3, 3], []])
+def test_an_epoch_that_not_every_partition_reports_once_is_not_done(reported: list[int]) -> None:
+    order = EpochOrder(token(10), 4, None)
+    check_complete(context("u1"), order, [3, 1, 0, 2])
+    with pytest.raises(RetryableError, match="epoch 7 of job job-u1"):
+        check_complete(context("u1"), order, reported)
+
+
+def test_how_many_tasks_a_stage_has() -> None:
+    small, large = token(19_999), token(20_000)
+    assert is_small(small)
+    assert not is_small(large)
+    local, cluster = context("u1", lanes=2), context("u1", lanes=0)
+    late = context("u1", lanes=2, one_task_each=True)
+    assert [c.is_narrow(small) for c in (local, cluster, late)] == [True, False, False]
+    assert [c.is_narrow(large) for c in (local, cluster, late)] == [False, False, False]
+    assert [c.width(1, narrow=False) for c in (local, cluster, late)] == [2, 4, 4]
+    assert local.width(1, narrow=True) == 1
+    assert local.width(2, narrow=False) == 1
