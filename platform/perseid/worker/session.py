@@ -28,7 +28,7 @@ SETTINGS = {
     "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
     "spark.locality.wait": "3s",                        # long enough for the anchor to hold
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    "spark.sql.streaming.checkpoint.fileManager":
+    "spark.sql.streaming.checkpointFileManagerClass":
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.metricsEnabled": "false",
