@@ -213,7 +213,9 @@ def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     if switching.wants_switch(job):
         return switching.switch(job, state.epoch, now)
     job, actions = switching.rename_revision(job)
-    token = issue.next_token(job, state.epoch, now)
+    owner = state.workers.get(job.plan.owner or "") if job.plan is not None else None
+    cores = owner.cores if owner is not None else None
+    token = issue.next_token(job, state.epoch, now, cores=cores)
     if token is not None:
         job = replace(job, appending=True)
         actions = [*actions, AppendToken(job.name, token)]

@@ -8,6 +8,7 @@ so whoever reads the chain from a checkpoint on knows every position.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator import checkpoints
@@ -25,10 +26,13 @@ WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be
 CATCH_UP = 4.0            # epochs that wait make a job "far behind", and targets an epoch then has
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
 CHECKS_MAX = 256          # carried by one token
+UNEVEN = 1.2              # the largest source task over the mean, above which ranges are balanced
 
 
-def next_token(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
-    """The token that is due now; None when none is."""
+def next_token(
+    job: JobState, coordinator_epoch: int, now: Now, *, cores: int | None = None
+) -> Token | None:
+    """The token that is due now; None when none is. `cores` of the worker that owns the job."""
     if not may_issue(job):
         return None
     backlog = job.backlog
@@ -37,7 +41,7 @@ def next_token(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
         return None
     checkpoint = checkpoints.due(job, now)
     ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))
-    return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint)
+    return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint, cores=cores)
 
 
 def final_token(
@@ -97,7 +101,7 @@ def share(waiting: dict[tuple[str, int], int], room: int) -> dict[tuple[str, int
 
 def make_token(
     job: JobState, coordinator_epoch: int, ranges: tuple[SourceRange, ...], now: Now, *,
-    checkpoint: bool, final: bool = False,
+    checkpoint: bool, final: bool = False, cores: int | None = None,
 ) -> Token:  # fmt: skip
     """The token behind the job's tip. Its time never falls below the last one's."""
     if job.plan is None or job.program is None:
@@ -110,7 +114,7 @@ def make_token(
         previous_offset=job.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
-        splits=split(ranges, job.program.spec.parallelism),
+        splits=split(ranges, min(filter(None, (job.program.spec.parallelism, cores)))),
         time_ms=max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0),
         checkpoint=checkpoint,
         final=final,
@@ -118,20 +122,32 @@ def make_token(
     )
 
 
-def split(ranges: tuple[SourceRange, ...], parallelism: int) -> tuple[Split, ...]:
-    """Deals the ranges out to source tasks, the largest first, each to the task with least."""
-    records = sum(r.end - r.start for r in ranges)
+def split(ranges: tuple[SourceRange, ...], tasks_max: int) -> tuple[Split, ...]:
+    """Deals the ranges out to source tasks.
+
+    In turn, so that from epoch to epoch a task reads the same partitions and finds its consumers
+    where it left them; where that is uneven, the largest first, each to the task with least.
+    """
     if not ranges:
         return ()
-    tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, min(parallelism, len(ranges)))
+    records = _records(ranges)
+    tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, min(tasks_max, len(ranges)))
+    in_order = sorted(ranges, key=lambda r: (r.source, r.partition))
+    dealt = [tuple(in_order[task::tasks]) for task in range(tasks)]
+    if max(map(_records, dealt)) * tasks > UNEVEN * records:
+        dealt = _balanced(in_order, tasks)
+    return tuple(ranges for ranges in dealt if ranges)
+
+
+def _balanced(ranges: list[SourceRange], tasks: int) -> list[Split]:
     dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
-    loads = [0] * tasks
-    for r in sorted(ranges, key=lambda r: (r.start - r.end, r.source, r.partition)):
-        task = loads.index(min(loads))
-        dealt[task].append(r)
-        loads[task] += r.end - r.start
-    in_order = (tuple(sorted(d, key=lambda r: (r.source, r.partition))) for d in dealt)
-    return tuple(ranges for ranges in in_order if ranges)
+    for r in sorted(ranges, key=lambda r: r.start - r.end):
+        min(dealt, key=_records).append(r)
+    return [tuple(sorted(d, key=lambda r: (r.source, r.partition))) for d in dealt]
+
+
+def _records(ranges: Iterable[SourceRange]) -> int:
+    return sum(r.end - r.start for r in ranges)
 
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:

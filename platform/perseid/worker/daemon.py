@@ -4,21 +4,37 @@ A fresh Python worker then starts in milliseconds instead of about a second, whi
 worker, a takeover and every idle minute (Spark ends idle workers) would cost otherwise.
 """
 
+import gc
+
 import confluent_kafka  # noqa: F401
 import numpy  # noqa: F401
 import pyarrow
 import pyarrow.compute
 import pyarrow.json
+import pyspark.daemon
 import pyspark.sql.pandas.serializers
-import pyspark.worker  # noqa: F401
+import pyspark.worker
 from pyspark.daemon import manager
 
 import perseid.topics.ranges
 import perseid.worker.sink
-import perseid.worker.stages  # noqa: F401
+import perseid.worker.stages
+import perseid.worker.turns  # noqa: F401 - its shared memory
 
 pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it
 pyarrow.set_io_thread_count(1)
+
+
+class _YoungOnly:
+    """Spark's loop collects garbage after each task: all generations, resident state included."""
+
+    @staticmethod
+    def collect() -> int:
+        """Python itself sees to the old generation, when enough has come to it."""
+        return gc.collect(1)
+
+
+setattr(pyspark.daemon, "gc", _YoungOnly)  # noqa: B010 - not an attribute that is exported
 
 if __name__ == "__main__":
     manager()

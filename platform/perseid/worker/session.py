@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
+from perseid.worker import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +69,7 @@ def open_session(deployment: Deployment, name: str, event_log: str | None = None
     master = spark_master(deployment.master)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_HOME"] = str(spark_home.lean(Path(deployment.state)))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from perseid.errors import PerseidError, describe
-from perseid.worker import flow, refused, tasks
+from perseid.worker import flow, refused, tasks, turns
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
+    from pyspark import Accumulator, TaskContext
 
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
@@ -47,6 +47,7 @@ def read_sources(
     for split in _numbers(batches):
         rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
         yield _batch(context, order, rows, 1)
+    _end_in_turn(context, len(order.token.splits))
 
 
 def _split_rows(
@@ -82,6 +83,7 @@ def read_typed(
         explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023
         if count.refused:
             yield _refused_batch(count.refused, schema)
+    _end_in_turn(context, len(order.token.splits))
 
 
 def encode_typed(
@@ -96,6 +98,8 @@ def encode_typed(
         lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
     )
     yield _batch(context, order, rows, level + 1)
+    if level == 0:
+        _end_in_turn(context, len(order.token.splits))
 
 
 def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -128,6 +132,7 @@ def run_level(
     rows = from_batches(batches)
     done = explained(lambda: tasks.run_rows(context, order, rows, level))
     yield _batch(context, order, done, level + 1)
+    _end_in_turn(context, context.width(level, narrow=context.is_narrow(order.token)))
 
 
 def run_anchored(
@@ -185,12 +190,23 @@ def _numbers(batches: Batches) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
+def _end_in_turn(context: FragmentContext, tasks_: int) -> None:
+    """Where all tasks of the stage run at once, and see one another's processes."""
+    if 1 < tasks_ <= context.lanes:
+        spark = _task()
+        turns.end_in_turn(spark.stageId(), spark.partitionId())
+
+
 def _index() -> int:
+    return _task().partitionId()
+
+
+def _task() -> TaskContext:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None, "stages run in Spark tasks only"
-    return context.partitionId()
+    return context
 
 
 def merge_counts(left: Counts, right: Counts) -> Counts:

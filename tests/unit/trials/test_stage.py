@@ -18,3 +18,12 @@ def test_the_staged_job_is_the_example_but_for_name_and_topics(tmp_path: Path) -
     assert staged.epoch == shipped.epoch
     assert staged.fault_tolerance == shipped.fault_tolerance
     assert len(layout.build(staged, 1).ledger_tasks) == 4
+
+
+def test_without_sql_only_the_operator_of_the_words_differs(tmp_path: Path) -> None:
+    names = Names.fresh("bench")
+    staged = parse.load(wordcount_folder(tmp_path, names, sql=False))
+    shipped = parse.load(example("wordcount"))
+    assert staged.operators["words"].sql is None
+    assert staged.operators["words"].use == "wordcount:Words"
+    assert staged.operators["counts"] == shipped.operators["counts"]

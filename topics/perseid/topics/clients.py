@@ -22,7 +22,7 @@ LOG.addHandler(logging.NullHandler())  # a broker that is away is no news on a u
 
 TRANSACTION_TIMEOUT_MS = 30_000  # how long a dead owner's open transaction can hold back readers
 QUEUE_MESSAGES_MAX = 200_000  # of one producer; who produces faster waits for deliveries
-RETRY_BACKOFF_MS = 100  # of transactional producers; see perseid.worker.sink_kafka
+RETRY_BACKOFF_MS = 400  # of transactional producers; see perseid.worker.sink_kafka
 BATCH_BYTES_MAX = 1_000_000  # of one request; below the broker's default for one batch
 
 

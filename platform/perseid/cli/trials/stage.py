@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -70,12 +71,15 @@ class Stage:
     def delete_topics(self, *topics: str) -> None:
         self._topics.delete(topics)
 
-    def start(self, names: Names) -> Staged:
-        """Applies the wordcount example as job `names` and waits until a worker runs it."""
+    def start(self, names: Names, *, sql: bool = True) -> Staged:
+        """Applies the wordcount example as job `names` and waits until a worker runs it.
+
+        `sql` False: the words are split in Python.
+        """
         from perseid.jobs import applying, layout, repository, steering
 
         with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
-            folder = wordcount_folder(Path(scratch), names)
+            folder = wordcount_folder(Path(scratch), names, sql=sql)
             with repository.validated(repository.find(str(folder))) as jobs:
                 (change,) = applying.prepare(self._jobs, jobs)
                 applying.perform(self._jobs, change)
@@ -133,13 +137,20 @@ def connect(deployment: Deployment) -> Iterator[Stage]:
         registry.close()
 
 
-def wordcount_folder(folder: Path, names: Names) -> Path:
-    """The wordcount example under another name and with other topics; nothing else differs."""
+def wordcount_folder(folder: Path, names: Names, *, sql: bool = True) -> Path:
+    """The wordcount example under another name and with other topics.
+
+    `sql` False: its SQL operator is replaced by the Python operator that does the same.
+    """
     from perseid.jobs.repository import example
 
     target = folder / names.job
     shutil.copytree(example("wordcount"), target, ignore=shutil.ignore_patterns("__pycache__"))
     text = (target / "job.yaml").read_text()
+    if not sql:
+        text, found = re.subn(r"(  words: .*)sql: .*}", r'\1use: "wordcount:Words"}', text)
+        if found != 1:
+            raise PermanentError(f"the wordcount example has {found} operators `words` in SQL")
     for old, new in (
         ("name: wordcount\n", f"name: {names.job}\n"),
         ("topic: lines,", f"topic: {names.source},"),

@@ -1,6 +1,18 @@
 """Running counts of words: one record per changed word per epoch."""
 
+import pyarrow.compute as pc
+
 from perseid.jobs import Emitter, Operator, Table, pa
+
+
+class Words(Operator):
+    """The words of each line, as rows of their own: what the SQL operator of job.yaml does."""
+
+    output = pa.schema([("word", pa.string())])
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        words = pc.list_flatten(pc.split_pattern(batch["value"], " "))
+        out.emit(pa.table({"word": words}))
 
 
 class Counts(Operator):
