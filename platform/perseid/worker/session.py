@@ -26,6 +26,8 @@ SETTINGS = {
     # Few cores: no parallel collector; deep plans and long stack traces need stack.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
     "spark.speculation": "false",                       # two attempts at once would fight for ids
+    "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
+    "spark.shuffle.checksum.enabled": "false",
     "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
     "spark.locality.wait": "3s",                        # long enough for the anchor to hold
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

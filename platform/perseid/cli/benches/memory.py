@@ -1,6 +1,6 @@
-"""Peak memory of process trees: the sum of resident sets, looked at twice a second.
+"""Peak memory of process trees: the sum of proportional resident sets, looked at from time to time.
 
-Pages that processes share are counted once for each, on both sides of a comparison alike.
+Forked Python workers share most of their pages: each page counts once, whoever has it mapped.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-_EVERY_S = 0.5
+from perseid.errors import PermanentError
+
+_EVERY_S = 2.0  # the kernel walks all page tables for one look
 
 
-def tree_rss_bytes(roots: Iterable[int]) -> int:
+def tree_bytes(roots: Iterable[int]) -> int:
     """Resident bytes of the roots and everything below them, each process once."""
     import psutil
 
@@ -24,7 +26,7 @@ def tree_rss_bytes(roots: Iterable[int]) -> int:
             continue
         for process in family:
             try:
-                found[process.pid] = process.memory_info().rss
+                found[process.pid] = process.memory_full_info().pss
             except psutil.Error:
                 continue
     return sum(found.values())
@@ -49,8 +51,11 @@ class PeakMemory:
 
     @property
     def mb(self) -> float:
+        """PermanentError when no process was ever seen: 0 MB would be no answer."""
+        if not self._peak_bytes:
+            raise PermanentError("no process of the system was seen while its memory was watched")
         return round(self._peak_bytes / 1e6, 1)
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            self._peak_bytes = max(self._peak_bytes, tree_rss_bytes(self._roots()))
+            self._peak_bytes = max(self._peak_bytes, tree_bytes(self._roots()))
