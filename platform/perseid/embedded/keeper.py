@@ -4,7 +4,7 @@ The keeper forks into the background and holds the keeper's lock. It compares `r
 with the supervisors that live (its own and those of a dead keeper, which it adopts) whenever a
 child dies, it is told that the file has changed (SIGHUP), or a second has passed. On SIGTERM, or
 when the process that the cluster is tied to is gone, it stops the supervisors group by group, in
-stop order, and leaves.
+stop order, and leaves. When its folder was removed it kills them: nothing is left to be stopped.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ STOP_MARGIN_S = 5.0
 class Keeper:
     """The reconciliation loop."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, lock: int) -> None:
         self.home = home
+        self.lock = lock
         self.signals = Signals()
         self.supervisors: dict[str, Mark] = {}
         self.children: dict[str, subprocess.Popen[bytes]] = {}
@@ -49,13 +50,29 @@ class Keeper:
     def run(self) -> None:
         self._adopt()
         while not self.signals.stop:
+            if not keeper_lock.is_held(self.home, self.lock):
+                self._abandon()
+                return
             if is_orphan(self.home):
                 write_specs(self.home, [])
                 break
-            self._reconcile()
+            try:
+                self._reconcile()
+            except FileNotFoundError:  # the folder is being removed right now, or something is lost
+                if keeper_lock.is_held(self.home, self.lock):
+                    raise
+                continue
             self.signals.wait(LOOK_S)
         self._stop(list(self.specs.values()))
         remove_running(self.home, "keeper")
+
+    def _abandon(self) -> None:
+        """The folder was removed under us, and may be another cluster's now: nothing there is ours.
+
+        Without this a later `up` in the same place would meet our processes on its ports.
+        """
+        for who in self.supervisors.values():
+            send(who, signal.SIGKILL)  # their children go with them (die_with_parent)
 
     def _adopt(self) -> None:
         """Takes over the living supervisors of a keeper that died."""
@@ -128,7 +145,7 @@ def main(arguments: list[str]) -> int:
     log = os.open(home.log("keeper"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    Keeper(home).run()
+    Keeper(home, lock).run()
     os.close(lock)
     return 0
 

@@ -14,16 +14,28 @@ import sys
 from perseid.embedded.paths import Home
 from perseid.embedded.table import read_specs
 
+LOCK = "keeper.lock"
+
 
 def take(home: Home) -> int | None:
     """The descriptor that holds the lock as long as it is open, None when another has it."""
-    descriptor = os.open(home.run / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(home.run / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def is_held(home: Home, descriptor: int) -> bool:
+    """Whether `descriptor`, taken before, is still this folder's lock: the folder may be gone."""
+    try:
+        there = (home.run / LOCK).stat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def start_keeper(home: Home) -> None:

@@ -1,6 +1,7 @@
 """Keeper and supervisors around plain sleeping processes: no JVM, real signals."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,3 +195,18 @@ def test_pause_and_resume_reach_the_whole_tree(cluster: Cluster) -> None:
 def _state(pid: int) -> str:
     text = Path(f"/proc/{pid}/stat").read_text()
     return text[text.rindex(")") + 2]
+
+
+def test_a_folder_removed_under_a_running_cluster_ends_it(cluster: Cluster) -> None:
+    start(cluster, sleeper("a"))
+    running = table.read_running(cluster.home, "a")
+    keeper = table.read_running(cluster.home, "keeper")
+    assert running is not None
+    assert keeper is not None
+    shutil.rmtree(cluster.data)
+    assert wait_gone(keeper.supervisor, 20)
+    assert wait_gone(running.supervisor, 20)
+    assert wait_gone(running.child, 20)
+    cluster.home.make()
+    start(cluster, sleeper("b"))
+    assert list(tagged(tag(cluster.data, "a"))) == []
