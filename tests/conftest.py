@@ -116,7 +116,6 @@ def _session_cluster(
     # Every process of the cluster inherits these: tests arm crash points and read Spark's events.
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
     os.environ["PERSEID_EVENT_LOG"] = str(folder / "spark-events")
-    (folder / "spark-events").mkdir()
     yield cluster
     cluster.down()
     if request.session.testsfailed and cluster.home.logs.is_dir():

@@ -152,7 +152,6 @@ def _records(ranges: Iterable[SourceRange]) -> int:
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     """The job after its token is in the log at `offset`."""
-    named = sum(r.end - r.start for r in ranges_of(token))
     job = replace(
         job,
         appending=False,
@@ -160,7 +159,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         positions=positions_after(job.positions, ranges_of(token)),
         issued_s=now.monotonic_s,
         time_ms=max(job.time_ms, token.time_ms),
-        cut=job.backlog > named,  # more was there than it took
+        cut=job.backlog > token.records,  # more was there than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job

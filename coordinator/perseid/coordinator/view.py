@@ -76,8 +76,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
 
 
 def _in_flight_records(job: JobState) -> int:
-    waiting = (i.token for i in job.tokens if i.token.epoch > job.done)
-    return sum(r.end - r.start for token in waiting for split in token.splits for r in split)
+    return sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
 
 
 def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:

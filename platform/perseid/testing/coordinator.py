@@ -138,7 +138,7 @@ class World:
         ledger = self.ledger.setdefault(job, {})
         ledger.update({t.ledger: token.epoch for t in layout.ledger_tasks if t.ledger is not None})
         records = self.progress.setdefault(job, [])
-        rows = sum(r.end - r.start for split in token.splits for r in split)
+        rows = token.records
         checks = tuple(
             InputCheck(token.epoch, i, s, 1, 1)
             for i, split in enumerate(token.splits)

@@ -65,11 +65,11 @@ class FragmentContext:
 
 
 def is_small(token: Token) -> bool:
-    """Whether all that SQL makes of the sources goes to each writer's first partition.
+    """Whether the epoch has too few records for more than one task.
 
-    Known from the token alone, so that it is the same on every worker.
+    Known from the token alone: what of it is dealt to which writer is the same on every worker.
     """
-    return sum(r.end - r.start for split in token.splits for r in split) < NARROW_RECORDS_MAX
+    return token.records < NARROW_RECORDS_MAX
 
 
 @dataclass(frozen=True)

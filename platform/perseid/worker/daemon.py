@@ -14,7 +14,6 @@ import pyarrow.json
 import pyspark.daemon
 import pyspark.sql.pandas.serializers
 import pyspark.worker
-from pyspark.daemon import manager
 
 import perseid.topics.ranges
 import perseid.worker.sink
@@ -37,4 +36,4 @@ class _YoungOnly:
 setattr(pyspark.daemon, "gc", _YoungOnly)  # noqa: B010 - not an attribute that is exported
 
 if __name__ == "__main__":
-    manager()
+    pyspark.daemon.manager()

@@ -35,6 +35,11 @@ STATE_POOL = "state"  # of restores, narrow plans and anchored ones
 WIDE = "wide "  # in front of a pool's name in wide plans of a local master
 
 
+def use_pool(spark: SparkSession, name: str) -> None:
+    """Python functions that are given to Spark from now on run in the workers of pool `name`."""
+    spark.sparkContext.environment[POOL] = name
+
+
 class EpochFrames:
     """Builds the DataFrame of an epoch with `splits` source tasks.
 
@@ -167,7 +172,7 @@ class EpochFrames:
         return frame.mapInArrow(function, schema)
 
     def _pool(self, name: str) -> None:
-        self.spark.sparkContext.environment[POOL] = self._prefix + name
+        use_pool(self.spark, self._prefix + name)
 
     def _persist(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()

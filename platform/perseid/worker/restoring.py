@@ -15,7 +15,7 @@ import pyarrow as pa
 from perseid.errors import FencedError, RetryableError
 from perseid.worker import graph, resume, stages, tasks
 from perseid.worker.context import FragmentContext
-from perseid.worker.frames import POOL, STATE_POOL
+from perseid.worker.frames import STATE_POOL, use_pool
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 
@@ -103,7 +103,7 @@ def _restore_level(
     for gid, slot in graph.stage_slots(context.layout, level, width).items():
         by_slot[slot] += [gid] if gid in gids else []
     slots = spark.range(0, width, 1, width).selectExpr("cast(id as int) as slot")
-    spark.sparkContext.environment[POOL] = STATE_POOL
+    use_pool(spark, STATE_POOL)
     work = partial(restore_slots, context, order, by_slot)
     if runner.anchor is None:
         frame = slots.mapInArrow(work, "restored binary")

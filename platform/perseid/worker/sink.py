@@ -219,11 +219,10 @@ class SinkSession:
 
         Somebody else has written the epochs between, so what is held would be found to be fenced.
         """
-        held, self._held = self._held, None
-        if held is not None and epoch <= held[1].epoch + 1:
+        if self._held is not None and epoch <= self._held[1].epoch + 1:
+            held, self._held = self._held, None
             return held
-        if held is not None:
-            held[0].close()
+        self.close()
         return self._acquire()
 
     def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:

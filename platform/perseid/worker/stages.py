@@ -190,9 +190,9 @@ def _numbers(batches: Batches) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def _end_in_turn(context: FragmentContext, tasks_: int) -> None:
-    """Where all tasks of the stage run at once, and see one another's processes."""
-    if 1 < tasks_ <= context.lanes:
+def _end_in_turn(context: FragmentContext, width: int) -> None:
+    """Where all `width` tasks of the stage run at once, in processes of one daemon."""
+    if 1 < width <= context.lanes:
         spark = _task()
         turns.end_in_turn(spark.stageId(), spark.partitionId())
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from perseid.worker.frames import POOL, STATE_POOL, WIDE
+from perseid.worker.frames import STATE_POOL, WIDE, use_pool
+from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,22 +71,20 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def _epoch(spark: SparkSession) -> None:
-    """The shape of a wide epoch, then that of a narrow one."""
-    for prefix, width in ((WIDE, spark.sparkContext.defaultParallelism), ("", 1)):
-        _in_pool(spark, prefix + "source")
+    """The shape of a wide epoch, then on a local master that of a narrow one."""
+    cores = spark.sparkContext.defaultParallelism
+    local = local_cores(spark.sparkContext.master or "") > 0
+    for prefix, width in ((WIDE, cores), ("", 1)) if local else (("", cores),):
+        use_pool(spark, prefix + "source")
         frame = spark.range(0, width, 1, width).mapInArrow(_echo, "slot int")
         frame.createOrReplaceTempView("perseid_warm")
         frame = spark.sql("SELECT explode(array(slot)) AS slot FROM perseid_warm")
-        _in_pool(spark, prefix + "encode")
+        use_pool(spark, prefix + "encode")
         frame = frame.mapInArrow(_echo, "slot int")
         frame = frame.repartitionById(width, "slot") if width > 1 else frame.coalesce(1)
-        _in_pool(spark, prefix + STATE_POOL)
+        use_pool(spark, prefix + STATE_POOL)
         plan = frame.mapInArrow(_echo, "slot int")._jdf.queryExecution().executedPlan()
         plan.clone().executeCollectPublic()
-
-
-def _in_pool(spark: SparkSession, name: str) -> None:
-    spark.sparkContext.environment[POOL] = name
 
 
 def _echo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

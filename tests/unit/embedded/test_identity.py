@@ -11,7 +11,8 @@ from perseid.embedded import identity
 from perseid.embedded.identity import Mark, alive, mark, send, sweep, tag, tagged, wait_gone
 from perseid.testing.wait import until
 
-# A child with a grandchild in a session of its own, as Spark's Python daemon has.
+# A child with a grandchild in a session of its own, as Spark's Python daemon has. Both sleep, since
+# they are there to be killed: no test waits for them, and none outlives a broken one for long.
 TREE = (
     "import subprocess, sys, time;"
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"

@@ -16,6 +16,7 @@ from perseid.embedded.lifecycle import down
 from perseid.embedded.table import ProcessSpec
 from perseid.testing.wait import until
 
+# What is kept alive, killed and stopped here: it sleeps so as to be there; no test waits for it.
 SLEEP = "import time; time.sleep(600)"
 # Leaves a grandchild in a session of its own.
 LEAVES_ONE = (
@@ -112,6 +113,7 @@ def test_another_command_restarts_the_process(cluster: Cluster) -> None:
 
 
 def test_down_stops_in_order_and_asks_before_it_kills(cluster: Cluster) -> None:
+    # Sleeps until it is asked to stop: when it is asked is what the test looks at.
     note = (
         "import pathlib, signal, sys, time\n"
         "def stop(*_):\n"

@@ -87,6 +87,11 @@ class Token:
     final: bool = False
     checks: tuple[InputCheck, ...] = ()
 
+    @property
+    def records(self) -> int:
+        """How many offsets the splits name, markers and aborted records included."""
+        return sum(r.end - r.start for split in self.splits for r in split)
+
 
 TokenRecord = Begin | Claim | Rewind | Token
 

@@ -14,7 +14,7 @@ _EVERY_S = 2.0  # the kernel walks all page tables for one look
 
 
 def tree_bytes(roots: Iterable[int]) -> int:
-    """Resident bytes of the roots and everything below them, each process once."""
+    """Proportional bytes of the roots and everything below them, each process once."""
     import psutil
 
     found: dict[int, int] = {}

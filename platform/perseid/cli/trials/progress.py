@@ -104,8 +104,7 @@ class Progress:
         self._outputs[record.epoch] = self._outputs.get(record.epoch, 0) + count
 
     def _open(self, token: Token, now_s: float) -> None:
-        records = sum(r.end - r.start for split in token.splits for r in split)
-        self._opened[token.epoch] = Opened(token.epoch, records, now_s, token.checkpoint)
+        self._opened[token.epoch] = Opened(token.epoch, token.records, now_s, token.checkpoint)
 
     def _sum(self) -> None:
         # The ledger may be read ahead of the token log; what is not known yet is summed later.
