@@ -9,6 +9,7 @@ state of epoch e-1 and the delta of epoch e has the state of epoch e, order of r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -36,6 +37,11 @@ class Primitive(ABC):
     @abstractmethod
     def apply(self, delta: pa.Table) -> None:
         """Brings a copy without uncommitted changes to the state after `delta`."""
+
+    def apply_all(self, deltas: Sequence[pa.Table]) -> None:
+        """As `apply` for each in turn."""
+        for delta in deltas:
+            self.apply(delta)
 
     @abstractmethod
     def snapshot(self) -> pa.Table:

@@ -8,7 +8,7 @@ operator that scans after a restore sees what it would have seen without the cra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,27 @@ class Table(Primitive):
         deleted = delta[DELETED]
         self._remove(self._keys.known_distinct(delta.filter(deleted)), tracked=False)
         self._load(delta.filter(pc.invert(deleted)))
+
+    def apply_all(self, deltas: Sequence[pa.Table]) -> None:
+        """Neighbours that delete nothing become one delta: a restore has hundreds of small ones."""
+        waiting: list[pa.Table] = []
+        for delta in deltas:
+            if pc.any(delta[DELETED]).as_py():
+                self._apply_merged(waiting)
+                waiting = []
+                self.apply(delta)
+            else:
+                waiting.append(delta)
+        self._apply_merged(waiting)
+
+    def _apply_merged(self, deltas: list[pa.Table]) -> None:
+        """Each key keeps the place of its first row, as if applied one by one, and its last row."""
+        if not deltas:
+            return
+        rows = pa.concat_tables(deltas).combine_chunks()
+        keys = self._keys.distinct(rows.select(list(self._keys.types)))
+        last = keys.last_rows()
+        self.apply(rows if last is None else rows.take(pa.array(last)))
 
     def snapshot(self) -> pa.Table:
         return self.scan()

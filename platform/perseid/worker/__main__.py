@@ -24,8 +24,9 @@ def main() -> None:
     from perseid.worker.service import WorkerService
 
     deployment = Deployment.load(arguments.deployment)
-    cache = Path(deployment.state) / "archives"
-    WorkerService(deployment, arguments.id, cache).run()
+    state = Path(deployment.state)
+    scratch = state / "queries" / arguments.id
+    WorkerService(deployment, arguments.id, state / "archives", scratch).run()
 
 
 if __name__ == "__main__":

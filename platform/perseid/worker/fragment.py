@@ -9,7 +9,7 @@ What it learns it tells on the progress topic. The driver handles tokens and rep
 from __future__ import annotations
 
 import logging
-import tempfile
+import shutil
 import threading
 import time
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token, TokenRecord
-from perseid.worker import flow, graph, tokens_source
+from perseid.worker import flow, graph, query
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
@@ -38,7 +38,7 @@ from perseid.worker.restoring import restore_all
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from perseid.records import Deployment
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 TELL_AGAIN_S = 1.0
+WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 
 
@@ -71,13 +72,20 @@ class Fragment:
     """See the module's docstring. `start` returns at once; `stop` returns when it has ended."""
 
     def __init__(
-        self, spark: SparkSession, deployment: Deployment, plan: Plan, incarnation: str, cache: Path
+        self,
+        spark: SparkSession,
+        deployment: Deployment,
+        plan: Plan,
+        incarnation: str,
+        cache: Path,
+        scratch: Path,
     ) -> None:
         self.spark = spark
         self.deployment = deployment
         self.plan = plan
         self.incarnation = incarnation
         self.cache = cache
+        self.scratch = scratch
         self.collect_epoch: int | None = None  # newest complete checkpoint, set by the service
         self._ended = threading.Event()
         self._stopping = threading.Event()
@@ -98,9 +106,8 @@ class Fragment:
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the query; an epoch that is under way is given up, and done again by the next."""
         self._stopping.set()
-        query = self._query
-        if query is not None:
-            query.stop()
+        if self._query is not None:
+            self._query.stop()
         self._thread.join(timeout_s)
 
     def _live(self) -> None:
@@ -134,41 +141,38 @@ class Fragment:
         feed = EpochFeed(past, done)
         telling.join()
         self._tell(clients.progress, "running", source, events)
-        with tempfile.TemporaryDirectory(prefix="perseid-query-", dir=_query_root()) as folder:
-            self._query = self._start_query(runner, feed, clients, folder)
-            if self._stopping.is_set():
-                self._query.stop()
-            try:
-                self._query.awaitTermination()
-            except Exception as error:  # Spark wraps what the batch raised: say that instead
-                raise self._error or error from None
+        self._query = self._start_query(runner, feed, clients)
+        if self._stopping.is_set():
+            self._query.stop()
+        try:
+            self._query.awaitTermination()
+        except Exception as error:  # Spark wraps what the batch raised: say that instead
+            raise self._error or error from None
+        finally:
+            shutil.rmtree(self.scratch / self._thread.name, ignore_errors=True)
         if not self._stopping.is_set():
             raise RetryableError("the streaming query ended by itself")
 
     def _start_query(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, folder: str
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients
     ) -> StreamingQuery:
-        self.spark.dataSource.register(tokens_source.TokenSource)
-        reader = self.spark.readStream.format(tokens_source.NAME)
-        reader = reader.option("bootstrap", self.deployment.kafka)
-        reader = reader.option("topic", names.tokens(self.plan.job))
-        frame = reader.option("start", str(feed.start_offset)).load()
+        """Batch n of the query is record n behind the feed's start: the log is dense."""
 
-        def on_batch(_frame: DataFrame, batch: int) -> None:
+        def on_batch(number: int) -> None:
             try:
-                self._on_record(runner, feed, clients, feed.start_offset + batch)
+                self._on_record(runner, feed, clients, feed.start_offset + number)
             except BaseException as error:
                 self._error = error
                 raise
 
-        writer = frame.writeStream.queryName(self._thread.name).foreachBatch(on_batch)
-        return writer.option("checkpointLocation", folder).start()
+        name = self._thread.name
+        return query.start(self.spark, name, self.scratch / name, on_batch)
 
     def _on_record(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
-        record = _record_at(clients.tokens, self.plan.job, offset)
-        order = feed.feed(offset, record, self.collect_epoch)
+        record = self._await_record(clients.tokens, offset)
+        order = feed.feed(offset, record, self.collect_epoch) if record is not None else None
         if order is None or self._stopping.is_set():
             return
         _check_identity(clients.topics, order.token)
@@ -181,6 +185,15 @@ class Fragment:
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
         clients.progress.append(_epoch_done(runner.context, order, done, total))
+
+    def _await_record(self, tokens: LogReader, offset: int) -> TokenRecord | None:
+        """The record, as soon as there is one; None when the fragment is stopped before."""
+        topic = names.tokens(self.plan.job)
+        while not self._stopping.is_set():
+            found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
+            if found:
+                return _token_record(found[0].value)
+        return None
 
     def _context(self) -> FragmentContext:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
@@ -286,14 +299,6 @@ def usable_pointers(plan: Plan) -> tuple[Any, ...]:
     return tuple(p for p in plan.checkpoints if p.epoch >= plan.base_epoch)
 
 
-def _record_at(tokens: LogReader, job: str, offset: int) -> TokenRecord:
-    topic = names.tokens(job)
-    found = tokens.read_range(topic, 0, offset, offset + 1, timeout_s=READ_TIMEOUT_S)
-    if not found:
-        raise RetryableError(f"{topic} has no record at offset {offset}")
-    return _token_record(found[0].value)
-
-
 def _check_identity(topics: TopicReader, token: Token) -> None:
     """Raises when a source topic is not the one that the token's offsets are of."""
     wanted = {r.topic: r.topic_id for split in token.splits for r in split if r.end > r.start}
@@ -340,10 +345,3 @@ def _epoch_done(
         dead_letters=sum(refused for _, _, refused in done["counts"].values()),
         checks=checks,
     )
-
-
-def _query_root() -> str | None:
-    """Where Spark keeps its own offset log, which nobody needs after the query: in memory."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-

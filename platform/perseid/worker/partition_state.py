@@ -121,11 +121,9 @@ class PartitionState:
         return True
 
     def _apply(self, entries: list[LogEntry]) -> None:
-        for entry in entries:
-            for name, primitive in self.live.items():
-                section = entry.sections.get(STATE + name)
-                if section is not None:
-                    primitive.apply(ipc_table(section))
+        for name, primitive in self.live.items():
+            sections = [entry.sections.get(STATE + name) for entry in entries]
+            primitive.apply_all([ipc_table(s) for s in sections if s is not None])
 
     def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
         """The log's entry of `epoch`; one that was made for a token taken back is discarded."""

@@ -80,13 +80,11 @@ class PartitionRestore:
         last = self.log.last_epoch()
         if last is None or last not in order.tokens:
             return None
-        base, entries = self.log.load()
-        assert base is not None, "a log with a newest epoch has a snapshot"
         held_from = self._held_from(last)
         floor = order.floor
         if floor is not None and last > floor and held_from > floor + 1:
             return None
-        return Restored(self.task.gid, last, held_from, "log", rows=len(entries))
+        return Restored(self.task.gid, last, held_from, "log")
 
     def _held_from(self, last: int) -> int:
         """The first epoch from which on the log has every delta up to `last`."""

@@ -25,7 +25,6 @@ class Restored:
     epoch: int
     held_from: int
     source: str
-    rows: int = 0
     events: tuple[str, ...] = ()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -37,12 +38,18 @@ class WorkerService:
     """One incarnation of a worker."""
 
     def __init__(
-        self, deployment: Deployment, worker_id: str, cache: Path, clock: Clock | None = None
+        self,
+        deployment: Deployment,
+        worker_id: str,
+        cache: Path,
+        scratch: Path,
+        clock: Clock | None = None,
     ) -> None:
         self.deployment = deployment
         self.worker_id = worker_id
         self.incarnation = f"{worker_id}-{uuid.uuid4().hex[:12]}"
         self.cache = cache
+        self.scratch = scratch
         self.clock = clock or SystemClock()
         self._changed = threading.Event()
         self._stopping = threading.Event()
@@ -55,7 +62,8 @@ class WorkerService:
         spark = open_session(
             self.deployment, f"perseid-{self.incarnation}", os.environ.get("PERSEID_EVENT_LOG")
         )
-        warm_up(spark)
+        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
+        warm_up(spark, self.scratch)
         registry = Registry.connect(self.deployment, timeout_s=60.0)
         registry.on_session(self._session_changed)
         registry.watch(self._changed.set)
@@ -98,7 +106,9 @@ class WorkerService:
     def _start(self, spark: SparkSession, plan: Plan) -> None:
         # Each fragment has a session of its own: temporary views and settings are the session's.
         session = spark.newSession()
-        fragment = Fragment(session, self.deployment, plan, self.incarnation, self.cache)
+        fragment = Fragment(
+            session, self.deployment, plan, self.incarnation, self.cache, self.scratch
+        )
         self._fragments[plan.job] = fragment
         fragment.start()
 

@@ -2,72 +2,42 @@
 
 The first job of a Spark session compiles, starts Python daemons and loads classes: seconds. A
 worker does that before it says that it is there; a takeover then finds it warm. The same holds for
-the first streaming query, whose Python source has daemons of its own.
+the first streaming query.
 """
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from perseid.worker import query
 from perseid.worker.frames import STATE_POOL, WIDE, use_pool
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROUNDS = 3
 QUERY_S = 60.0  # longer than the slowest first batch seen; a worker goes on without it
 
 
-class WarmSource(DataSource):
-    """A stream of one batch."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "perseid-warm"
-
-    def schema(self) -> str:
-        return "n int"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return _WarmReader()
-
-
-class _WarmReader(DataSourceStreamReader):
-    def initialOffset(self) -> dict[str, int]:
-        return {"n": 0}
-
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"n": 1}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        yield (0,)
-
-
-def warm_up(spark: SparkSession) -> None:
+def warm_up(spark: SparkSession, scratch: Path) -> None:
     """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query."""
     ran = threading.Event()
 
-    def batch(_frame: DataFrame, _number: int) -> None:
-        for _ in range(ROUNDS):
-            _epoch(spark)
+    def batch(_number: int) -> None:
+        if not ran.is_set():
+            for _ in range(ROUNDS):
+                _epoch(spark)
         ran.set()
 
-    spark.dataSource.register(WarmSource)
-    frame = spark.readStream.format("perseid-warm").load()
-    with tempfile.TemporaryDirectory(prefix="perseid-warm-") as folder:
-        query = frame.writeStream.foreachBatch(batch).option("checkpointLocation", folder).start()
-        ran.wait(QUERY_S)
-        query.stop()
+    warming = query.start(spark, "warm-up", scratch / "warm-up", batch)
+    ran.wait(QUERY_S)
+    warming.stop()
 
 
 def _epoch(spark: SparkSession) -> None:

@@ -107,8 +107,7 @@ def test_base_and_deltas_are_the_state_at_every_commit(
     for base, deltas in snapshots:
         restored = new_table(composite)
         restored.restore(base)
-        for delta in deltas:
-            restored.apply(delta)
+        restored.apply_all(deltas)
         assert restored.scan().equals(live.scan())
         assert restored.size_bytes == live.size_bytes
 

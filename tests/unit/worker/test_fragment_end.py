@@ -35,7 +35,7 @@ class Progress:
 
 
 def ended(progress: Progress, error: BaseException) -> Fragment:
-    found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path())
+    found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
     found._end_with(cast(ProgressLog, progress), error)
     return found
 
@@ -64,7 +64,7 @@ def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bo
 
 def test_it_is_not_told_any_more_when_a_newer_plan_has_come() -> None:
     progress = Progress(failures=10**6)
-    found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path())
+    found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
     progress.on_failure = found._stopping.set
     found._end_with(cast(ProgressLog, progress), RetryableError("the broker is away"))
     assert progress.told == []

@@ -1,0 +1,32 @@
+"""The Structured Streaming query of a fragment: micro-batches that count and carry no data.
+
+Spark's source `rate-micro-batch` has a next batch at any time; the batch itself then waits, in the
+driver, for its record of the token log. A source for the topic written in Python needs processes of
+its own, which every takeover would wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def start(
+    spark: SparkSession, name: str, folder: Path, on_batch: Callable[[int], None]
+) -> StreamingQuery:
+    """Calls `on_batch` with 0, 1, 2 and so on, until it raises or the query is stopped.
+
+    `folder`, a new one, gets Spark's offset log, which nobody needs after the query.
+    """
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+
+    def call(_frame: DataFrame, number: int) -> None:
+        on_batch(number)
+
+    writer = frame.writeStream.queryName(name).foreachBatch(call)
+    return writer.option("checkpointLocation", str(folder)).start()
