@@ -8,14 +8,17 @@ import json
 import subprocess
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseid.embedded import parts
+from perseid.embedded.class_archive import USE, class_archive
 from perseid.embedded.jars import kafka_jars
 from perseid.embedded.java import java_home
 from perseid.embedded.paths import Home, state_root
 from perseid.embedded.ports import ports
+from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
 from perseid.errors import PermanentError
 from perseid.records import Deployment
@@ -64,6 +67,31 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     """Makes the files; returns what to start. Harmless when repeated."""
     numbers = ports(home.ports)
     java = java_home()
+    spark = lean_home()
+    environment = {**parts.spark_environment(java), "SPARK_HOME": str(spark)}
+    # Beside the jars of Kafka, which take as long on first use.
+    with ThreadPoolExecutor(1, "perseid-classes") as pool:
+        recorded = pool.submit(class_archive, java, spark, environment, say)
+        base = _base(home, outside, workers, numbers, java, say)
+    archive = recorded.result()
+    deployment = _deployment(home, outside, numbers)
+    # Other settings make other specs, and the keeper restarts what has another spec.
+    settings = hashlib.sha256(deployment.model_dump_json().encode()).hexdigest()[:16]
+    environment["PERSEID_SETTINGS"] = settings
+    if archive is not None:
+        environment["PERSEID_JAVA_OPTIONS"] = f"{USE}{archive}"
+    engines = [
+        parts.engine(kind, number, home.deployment, environment)
+        for kind, count in (("coordinator", coordinators), ("worker", workers))
+        for number in range(1, count + 1)
+    ]
+    return Plan(deployment, base, engines)
+
+
+def _base(
+    home: Home, outside: Outside, workers: int, numbers: dict[str, int], java: Path, say: Say
+) -> list[ProcessSpec]:
+    """The parts that are not the user's own."""
     base: list[ProcessSpec] = []
     if outside.zookeeper is None:
         base.append(_zookeeper(home, java, numbers["zookeeper"]))
@@ -76,16 +104,7 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
         folder = _folder(home, "spark")
         (folder / "recovery").mkdir(exist_ok=True)
         base += parts.spark(java, folder, numbers, workers)
-    deployment = _deployment(home, outside, numbers)
-    # Other settings make other specs, and the keeper restarts what has another spec.
-    settings = hashlib.sha256(deployment.model_dump_json().encode()).hexdigest()[:16]
-    environment = {**parts.spark_environment(java), "PERSEID_SETTINGS": settings}
-    engines = [
-        parts.engine(kind, number, home.deployment, environment)
-        for kind, count in (("coordinator", coordinators), ("worker", workers))
-        for number in range(1, count + 1)
-    ]
-    return Plan(deployment, base, engines)
+    return base
 
 
 def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deployment:

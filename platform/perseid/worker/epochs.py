@@ -45,6 +45,12 @@ class EpochRunner:
         self.frames = EpochFrames(spark, context, self.counts, anchored)
         self._plans: dict[tuple[int, bool], Any] = {}
 
+    def prepare(self) -> None:
+        """Makes the plan of a small epoch, which is what usually comes first, on a local master."""
+        if self.context.lanes:
+            self._plan(1, not self.context.one_task_each)
+            self.frames.release()
+
     def run(self, order: EpochOrder) -> dict[str, Any]:
         """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}."""
         splits = max(1, len(order.token.splits))

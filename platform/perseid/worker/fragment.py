@@ -12,6 +12,7 @@ import logging
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,13 @@ class Fragment:
         context = self._context()
         past = self._history(clients)
         runner = EpochRunner(self.spark, context)
-        done, source, events = restore_all(runner, self.plan, past)
+        started_s = time.monotonic()
+        with ThreadPoolExecutor(1, "perseid-plan") as beside:
+            planned = beside.submit(runner.prepare)
+            done, source, events = restore_all(runner, self.plan, past)
+        planned.result()
+        log.info("%s: restored from %s in %.1f s", self.plan.job, source or "nothing",
+                 time.monotonic() - started_s)  # fmt: skip
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done)
         telling.join()

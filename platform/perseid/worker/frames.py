@@ -10,8 +10,10 @@ every epoch find what the one before left: state, positioned consumers, producer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
 
 POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
 STATE_POOL = "state"  # of restores, narrow plans and anchored ones
+_one_at_a_time = Lock()
 WIDE = "wide "  # in front of a pool's name in wide plans of a local master
 
 
-def use_pool(spark: SparkSession, name: str) -> None:
-    """Python functions that are given to Spark from now on run in the workers of pool `name`."""
-    spark.sparkContext.environment[POOL] = name
+@contextmanager
+def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
+    """Python functions that are given to Spark meanwhile run in the workers of pool `name`."""
+    with _one_at_a_time:  # the environment is the Spark context's, which all threads share
+        spark.sparkContext.environment[POOL] = name
+        yield
 
 
 class EpochFrames:
@@ -155,9 +161,9 @@ class EpochFrames:
         if self.anchor is None:
             return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
         anchored = partial(stages.run_anchored, self.context, level)
-        self._pool(STATE_POOL)
         groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
-        return groups.applyInArrow(anchored, DDL)
+        with in_pool(self.spark, self._prefix + STATE_POOL):
+            return groups.applyInArrow(anchored, DDL)
 
     def _sql(self, frame: DataFrame, name: str) -> DataFrame:
         operator = self.spec.operators[name]
@@ -168,11 +174,8 @@ class EpochFrames:
         return found
 
     def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
-        self._pool(pool)
-        return frame.mapInArrow(function, schema)
-
-    def _pool(self, name: str) -> None:
-        use_pool(self.spark, self._prefix + name)
+        with in_pool(self.spark, self._prefix + pool):
+            return frame.mapInArrow(function, schema)
 
     def _persist(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from perseid.errors import FencedError, RetryableError
+from perseid.errors import RetryableError
 from perseid.worker import graph, resume, stages, tasks
+from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
-from perseid.worker.frames import STATE_POOL, use_pool
+from perseid.worker.frames import STATE_POOL, in_pool
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from perseid.worker.feed import TokenHistory
 
 log = logging.getLogger("perseid.worker")
-LEDGER_TIMEOUT_S = 90.0  # a dead owner's open transaction is aborted by the broker after 60 s
 ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
 
 
@@ -44,42 +45,33 @@ def restore_all(
         base_offset=plan.base_offset,
         generation=plan.generation,
     )
-    ledgers = _ledgers(runner.context, plan)
     restored: dict[int, Restored] = {}
     events: list[str] = []
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
-    for _ in range(ROUNDS_MAX):
-        for found in _restore(runner, order, gids):
-            restored[found.gid] = found
-            events += found.events
-        verdict = resume.decide(restored, ledgers, plan.base_epoch)
-        if isinstance(verdict, resume.GoOn):
-            return verdict.epoch, _sources(restored), tuple(events)
-        gids = list(verdict.gids)
-        order = replace(order, floor=verdict.floor)
+    with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
+        ledgers = beside.submit(_ledgers, runner.context, plan)
+        for _ in range(ROUNDS_MAX):
+            for found in _restore(runner, order, gids):
+                restored[found.gid] = found
+                events += found.events
+            verdict = resume.decide(restored, ledgers.result(), plan.base_epoch)
+            if isinstance(verdict, resume.GoOn):
+                return verdict.epoch, _sources(restored), tuple(events)
+            gids = list(verdict.gids)
+            order = replace(order, floor=verdict.floor)
     raise RetryableError(f"the partitions of {plan.job} did not agree on an epoch: {restored}")
 
 
 def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
-    """The last committed epoch of every partition that commits each epoch."""
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader
+    from perseid.worker.sink_kafka import KafkaTransactions
 
-    by_ledger = {t.ledger: t for t in context.layout.ledger_tasks if t.ledger is not None}
-    if not by_ledger:
-        return {}
-    logs = KafkaLogReader(context.deployment.kafka)
-    reader = LedgerReader(logs, TopicAdmin(context.deployment.kafka))
-    records = reader.last_of(plan.job, plan.job_uuid, by_ledger, timeout_s=LEDGER_TIMEOUT_S)
-    logs.close()
-    for record in records.values():
-        if record is not None and record.generation > plan.generation:
-            raise FencedError(f"a ledger of {plan.job} is of generation {record.generation}")
-    return {
-        task.gid: max(record.epoch if (record := records[n]) else 0, plan.base_epoch)
-        for n, task in by_ledger.items()
-    }
+    kafka = context.deployment.kafka
+    with closing(KafkaLogReader(kafka)) as logs, closing(KafkaTransactions(kafka)) as transactions:
+        reader = LedgerReader(logs, TopicAdmin(kafka))
+        return committed_epochs(plan, context.layout, transactions, reader)
 
 
 def _restore(runner: EpochRunner, order: RestoreOrder, gids: list[int]) -> list[Restored]:
@@ -103,13 +95,14 @@ def _restore_level(
     for gid, slot in graph.stage_slots(context.layout, level, width).items():
         by_slot[slot] += [gid] if gid in gids else []
     slots = spark.range(0, width, 1, width).selectExpr("cast(id as int) as slot")
-    use_pool(spark, STATE_POOL)
     work = partial(restore_slots, context, order, by_slot)
     if runner.anchor is None:
-        frame = slots.mapInArrow(work, "restored binary")
+        with in_pool(spark, STATE_POOL):
+            frame = slots.mapInArrow(work, "restored binary")
     else:
         groups = slots.groupBy("slot").cogroup(runner.anchor.frame(width).groupBy("slot"))
-        frame = groups.applyInArrow(partial(_anchored, work), "restored binary")
+        with in_pool(spark, STATE_POOL):
+            frame = groups.applyInArrow(partial(_anchored, work), "restored binary")
     return [_restored(row.restored) for row in frame.collect()]
 
 
@@ -123,6 +116,9 @@ def restore_slots(
     slots = [slot for batch in batches for slot in batch.column(0).to_pylist()]
     todo = [context.layout.tasks[gid] for slot in slots for gid in by_slot[slot]]
     tasks.process_of(context)  # before the threads, which share it
+    for task in todo:
+        if task.ledger is not None:
+            tasks.session_of(context, task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
         found = stages.explained(
             lambda: list(pool.map(partial(_restore_one, context, order), todo))

@@ -60,10 +60,15 @@ class WorkerService:
         os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # the JVM's children inherit it
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         spark = open_session(
-            self.deployment, f"perseid-{self.incarnation}", os.environ.get("PERSEID_EVENT_LOG")
+            self.deployment.master,
+            self.deployment.cores,
+            f"perseid-{self.incarnation}",
+            os.environ.get("PERSEID_EVENT_LOG"),
         )
         shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
+        opened_s = self.clock.monotonic_s()
         warm_up(spark, self.scratch)
+        log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)
         registry = Registry.connect(self.deployment, timeout_s=60.0)
         registry.on_session(self._session_changed)
         registry.watch(self._changed.set)

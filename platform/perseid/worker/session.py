@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
-from perseid.worker import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from perseid.records import Deployment
-
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
@@ -24,7 +22,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
     # Few cores: no parallel collector; deep plans and long stack traces need stack.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
     "spark.speculation": "false",                       # two attempts at once would fight for ids
     "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
     "spark.shuffle.checksum.enabled": "false",
@@ -64,22 +62,28 @@ def spark_master(master: str) -> str:
     return master
 
 
-def open_session(deployment: Deployment, name: str, event_log: str | None = None) -> SparkSession:
-    """A new Spark application for one worker."""
+def open_session(
+    master: str, cores: int, name: str, event_log: str | None = None
+) -> SparkSession:
+    """A new Spark application for one worker; `cores` is what it takes of a cluster master.
+
+    $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM.
+    """
     from pyspark.sql import SparkSession
 
-    master = spark_master(deployment.master)
+    master = spark_master(master)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["SPARK_HOME"] = str(spark_home.lean(Path(deployment.state)))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
+    java_options = f"{SETTINGS[JAVA_OPTIONS]} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}"
+    builder = builder.config(JAVA_OPTIONS, java_options.strip())
     if local_cores(master):
         builder = builder.config("spark.driver.host", "127.0.0.1")
     else:
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
-        builder = builder.config("spark.cores.max", str(deployment.cores))  # others want some too
+        builder = builder.config("spark.cores.max", str(cores))  # others want some too
     if event_log:
         Path(event_log).mkdir(parents=True, exist_ok=True)
         builder = builder.config("spark.eventLog.enabled", "true")

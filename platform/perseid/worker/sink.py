@@ -145,6 +145,10 @@ class SinkSession:
         self._batch_bytes = BATCH_BYTES_MAX
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
 
+    def prepare(self) -> None:
+        """Connects ahead of the first commit; fences nobody, waits for nothing."""
+        self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+
     def commit(
         self,
         epoch: int,
@@ -210,7 +214,7 @@ class SinkSession:
         finally:
             if self._held is None:
                 transaction.close()
-                self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+                self.prepare()
         write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
         return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
 

@@ -111,7 +111,7 @@ def run_task(
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
-        session = _session(context, task)  # here, since making one is not for several threads
+        session = session_of(context, task)  # here, since making one is not for several threads
         commit = pool.submit(_commit, context, order, task, output, session)
 
     def finish() -> list[Row]:
@@ -200,7 +200,8 @@ def _commit(
     return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
 
 
-def _session(context: FragmentContext, task: Task) -> SinkSession:
+def session_of(context: FragmentContext, task: Task) -> SinkSession:
+    """The sink of `task` in this process."""
     from perseid.worker.sink import SinkIdentity, SinkSession
 
     keep = process_of(context)

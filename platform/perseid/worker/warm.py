@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid.worker import query
-from perseid.worker.frames import STATE_POOL, WIDE, use_pool
+from perseid.worker.frames import STATE_POOL, WIDE, in_pool
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS = 3
 QUERY_S = 60.0  # longer than the slowest first batch seen; a worker goes on without it
@@ -45,16 +45,18 @@ def _epoch(spark: SparkSession) -> None:
     cores = spark.sparkContext.defaultParallelism
     local = local_cores(spark.sparkContext.master or "") > 0
     for prefix, width in ((WIDE, cores), ("", 1)) if local else (("", cores),):
-        use_pool(spark, prefix + "source")
-        frame = spark.range(0, width, 1, width).mapInArrow(_echo, "slot int")
+        frame = _python(spark, spark.range(0, width, 1, width), prefix + "source")
         frame.createOrReplaceTempView("perseid_warm")
         frame = spark.sql("SELECT explode(array(slot)) AS slot FROM perseid_warm")
-        use_pool(spark, prefix + "encode")
-        frame = frame.mapInArrow(_echo, "slot int")
+        frame = _python(spark, frame, prefix + "encode")
         frame = frame.repartitionById(width, "slot") if width > 1 else frame.coalesce(1)
-        use_pool(spark, prefix + STATE_POOL)
-        plan = frame.mapInArrow(_echo, "slot int")._jdf.queryExecution().executedPlan()
+        plan = _python(spark, frame, prefix + STATE_POOL)._jdf.queryExecution().executedPlan()
         plan.clone().executeCollectPublic()
+
+
+def _python(spark: SparkSession, frame: DataFrame, pool: str) -> DataFrame:
+    with in_pool(spark, pool):
+        return frame.mapInArrow(_echo, "slot int")
 
 
 def _echo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

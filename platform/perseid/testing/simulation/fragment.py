@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.jobs.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Signal
-from perseid.testing.simulation.ports import SimulatedFiles, SimulatedLogReader
+from perseid.testing.simulation.ports import (
+    SimulatedFiles,
+    SimulatedLogReader,
+    SimulatedTransactions,
+)
 from perseid.testing.simulation.tasks import Context, Keep, read_split, run_task
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import codec, names
@@ -26,6 +30,7 @@ from perseid.topics.records import (
     TokenRecord,
 )
 from perseid.worker import resume
+from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, history
@@ -36,7 +41,6 @@ ATTEMPTS_MAX = 4  # of one Spark task
 ROUNDS_MAX = 4
 TOKEN_POLL_S = 0.05
 TELL_AGAIN_S = 0.5
-LEDGER_TIMEOUT_S = 30.0
 
 
 class Fragment:
@@ -153,7 +157,10 @@ class Fragment:
             past.offsets, past.tip_epoch, self._usable(), self.plan.base_epoch,
             self.plan.base_offset, self.plan.generation,
         )  # fmt: skip
-        ledgers = self._ledgers()
+        ledgers = committed_epochs(
+            self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
+            LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
+        )  # fmt: skip
         restored: dict[int, Restored] = {}
         events: list[str] = []
         gids = [t.gid for t in self.context.layout.stateful_tasks]
@@ -181,18 +188,6 @@ class Fragment:
         state.bring_to(found.epoch)
         self.give_back(keep)
         return found
-
-    def _ledgers(self) -> dict[int, int]:
-        by_ledger = {t.ledger: t for t in self.context.layout.ledger_tasks if t.ledger is not None}
-        reader = LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics)
-        records = reader.last_of(job.JOB, self.plan.job_uuid, by_ledger, timeout_s=LEDGER_TIMEOUT_S)
-        for record in records.values():
-            if record is not None and record.generation > self.plan.generation:
-                raise FencedError(f"a ledger is of generation {record.generation}")
-        return {
-            task.gid: max(record.epoch if (record := records[n]) else 0, self.plan.base_epoch)
-            for n, task in by_ledger.items()
-        }
 
     # Telling ------------------------------------------------------------------------------------
 

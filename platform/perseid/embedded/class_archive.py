@@ -1,0 +1,77 @@
+"""The classes of a worker's JVM as Java keeps them ready to map: class data sharing, JEP 350.
+
+A JVM with Spark in it loads and verifies thousands of classes before its first epoch. A restarted
+worker does that while another one catches up on the same cores. With the archive it is ready
+sooner and costs a third less (README). It is made once for an installation, by a JVM that opens a
+session, warms up and ends; a JVM of another build, or with other jars, does not use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from perseid.embedded.cache import cache_root
+
+TRAINING_TIMEOUT_S = 300
+USE = "-XX:SharedArchiveFile="
+MAKE = "-XX:ArchiveClassesAtExit="
+
+
+def class_archive(
+    java: Path, home: Path, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Path | None:
+    """The archive for workers of SPARK_HOME `home`, made on first use.
+
+    None when it cannot be made, which is said: workers are slower to start then, no more.
+    """
+    release = java / "release"
+    build = release.read_bytes() if release.is_file() else b""
+    key = hashlib.sha256(os.fsencode(java.resolve()) + build).hexdigest()[:16]
+    place = home / f"classes-{key}.jsa"
+    if place.is_file():
+        return place
+    remove_orphans()
+    say("recording the classes of a worker (once, some 20 s)")
+    problem = _train(place, environment)
+    if problem is None:
+        return place
+    say(f"the classes of a worker could not be recorded, so workers start slower: {problem}")
+    return None
+
+
+def _train(place: Path, environment: Mapping[str, str]) -> str | None:
+    """Makes the archive; what went wrong, None when it is there."""
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="training-") as folder:
+        fresh = Path(folder) / place.name
+        command = [sys.executable, "-m", "perseid.worker.train", "--scratch", folder]
+        try:
+            ran = subprocess.run(
+                command,
+                env={**os.environ, **environment, "PERSEID_JAVA_OPTIONS": f"{MAKE}{fresh}"},
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=TRAINING_TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it took over {TRAINING_TIMEOUT_S} s"
+        if ran.returncode != 0 or not fresh.is_file():
+            words = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
+            return words[-1].strip() if words else f"exit code {ran.returncode}"
+        fresh.replace(place)
+    return None
+
+
+def remove_orphans() -> None:
+    """Removes the homes of installations that are gone: an archive has some 170 MB."""
+    for home in cache_root().glob("spark-*"):
+        jars = home / "jars"
+        if jars.is_symlink() and not jars.exists():
+            shutil.rmtree(home, ignore_errors=True)

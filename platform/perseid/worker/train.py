@@ -1,0 +1,33 @@
+"""`python -m perseid.worker.train --scratch DIR`: what every worker does before its first job.
+
+For a JVM that is told to record the classes it loads (PERSEID_JAVA_OPTIONS); it does so at its end,
+so this process waits for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from perseid.worker.session import open_session
+from perseid.worker.warm import warm_up
+
+MASTER = "local[2,4]"
+END_TIMEOUT_S = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="perseid worker training")
+    parser.add_argument("--scratch", type=Path, required=True)
+    spark = open_session(MASTER, cores=2, name="perseid-training")
+    warm_up(spark, parser.parse_args().scratch / "queries")
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    assert gateway is not None, "a session has a gateway"
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(END_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()
