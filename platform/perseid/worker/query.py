@@ -11,6 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# Spark writes its progress to files, two an epoch, with a forked `chmod` for each. Nobody needs
+# them after the query, so they are written once, with the first batch, and then after this long.
+PROGRESS_MS = 7 * 24 * 3_600_000
+OPTIONS = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": str(PROGRESS_MS),
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",  # Spark allows it for its own sinks
+}
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -28,5 +37,5 @@ def start(
     def call(_frame: DataFrame, number: int) -> None:
         on_batch(number)
 
-    writer = frame.writeStream.queryName(name).foreachBatch(call)
+    writer = frame.writeStream.queryName(name).options(**OPTIONS).foreachBatch(call)
     return writer.option("checkpointLocation", str(folder)).start()
