@@ -13,6 +13,12 @@ from perseid.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Ten times Java's thresholds: the driver's JVM moves few rows, and its optimising compiler would
+# take a core for the first minutes of a worker, which a restarted one takes from its neighbour.
+COMPILE_LATE = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
@@ -22,7 +28,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
     # Few cores: no parallel collector; deep plans and long stack traces need stack.
-    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
+    JAVA_OPTIONS: f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}",
     "spark.speculation": "false",                       # two attempts at once would fight for ids
     "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
     "spark.shuffle.checksum.enabled": "false",
