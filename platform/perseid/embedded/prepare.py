@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -79,7 +80,8 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     settings = hashlib.sha256(deployment.model_dump_json().encode()).hexdigest()[:16]
     environment["PERSEID_SETTINGS"] = settings
     if archive is not None:
-        environment["PERSEID_JAVA_OPTIONS"] = f"{USE}{archive}"
+        own = os.environ.get("PERSEID_JAVA_OPTIONS", "")
+        environment["PERSEID_JAVA_OPTIONS"] = f"{USE}{archive} {own}".strip()
     engines = [
         parts.engine(kind, number, home.deployment, environment)
         for kind, count in (("coordinator", coordinators), ("worker", workers))

@@ -198,6 +198,10 @@ class Fragment:
         topic = names.tokens(self.plan.job)
         while not self._stopping.is_set():
             found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
+            if found and found[0].offset != offset:
+                raise RetryableError(
+                    f"{topic} has no record at offset {offset}; the next is {found[0].offset}"
+                )
             if found:
                 return _token_record(found[0].value)
         return None
