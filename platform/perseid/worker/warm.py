@@ -7,8 +7,11 @@ the first streaming query.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +24,12 @@ from perseid.worker.session import local_cores
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROUNDS = 3
+POOLS = ("source", "encode", STATE_POOL)
+ROUNDS = 2
 QUERY_S = 60.0  # longer than the slowest first batch seen; a worker goes on without it
+_LOOK_S = 0.5
+
+log = logging.getLogger("perseid.worker")
 
 
 def warm_up(spark: SparkSession, scratch: Path) -> None:
@@ -31,20 +38,42 @@ def warm_up(spark: SparkSession, scratch: Path) -> None:
 
     def batch(_number: int) -> None:
         if not ran.is_set():
+            _start_pools(spark)
             for _ in range(ROUNDS):
                 _epoch(spark)
         ran.set()
 
+    deadline_s = time.monotonic() + QUERY_S
     warming = query.start(spark, "warm-up", scratch / "warm-up", batch)
-    ran.wait(QUERY_S)
+    while not ran.wait(_LOOK_S) and warming.isActive and time.monotonic() < deadline_s:
+        pass
+    if not ran.is_set():
+        log.warning("the warm-up did not end well, so the first epochs are slow: %s",
+                    warming.exception() or f"not done after {QUERY_S} s")  # fmt: skip
     warming.stop()
 
 
-def _epoch(spark: SparkSession) -> None:
-    """The shape of a wide epoch, then on a local master that of a narrow one."""
+def _start_pools(spark: SparkSession) -> None:
+    """All at once: each begins with a process that imports for half a second, on one core."""
+    pools = [(prefix + pool, width) for prefix, width in _shapes(spark) for pool in POOLS]
+
+    def start(pool: str, width: int) -> None:
+        _python(spark, spark.range(0, width, 1, width), pool).collect()
+
+    with ThreadPoolExecutor(len(pools), "perseid-warm-up") as threads:
+        list(threads.map(start, *zip(*pools, strict=True)))
+
+
+def _shapes(spark: SparkSession) -> list[tuple[str, int]]:
+    """Prefix of the pools and width of a wide epoch, then on a local master of a narrow one."""
     cores = spark.sparkContext.defaultParallelism
-    local = local_cores(spark.sparkContext.master or "") > 0
-    for prefix, width in ((WIDE, cores), ("", 1)) if local else (("", cores),):
+    if local_cores(spark.sparkContext.master or ""):
+        return [(WIDE, cores), ("", 1)]
+    return [("", cores)]
+
+
+def _epoch(spark: SparkSession) -> None:
+    for prefix, width in _shapes(spark):
         frame = _python(spark, spark.range(0, width, 1, width), prefix + "source")
         frame.createOrReplaceTempView("perseid_warm")
         frame = spark.sql("SELECT explode(array(slot)) AS slot FROM perseid_warm")
