@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perseid.errors import DamagedFile, FencedError, RetryableError
@@ -34,10 +34,14 @@ _NAME = re.compile(r"(?P<letter>[es])-(?P<epoch>\d{12})\.(delta|snapshot)")
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One file of the log: a delta or a snapshot."""
+    """One file of the log: a delta or a snapshot.
+
+    `found`: who was to write it met it there already, with content of its own perhaps.
+    """
 
     header: Header
     sections: Sections
+    found: bool = False
 
 
 class StateLog:
@@ -252,7 +256,7 @@ class StateLog:
                 f"{self._path(kind, epoch)} is of the token at {entry.header.token_offset}, not of "
                 f"the one at {token_offset}; it is stale and must be discarded first"
             )
-        return entry
+        return replace(entry, found=True)
 
     def _refuse_gap(self, epoch: int) -> None:
         last = self.last_epoch()

@@ -29,6 +29,24 @@ def test_an_epoch_that_the_log_holds_is_handed_out_and_not_processed(partition: 
         assert state.operator.calls == calls
 
 
+def test_of_two_attempts_at_once_the_first_file_is_the_epoch(
+    partition: Any, totals_at: Any
+) -> None:
+    fast, slow = partition.begun(), partition.state()
+    process = slow.operator.process
+
+    def overtaken(batch: pa.Table, out: Any) -> None:
+        process(batch, out)
+        partition.run(fast, 1)
+
+    slow.operator.process = overtaken
+    # Other rows stand for an operator that is not deterministic, against the rules.
+    late = partition.feed(slow, 1, pa.table({"key": ["other"], "n": [7]}))
+    assert late.retained
+    assert late.output.to_pylist() == [{"key": "all", "n": 1}, {"key": "k1", "n": 1}]
+    assert (slow.epoch, partition.totals(slow)) == (1, totals_at(1))
+
+
 def test_a_retained_epoch_does_not_touch_the_resident_state(partition: Any, totals_at: Any) -> None:
     state = partition.begun()
     for epoch in (1, 2, 3):
