@@ -89,7 +89,9 @@ class TopicAdmin:
 
     def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, replication: int = -1) -> None:
         """`replication` -1 is the broker's default.replication.factor."""
+        self._bootstrap = bootstrap
         self._client = clients.admin(bootstrap)
+        self._given_up: list[AdminClient] = []  # kept: to destroy one that hangs might hang too
         self._timeout_s = timeout_s
         self._replication = replication
 
@@ -289,6 +291,10 @@ class TopicAdmin:
         try:
             answer = future.result(timeout=self._timeout_s + 1)
         except FutureTimeout as error:
+            # Not even the client's own timeout came. Seen after a broker's restart: eight questions
+            # in a row without an answer, while other clients had theirs.
+            self._given_up.append(self._client)
+            self._client = clients.admin(self._bootstrap)
             raise RetryableError(f"{what}: no answer in {self._timeout_s} s") from error
         except KafkaException as error:
             if error.args[0].code() in absent:
