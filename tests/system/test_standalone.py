@@ -20,7 +20,7 @@ def standalone(cluster: Cluster, tmp_path: Path) -> Iterator[RunningCluster]:
     names = [p.name for p in cluster.processes() if p.kind in {"worker", "coordinator"}]
     for name in names:
         cluster.pause(name)
-    mine = Cluster(tmp_path / "standalone")
+    mine = Cluster(tmp_path / "standalone", tied=True)
     try:
         mine.up(workers=1, coordinators=1, master="standalone")
         yield RunningCluster(mine)
