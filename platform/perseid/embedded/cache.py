@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -13,3 +14,8 @@ def cache_root() -> Path:
         return Path(own).expanduser().absolute()
     root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return root.absolute() / "perseid"
+
+
+def short_digest(data: str | bytes) -> str:
+    """Names something after what it was made from: 16 digits of its SHA-256."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:16]

@@ -8,7 +8,6 @@ session, warms up and ends; a JVM of another build, or with other jars, does not
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from perseid.embedded.cache import cache_root
+from perseid.embedded.cache import cache_root, short_digest
 
 TRAINING_TIMEOUT_S = 300
 USE = "-XX:SharedArchiveFile="
@@ -33,8 +32,7 @@ def class_archive(
     """
     release = java / "release"
     build = release.read_bytes() if release.is_file() else b""
-    key = hashlib.sha256(os.fsencode(java.resolve()) + build).hexdigest()[:16]
-    place = home / f"classes-{key}.jsa"
+    place = home / f"classes-{short_digest(os.fsencode(java.resolve()) + build)}.jsa"
     if place.is_file():
         return place
     remove_orphans()

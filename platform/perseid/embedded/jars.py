@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from perseid.embedded.cache import cache_root
+from perseid.embedded.cache import cache_root, short_digest
 from perseid.embedded.spark_home import spark_home
 from perseid.errors import RefusedError, RetryableError
 
@@ -46,7 +46,7 @@ def kafka_jars(
 ) -> Path:
     """The folder with the broker's jars, resolved on first use."""
     wanted = read_lock(lock)
-    key = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    key = short_digest(lock.read_bytes())
     folder = cache_root() / f"kafka-{KAFKA[2]}-{key}"
     if folder.is_dir():
         found = differences(folder, wanted)

@@ -7,7 +7,6 @@ request out.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from perseid.embedded.cache import cache_root
+from perseid.embedded.cache import cache_root, short_digest
 from perseid.errors import RefusedError
 
 VERSIONS = (17, 21)
@@ -92,7 +91,7 @@ def _has_vectors(home: Path) -> bool:
 def _without_vectors(home: Path) -> Path:
     """A Java home whose `java` is the real one without that request."""
     script = SCRIPT.format(java=home / "bin" / "java")
-    fake = cache_root() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    fake = cache_root() / f"java-{short_digest(script)}"
     (fake / "bin").mkdir(parents=True, exist_ok=True)
     fresh = fake / "bin" / f"java.{os.getpid()}"
     fresh.write_text(script)

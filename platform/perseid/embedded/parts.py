@@ -150,10 +150,11 @@ def engine(kind: str, number: int, deployment: Path, environment: dict[str, str]
     )
 
 
-def spark_environment(java: Path) -> dict[str, str]:
+def spark_environment(java: Path, home: Path) -> dict[str, str]:
+    """For processes that start Spark from SPARK_HOME `home`."""
     return {
         "JAVA_HOME": str(java),
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_PUBLIC_DNS": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -167,7 +168,7 @@ def spark(java: Path, folder: Path, ports: Mapping[str, int], workers: int) -> l
     scripts = str(spark_home() / "bin" / "spark-class")
     recovery = "-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory="
     environment = {
-        **spark_environment(java),
+        **spark_environment(java, spark_home()),
         "SPARK_MASTER_OPTS": f"{recovery}{folder / 'recovery'} -Dspark.master.rest.enabled=false",
         "SPARK_DAEMON_MEMORY": "256m",
     }

@@ -10,11 +10,11 @@ epoch and their loss only costs a restore from the checkpoint.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from perseid.embedded.cache import short_digest
 from perseid.errors import RefusedError
 from perseid.records import Deployment
 
@@ -93,7 +93,7 @@ def state_root(data: Path, shm: Path = SHM, mounts: Path = Path("/proc/mounts"))
     """The root of the state logs of the cluster in `data`; the same answer at every call."""
     if not _is_large_tmpfs(shm, mounts):
         return data / "state"
-    return shm / f"perseid-{hashlib.sha256(str(data).encode()).hexdigest()[:16]}"
+    return shm / f"perseid-{short_digest(str(data))}"
 
 
 def _is_large_tmpfs(folder: Path, mounts: Path) -> bool:

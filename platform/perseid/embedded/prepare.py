@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import subprocess
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseid.embedded import parts
+from perseid.embedded.cache import short_digest
 from perseid.embedded.class_archive import USE, class_archive
 from perseid.embedded.jars import kafka_jars
 from perseid.embedded.java import java_home
@@ -69,7 +69,7 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     numbers = ports(home.ports)
     java = java_home()
     spark = lean_home()
-    environment = {**parts.spark_environment(java), "SPARK_HOME": str(spark)}
+    environment = parts.spark_environment(java, spark)
     # Beside the jars of Kafka, which take as long on first use.
     with ThreadPoolExecutor(1, "perseid-classes") as pool:
         recorded = pool.submit(class_archive, java, spark, environment, say)
@@ -77,8 +77,7 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     archive = recorded.result()
     deployment = _deployment(home, outside, numbers)
     # Other settings make other specs, and the keeper restarts what has another spec.
-    settings = hashlib.sha256(deployment.model_dump_json().encode()).hexdigest()[:16]
-    environment["PERSEID_SETTINGS"] = settings
+    environment["PERSEID_SETTINGS"] = short_digest(deployment.model_dump_json())
     if archive is not None:
         own = os.environ.get("PERSEID_JAVA_OPTIONS", "")
         environment["PERSEID_JAVA_OPTIONS"] = f"{USE}{archive} {own}".strip()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from perseid.embedded.cache import cache_root
+from perseid.embedded.cache import cache_root, short_digest
 from perseid.errors import RefusedError
 
 PARTS = ("bin", "jars", "sbin")
@@ -33,7 +32,7 @@ def lean_home() -> Path:
     Harmless when it is there. OSError where the cache cannot be written.
     """
     installed = spark_home().resolve()
-    home = cache_root() / f"spark-{hashlib.sha256(str(installed).encode()).hexdigest()[:16]}"
+    home = cache_root() / f"spark-{short_digest(str(installed))}"
     home.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         _link(home / part, installed / part)

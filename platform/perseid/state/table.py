@@ -167,6 +167,9 @@ class Table(Primitive):
 
     def apply_all(self, deltas: Sequence[pa.Table]) -> None:
         """Neighbours that delete nothing become one delta: a restore has hundreds of small ones."""
+        if len(deltas) < 2:
+            super().apply_all(deltas)
+            return
         waiting: list[pa.Table] = []
         for delta in deltas:
             if pc.any(delta[DELETED]).as_py():

@@ -16,10 +16,9 @@ from perseid.records import Plan
 from perseid.topics import names
 from perseid.topics.clients import BATCH_BYTES_MAX
 from perseid.topics.ledger import LedgerReader
-from perseid.worker.sink_ports import Transactions
+from perseid.worker.sink_ports import SPARES_MAX, Transactions
 
 LEDGER_TIMEOUT_S = 90.0  # readers of a ledger wait while anything in it is undecided
-_AT_ONCE = 16  # connections that are made ahead
 
 
 def committed_epochs(
@@ -34,8 +33,8 @@ def committed_epochs(
         names.transactional_id(plan.job, layout.number, t.operator, t.partition)
         for t in tasks.values()
     ]
-    for start in range(0, len(ids), _AT_ONCE):
-        _end_open_ones(transactions, ids[start : start + _AT_ONCE])
+    for start in range(0, len(ids), SPARES_MAX):
+        _end_open_ones(transactions, ids[start : start + SPARES_MAX])
     found = ledgers.last_of(plan.job, plan.job_uuid, tasks, timeout_s=LEDGER_TIMEOUT_S)
     epochs = {}
     for number, task in tasks.items():

@@ -179,7 +179,9 @@ class Fragment:
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
         record = self._await_record(clients.tokens, offset)
-        order = feed.feed(offset, record, self.collect_epoch) if record is not None else None
+        if record is None:
+            return
+        order = feed.feed(offset, record, self.collect_epoch)
         if order is None or self._stopping.is_set():
             return
         _check_identity(clients.topics, order.token)
@@ -198,12 +200,13 @@ class Fragment:
         topic = names.tokens(self.plan.job)
         while not self._stopping.is_set():
             found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
-            if found and found[0].offset != offset:
+            if not found:
+                continue
+            if found[0].offset != offset:
                 raise RetryableError(
                     f"{topic} has no record at offset {offset}; the next is {found[0].offset}"
                 )
-            if found:
-                return _token_record(found[0].value)
+            return _token_record(found[0].value)
         return None
 
     def _context(self) -> FragmentContext:

@@ -20,6 +20,7 @@ from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
+from perseid.worker.sink_ports import SPARES_MAX
 
 if TYPE_CHECKING:
     from perseid.jobs.layout import Task
@@ -116,9 +117,8 @@ def restore_slots(
     slots = [slot for batch in batches for slot in batch.column(0).to_pylist()]
     todo = [context.layout.tasks[gid] for slot in slots for gid in by_slot[slot]]
     tasks.process_of(context)  # before the threads, which share it
-    for task in todo:
-        if task.ledger is not None:
-            tasks.session_of(context, task).prepare()
+    for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
+        tasks.session_of(context, task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
         found = stages.explained(
             lambda: list(pool.map(partial(_restore_one, context, order), todo))

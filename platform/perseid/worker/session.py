@@ -19,7 +19,8 @@ COMPILE_LATE = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Few cores: no parallel collector; deep plans and long stack traces need stack.
+JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
@@ -27,8 +28,6 @@ SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
-    # Few cores: no parallel collector; deep plans and long stack traces need stack.
-    JAVA_OPTIONS: f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}",
     "spark.speculation": "false",                       # two attempts at once would fight for ids
     "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
     "spark.shuffle.checksum.enabled": "false",
@@ -40,7 +39,6 @@ SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1",
-    "spark.sql.streaming.pollingDelay": "1ms",          # the token source itself waits for records
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
 }  # fmt: skip
@@ -83,8 +81,8 @@ def open_session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    java_options = f"{SETTINGS[JAVA_OPTIONS]} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}"
-    builder = builder.config(JAVA_OPTIONS, java_options.strip())
+    java_options = f"{JAVA_OPTIONS} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}".strip()
+    builder = builder.config("spark.driver.extraJavaOptions", java_options)
     if local_cores(master):
         builder = builder.config("spark.driver.host", "127.0.0.1")
     else:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 from perseid.errors import PermanentError, RetryableError
 from perseid.topics import clients
 from perseid.topics.admin import Partition
-from perseid.worker.sink_ports import PartitionBatch, Written
+from perseid.worker.sink_ports import SPARES_MAX, PartitionBatch, Written
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-SPARES_MAX = 16  # connected producers that wait for their next epoch
 FIRST_WAIT_S = 0.1  # usual is 5 ms
 CONNECT_S = 5.0
 # The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from perseid.topics.admin import Partition
 
+SPARES_MAX = 16  # connected producers that wait for their next epoch
+
 Headers = Sequence[tuple[str, bytes]]
 
 
@@ -74,7 +76,10 @@ class Transactions(Protocol):
     """Gives out transactions by transactional id."""
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
-        """Connects ahead of the next acquire. Must not fence anybody, must not block."""
+        """Connects ahead of the next acquire. Must not fence anybody, must not block.
+
+        Of more than SPARES_MAX that wait the oldest are let go.
+        """
         ...
 
     def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
