@@ -90,10 +90,14 @@ class TopicAdmin:
     def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, replication: int = -1) -> None:
         """`replication` -1 is the broker's default.replication.factor."""
         self._bootstrap = bootstrap
-        self._client = clients.admin(bootstrap)
         self._given_up: list[AdminClient] = []  # kept: to destroy one that hangs might hang too
         self._timeout_s = timeout_s
         self._replication = replication
+        self._renew()
+
+    def _renew(self) -> None:
+        self._client = clients.admin(self._bootstrap)
+        self._made_s = time.monotonic()
 
     @property
     def client(self) -> AdminClient:
@@ -293,8 +297,10 @@ class TopicAdmin:
         except FutureTimeout as error:
             # Not even the client's own timeout came. Seen after a broker's restart: eight questions
             # in a row without an answer, while other clients had theirs.
-            self._given_up.append(self._client)
-            self._client = clients.admin(self._bootstrap)
+            # One that is younger than the question was put there by another thread's question.
+            if time.monotonic() - self._made_s > self._timeout_s:
+                self._given_up.append(self._client)
+                self._renew()
             raise RetryableError(f"{what}: no answer in {self._timeout_s} s") from error
         except KafkaException as error:
             if error.args[0].code() in absent:

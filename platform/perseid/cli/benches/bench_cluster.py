@@ -14,8 +14,10 @@ from pathlib import Path
 from perseid.cli import output
 from perseid.cli.trials.stage import TOPIC_CONFIG
 from perseid.embedded import Cluster, locate, processes
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, RetryableError
 from perseid.topics.admin import TopicAdmin
+
+PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,15 @@ class Place:
 
     def make_topics(self, *topics: str) -> None:
         for topic in topics:
-            self.topics.create(topic, 4, TOPIC_CONFIG)
+            self.topics.create(topic, PARTITIONS, TOPIC_CONFIG)
+
+    def records(self, topic: str) -> int | None:
+        """End offsets of its partitions together; None while the broker does not tell."""
+        try:
+            return sum(self.topics.ends([(topic, p) for p in range(PARTITIONS)]).values())
+        except RetryableError as error:
+            output.note(f"perseid: {error}; asking again")
+            return None
 
     def fill(self, topic: str, records: int, *flags: str) -> None:
         """Writes `records` lines as fast as it goes."""

@@ -97,8 +97,10 @@ def _run_window(place: Place, sink: str, seconds: float) -> None:
     while True:
         time.sleep(0.25)
         now_s = time.monotonic()
-        end = sum(place.topics.ends([(sink, p) for p in range(4)]).values())
-        if end != last:
+        end = place.records(sink)
+        if end is None:
+            changed_s = now_s  # not known to be idle
+        elif end != last:
             last, changed_s = end, now_s
             first_s = now_s if first_s is None else first_s
         if first_s is None and now_s - started_s > _FIRST_OUTPUT_S:
