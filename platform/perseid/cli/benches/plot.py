@@ -29,7 +29,8 @@ def main() -> None:
     for axis, column in zip(axes[0], panels, strict=True):
         shown = [row for row in rows if column in row]
         bars = axis.bar([row["system"] for row in shown], [row[column] for row in shown])
-        axis.bar_label(bars, fmt="%.4g")
+        axis.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}")
+        axis.margins(y=0.12)  # room for the figures
         axis.set_title(PANELS[column], fontsize=9)
         axis.tick_params(axis="x", labelrotation=20, labelsize=8)
     figure.suptitle(f"{result['bench']}, {result['machine']['cores']} cores", fontsize=10)

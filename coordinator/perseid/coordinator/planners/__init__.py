@@ -1,0 +1,1 @@
+"""What-if decisions over a job's graph: what to replicate, what to recover first. See README.md."""

@@ -1,0 +1,173 @@
+"""For every partition outside of a plan: what must be added with it so that it brings something.
+
+1. Down the topology: how much of its output a partition would have, with the best choice of what to
+   add before it, and how many partitions that costs. A join needs each of its inputs, any other
+   operator one; inputs that the plan keeps alive cost nothing.
+2. Up the topology: how much of its output would reach a sink, with the best choice of whom to add
+   behind it, and what these need beside it.
+
+Best is the highest share a partition added. Each pass is O(substreams), vectorised by operator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from perseid.coordinator.planners.fidelity import kept
+from perseid.coordinator.planners.topology import Flow, Ids, Rates, Topology
+
+Plan = npt.NDArray[np.bool_]  # by partition: whether it is replicated
+Piece = frozenset[int]  # numbers of partitions that bring something together
+NONE = -1
+
+
+class Completion:
+    """Both passes over one plan, in which all trees are complete."""
+
+    def __init__(self, topology: Topology, plan: Plan, *, cheapest: bool = False) -> None:
+        """`cheapest` looks for the fewest partitions instead, whatever they bring."""
+        n = topology.partitions
+        self._cheapest = cheapest
+        self._topology, self._plan = topology, plan
+        self._alive = kept(topology, ~plan)
+        # Before it: what it would put out, at how many more; by operator and input, whom it needs.
+        self._have, self._cost = np.ones(n), np.zeros(n)
+        self._needs: dict[str, list[Ids]] = {}
+        self._there: dict[str, list[Rates]] = {}
+        self._price: dict[str, list[Rates]] = {}
+        # Behind it: what reaches a sink, at how many more, through whom, as which input of its.
+        self._reach, self._cost_behind = topology.output_weights.copy(), np.zeros(n)
+        self._through, self._as_input = np.full(n, NONE), np.full(n, NONE)
+        self._kept_reach, self._offered = np.zeros(n), np.zeros(n)
+        for node in topology.nodes:
+            self._look_before(node.name)
+        for node in reversed(topology.nodes):
+            self._look_behind(node.name)
+
+    def density(self) -> Rates:
+        """Of each partition's piece: estimated gain in fidelity a partition; 0 inside the plan."""
+        gain = self._have * self._reach / (1 + self._cost + self._cost_behind)
+        return np.asarray(np.where(self._plan, 0.0, gain))
+
+    def useful(self) -> Piece:
+        """What of the plan is in a complete tree."""
+        return frozenset(np.flatnonzero(self._plan & (self._alive * self._reach > 0)).tolist())
+
+    def piece(self, number: int) -> Piece:
+        """The partition and all that it needs, without what the plan has."""
+        found: set[int] = set()
+        self._add(number, found)
+        while (behind := int(self._through[number])) != NONE:
+            came_as = int(self._as_input[number])
+            self._add(behind, found, but=came_as)
+            number = behind
+        return frozenset(found)
+
+    def _add(self, number: int, found: set[int], but: int = NONE) -> None:
+        """With what is needed before it, but for one input or, if it is no join, for any."""
+        found.add(number)
+        name, partition = self._topology.name_of(number)
+        if but != NONE and self._topology.node(name).input == "independent":
+            return
+        for index, needs in enumerate(self._needs[name]):
+            if index != but and needs[partition] != NONE:
+                self._add(int(needs[partition]), found)
+
+    def _look_before(self, name: str) -> None:
+        node, place = self._topology.node(name), self._topology.slice(name)
+        flows = self._topology.flows[name]
+        options = [self._best_option(flow, place.start, node.parallelism) for flow in flows]
+        base = [self._base(flow, place.start, node.parallelism) for flow in flows]
+        if not flows:
+            self._needs[name] = []
+            return
+        if node.input == "correlated":
+            there = [np.where(b > 0, b, o[0]) for b, o in zip(base, options, strict=True)]
+            price = [np.where(b > 0, 0, o[1]) for b, o in zip(base, options, strict=True)]
+            needs = [np.where(b > 0, NONE, o[2]) for b, o in zip(base, options, strict=True)]
+            self._have[place] = np.prod(there, axis=0)
+        else:
+            shares = self._topology.shares[name]
+            kept = sum(s * b for s, b in zip(shares, base, strict=True))
+            worth = np.array([s * o[0] for s, o in zip(shares, options, strict=True)])
+            price_each = np.array([o[1] for o in options])
+            best = np.argmax(self._score(worth, np.maximum(price_each, 1)), axis=0)
+            chosen = np.arange(len(flows))[:, None] == best
+            wanted = chosen & (kept == 0)
+            price = list(np.where(wanted, price_each, 0))
+            needs = list(np.where(wanted, np.array([o[2] for o in options]), NONE))
+            there = list(np.where(wanted, worth, 0))
+            self._have[place] = kept + np.sum(there, axis=0)
+        self._there[name], self._price[name], self._needs[name] = there, price, needs
+        self._cost[place] = np.sum(price, axis=0)
+
+    def _base(self, flow: Flow, first: int, parallelism: int) -> Rates:
+        """What of this input the plan keeps alive."""
+        base = np.zeros(parallelism)
+        kept = np.add.reduceat(self._alive[flow.source] * flow.weight, flow.starts)
+        base[flow.targets - first] = kept
+        return base
+
+    def _best_option(self, flow: Flow, first: int, parallelism: int) -> tuple[Rates, Rates, Ids]:
+        """By partition: the input partition to add, what it brings of this input, what it costs."""
+        worth = np.where(self._plan[flow.source], 0.0, flow.weight * self._have[flow.source])
+        price = 1 + self._cost[flow.source]
+        at = _first_best(self._score(worth, price), flow.starts)
+        brings, costs = np.zeros(parallelism), np.zeros(parallelism)
+        whom = np.full(parallelism, NONE)
+        here = flow.targets - first
+        brings[here], costs[here], whom[here] = worth[at], price[at], flow.source[at]
+        return brings, costs, whom
+
+    def _look_behind(self, name: str) -> None:
+        """Closes this operator's partitions, then offers them to those before it."""
+        self._close(self._topology.slice(name))
+        node, first = self._topology.node(name), self._topology.slice(name).start
+        for index, flow in enumerate(self._topology.flows[name]):
+            here = flow.target - first
+            if node.input == "correlated":
+                others = [t for i, t in enumerate(self._there[name]) if i != index]
+                more = [p for i, p in enumerate(self._price[name]) if i != index]
+                part = np.prod(others, axis=0)[here] if others else 1.0
+                beside = np.sum(more, axis=0)[here] if more else 0.0
+            else:
+                part, beside = self._topology.shares[name][index][here], 0.0
+            reach = flow.weight * part * self._reach[flow.target]
+            lives = self._plan[flow.target]
+            self._kept_reach += np.bincount(
+                flow.source, np.where(lives, reach, 0.0), len(self._kept_reach)
+            )
+            price = 1 + beside + self._cost_behind[flow.target]
+            self._offer(flow, np.where(lives, 0.0, reach), price, index)
+
+    def _score(self, value: Rates, price: Rates) -> Rates:
+        return np.asarray((value > 0 if self._cheapest else value) / price)
+
+    def _close(self, place: slice) -> None:
+        """All consumers have made their offers: the best one is taken if it is worth its price."""
+        kept, offered = self._kept_reach[place], self._offered[place]
+        whole = self._score(kept + offered, 1 + self._cost_behind[place])
+        better = ~self._plan[place] & (whole > self._score(kept, np.ones(len(kept))))
+        self._reach[place] += kept + np.where(better, offered, 0.0)
+        self._cost_behind[place] *= better
+        self._through[place] = np.where(better, self._through[place], NONE)
+
+    def _offer(self, flow: Flow, reach: Rates, price: Rates, index: int) -> None:
+        """To the partitions before a stream: its best target, where that beats earlier offers."""
+        worth = self._score(reach, price)
+        at = flow.by_source[_first_best(worth[flow.by_source], flow.source_starts)]
+        sources = flow.source[at]
+        before = self._score(self._offered[sources], np.maximum(self._cost_behind[sources], 1))
+        won = worth[at] > before
+        sources, at = sources[won], at[won]
+        self._offered[sources], self._cost_behind[sources] = reach[at], price[at]
+        self._through[sources], self._as_input[sources] = flow.target[at], index
+
+
+def _first_best(worth: Rates, starts: Ids) -> Ids:
+    """The first position of the highest value of each group."""
+    counts = np.diff(np.append(starts, len(worth)))
+    highest = np.repeat(np.maximum.reduceat(worth, starts), counts)
+    positions = np.where(worth == highest, np.arange(len(worth)), len(worth))
+    return np.asarray(np.minimum.reduceat(positions, starts))

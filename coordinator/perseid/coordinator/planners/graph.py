@@ -1,0 +1,145 @@
+"""The parts of a topology, and what they must be: operators and their streams (PPA section II)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Literal
+
+from perseid.errors import BadInputError
+
+Kind = Literal["one-to-one", "split", "merge", "full"]
+Input = Literal["independent", "correlated"]
+Substream = tuple[int, int, float]  # from partition, to partition, records a second
+
+
+class TopologyError(BadInputError):
+    """A topology that cannot be; the message names the operator, stream or substream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator. `correlated` joins its inputs, `independent` takes each by itself."""
+
+    name: str
+    parallelism: int
+    input: Input = "independent"
+    output_rates: tuple[float, ...] | None = None  # records/s a partition; needed without consumers
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What `target` gets from `source`. A feedback stream carries no loss and may close a cycle."""
+
+    source: str
+    target: str
+    substreams: tuple[Substream, ...]
+    feedback: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+    @cached_property
+    def kind(self) -> Kind:
+        """PPA section II-A; `full` is every pair, and what is none of the others counts as full."""
+        outs = max(Counter(i for i, _, _ in self.substreams).values())
+        ins = max(Counter(j for _, j, _ in self.substreams).values())
+        if outs == ins == 1:
+            return "one-to-one"
+        if ins == 1:
+            return "split"
+        return "merge" if outs == 1 else "full"
+
+
+def checked_nodes(nodes: Sequence[Node]) -> dict[str, Node]:
+    if not nodes:
+        raise TopologyError("a topology without operators: name at least one")
+    by_name: dict[str, Node] = {}
+    for node in nodes:
+        if node.name in by_name:
+            raise TopologyError(f"operator {node.name} is there twice: names must differ")
+        if node.parallelism < 1:
+            raise TopologyError(f"operator {node.name}: parallelism {node.parallelism}, not > 0")
+        if node.input not in ("independent", "correlated"):
+            raise TopologyError(
+                f"operator {node.name} has input {node.input!r}: independent or correlated"
+            )
+        _check_rates(node)
+        by_name[node.name] = node
+    return by_name
+
+
+def _check_rates(node: Node) -> None:
+    rates = node.output_rates
+    if rates is None:
+        return
+    if len(rates) != node.parallelism:
+        raise TopologyError(
+            f"operator {node.name} has {len(rates)} output rates for {node.parallelism} partitions"
+        )
+    for partition, rate in enumerate(rates):
+        if not _is_rate(rate):
+            raise TopologyError(f"{node.name}[{partition}] has output rate {rate}: 0 or more")
+
+
+def _is_rate(rate: float) -> bool:
+    return math.isfinite(rate) and rate >= 0
+
+
+def check_stream(stream: Stream, nodes: dict[str, Node]) -> None:
+    for end in (stream.source, stream.target):
+        if end not in nodes:
+            raise TopologyError(f"stream {stream.name}: there is no operator {end}")
+    if not stream.substreams:
+        raise TopologyError(f"stream {stream.name} has no substreams: at least one")
+    seen = set()
+    limits = nodes[stream.source].parallelism, nodes[stream.target].parallelism
+    for i, j, rate in stream.substreams:
+        place = f"stream {stream.name}, substream [{i}, {j}, {rate}]"
+        if not (0 <= i < limits[0] and 0 <= j < limits[1]):
+            raise TopologyError(f"{place}: there are {limits[0]} and {limits[1]} partitions")
+        if not _is_rate(rate):
+            raise TopologyError(f"{place}: the rate must be 0 or more records/s")
+        if (i, j) in seen:
+            raise TopologyError(f"{place} is there twice")
+        seen.add((i, j))
+
+
+def ordered(nodes: dict[str, Node], streams: Sequence[Stream]) -> list[Node]:
+    """Topologically; among those that could be next, as the caller named them."""
+    upstream: dict[str, set[str]] = {name: set() for name in nodes}
+    for stream in streams:
+        if not stream.feedback:
+            upstream[stream.target].add(stream.source)
+    sorter = TopologicalSorter(upstream)
+    try:
+        return [nodes[name] for name in sorter.static_order()]
+    except CycleError as error:
+        cycle = " -> ".join(reversed(error.args[1]))
+        raise TopologyError(
+            f"operators form a cycle: {cycle}; mark one of its streams as feedback"
+        ) from error
+
+
+def check_ends(nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
+    """Sinks need rates; a join's partition needs all of its inputs, any other at least one."""
+    plain = [s for s in streams if not s.feedback]
+    for node in nodes:
+        if node.output_rates is None and not any(s.source == node.name for s in plain):
+            raise TopologyError(
+                f"operator {node.name} has no consumers: give its output_rates, one a partition"
+            )
+        fed = [{j for _, j, _ in s.substreams} for s in plain if s.target == node.name]
+        for partition in range(node.parallelism):
+            got = [partition in targets for targets in fed]
+            lacking = not all(got) if node.input == "correlated" else bool(got) and not any(got)
+            if lacking:
+                raise TopologyError(
+                    f"{node.name}[{partition}] lacks an input: no substream goes to it"
+                    + (" from each of the joined operators" if node.input == "correlated" else "")
+                )

@@ -1,0 +1,90 @@
+"""Minimal complete trees: the smallest sets of partitions that bring something to the output.
+
+PPA definition 1. A sink's partition needs, if it joins, one living partition of each of its inputs,
+and else one of any; so up to the sources. The number of trees may be the product of all
+parallelisms, hence a limit on what is listed; `count` needs no list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, product
+
+from perseid.coordinator.planners.topology import Topology
+from perseid.errors import RefusedError
+
+TREES_MAX = 100_000  # listing more takes minutes and gigabytes, and no exact planner could use them
+
+Tree = frozenset[int]  # numbers of partitions
+
+
+def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
+    """All of them, smallest first. RefusedError when there are more than `trees_max`.
+
+    Where an operator reaches another on two ways, sets that contain a smaller one are no trees.
+    """
+    number = count(topology)
+    if number > trees_max:
+        raise RefusedError(
+            f"the topology has {number} MC-trees, and {trees_max} are listed at most: "
+            "use an algorithm that needs no list, structure-aware"
+        )
+    below: list[set[Tree]] = [set() for _ in range(topology.partitions)]
+    for partition, inputs in _inputs(topology):
+        ways = product(*(chain.from_iterable(below[i] for i in one) for one in inputs))
+        below[partition] = {frozenset((partition,)).union(*way) for way in ways}
+    found = set().union(*(below[number] for number in _outputs(topology)))
+    return _minimal(sorted(found, key=lambda tree: (len(tree), sorted(tree))))
+
+
+def count(topology: Topology) -> int:
+    """How many ways there are to choose a tree; O(substreams). Exact where no two ways meet again.
+
+    >>> from perseid.coordinator.planners.graph import Node, Stream
+    >>> full = tuple((i, j, 1.0) for i in range(3) for j in range(2))
+    >>> nodes = [Node("a", 3), Node("b", 2, output_rates=(1.0, 1.0))]
+    >>> count(Topology(nodes, [Stream("a", "b", full)]))
+    6
+    """
+    ways = [1] * topology.partitions
+    for partition, inputs in _inputs(topology):
+        ways[partition] = 1
+        for one in inputs:
+            ways[partition] *= sum(ways[i] for i in one)
+    return sum(ways[number] for number in _outputs(topology))
+
+
+def _inputs(topology: Topology) -> Iterator[tuple[int, list[list[int]]]]:
+    """Each partition with what it needs one of, group by group; a source's needs no group."""
+    for node in topology.nodes:
+        place = topology.slice(node.name)
+        groups: list[list[list[int]]] = [[] for _ in range(node.parallelism)]
+        for stream in topology.inputs(node.name):
+            first = topology.slice(stream.source).start
+            fed: list[list[int]] = [[] for _ in range(node.parallelism)]
+            for i, j, _ in stream.substreams:
+                fed[j].append(first + i)
+            for group, numbers in zip(groups, fed, strict=True):
+                if numbers:
+                    group.append(numbers)
+        for offset, group in enumerate(groups):
+            one = group if node.input == "correlated" or not group else [[*chain(*group)]]
+            yield place.start + offset, one
+
+
+def _outputs(topology: Topology) -> Iterator[int]:
+    for node in topology.sinks:
+        place = topology.slice(node.name)
+        yield from range(place.start, place.stop)
+
+
+def _minimal(trees: list[Tree]) -> list[Tree]:
+    """Without those that contain another; `trees` are sorted by size."""
+    sizes = {len(tree) for tree in trees}
+    if len(sizes) < 2:
+        return trees
+    kept: list[Tree] = []
+    for tree in trees:
+        if not any(small < tree for small in kept if len(small) < len(tree)):
+            kept.append(tree)
+    return kept

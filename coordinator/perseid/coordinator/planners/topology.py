@@ -1,0 +1,153 @@
+"""A job as the planners see it: operators of parallel partitions, and streams with measured rates.
+
+The model of PPA section II. Partitions ("tasks" there) are numbered through, operator by operator
+in topological order, so that everything about them is an array.
+
+>>> from perseid.coordinator.planners.graph import Node, Stream
+>>> topology = Topology(
+...     [Node("src", 2), Node("sink", 1, output_rates=(5.0,))],
+...     [Stream("src", "sink", ((0, 0, 3.0), (1, 0, 2.0)))],
+... )
+>>> topology.partitions, topology.name_of(1), topology.streams[0].kind
+(3, ('src', 1), 'merge')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from perseid.coordinator.planners.graph import (
+    Node,
+    Stream,
+    TopologyError,
+    check_ends,
+    check_stream,
+    checked_nodes,
+    ordered,
+)
+
+Ids = npt.NDArray[np.int64]
+Rates = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A stream as arrays over the numbers of all partitions, its substreams sorted by target."""
+
+    source: Ids    # a substream
+    target: Ids    # a substream
+    weight: Rates  # a substream: its share of what its target gets from this stream
+    starts: Ids    # a target: where its substreams begin
+    targets: Ids   # a target: its number
+    rate: Rates    # a target: records/s that it gets from this stream
+    by_source: Ids      # a substream: its position when they are sorted by source
+    source_starts: Ids  # a source: where its substreams begin in that order
+
+
+class Topology:
+    """Operators and streams, checked; not to be changed. TopologyError names what is wrong."""
+
+    def __init__(self, nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
+        self._by_name = checked_nodes(nodes)
+        for stream in streams:
+            check_stream(stream, self._by_name)
+        self.nodes = tuple(ordered(self._by_name, streams))
+        self.streams = tuple(streams)
+        check_ends(self.nodes, streams)
+        self._first: dict[str, int] = {}
+        self.partitions = 0
+        for node in self.nodes:
+            self._first[node.name] = self.partitions
+            self.partitions += node.parallelism
+
+    def node(self, name: str) -> Node:
+        if name not in self._by_name:
+            raise TopologyError(f"no operator {name}; there are {', '.join(self._by_name)}")
+        return self._by_name[name]
+
+    def slice(self, name: str) -> slice:
+        """The numbers of an operator's partitions."""
+        start = self._first[name]
+        return slice(start, start + self._by_name[name].parallelism)
+
+    def number(self, name: str, partition: int) -> int:
+        """The number of a partition. TopologyError when there is none."""
+        node = self.node(name)
+        if not 0 <= partition < node.parallelism:
+            last = node.parallelism - 1
+            raise TopologyError(f"operator {name} has partitions 0 to {last}, not {partition}")
+        return self._first[name] + partition
+
+    def name_of(self, number: int) -> tuple[str, int]:
+        """Operator and partition of a number."""
+        return self._names[number]
+
+    @cached_property
+    def _names(self) -> list[tuple[str, int]]:
+        return [(node.name, p) for node in self.nodes for p in range(node.parallelism)]
+
+    def inputs(self, name: str) -> list[Stream]:
+        """The streams that an operator reads, feedback not among them."""
+        return [s for s in self.streams if s.target == name and not s.feedback]
+
+    @cached_property
+    def sources(self) -> list[Node]:
+        return [node for node in self.nodes if not self.inputs(node.name)]
+
+    @cached_property
+    def sinks(self) -> list[Node]:
+        """The operators whose output nobody here reads: fidelity is that of their outputs."""
+        read = {s.source for s in self.streams if not s.feedback}
+        return [node for node in self.nodes if node.name not in read]
+
+    @cached_property
+    def output_weights(self) -> Rates:
+        """A partition's share of all output: 0 where it is no sink's, 1 together."""
+        rates = np.zeros(self.partitions)
+        for node in self.sinks:
+            rates[self.slice(node.name)] = node.output_rates
+        if not rates.any():  # nothing is known: each counts the same
+            for node in self.sinks:
+                rates[self.slice(node.name)] = 1.0
+        return np.asarray(rates / rates.sum())
+
+    @cached_property
+    def flows(self) -> dict[str, list[Flow]]:
+        """By operator, its inputs as arrays."""
+        return {n.name: [self._flow(s) for s in self.inputs(n.name)] for n in self.nodes}
+
+    @cached_property
+    def shares(self) -> dict[str, list[Rates]]:
+        """By operator and input: its share of all that each of the operator's partitions gets."""
+        return {node.name: self._shares(node) for node in self.nodes}
+
+    def _shares(self, node: Node) -> list[Rates]:
+        flows, first = self.flows[node.name], self.slice(node.name).start
+        rates = np.zeros((len(flows), node.parallelism))
+        fed = np.zeros_like(rates)
+        for rate, there, flow in zip(rates, fed, flows, strict=True):
+            rate[flow.targets - first], there[flow.targets - first] = flow.rate, 1.0
+        # Without any rate nothing is known, and each input counts the same.
+        rates = np.where(rates.sum(axis=0) > 0, rates, fed)
+        return list(rates / rates.sum(axis=0))
+
+    def _flow(self, stream: Stream) -> Flow:
+        table = np.array(stream.substreams, dtype=np.float64).reshape(-1, 3)
+        table = table[np.lexsort((table[:, 0], table[:, 1]))]
+        target = table[:, 1].astype(np.int64) + self._first[stream.target]
+        targets, starts = np.unique(target, return_index=True)
+        source = table[:, 0].astype(np.int64) + self._first[stream.source]
+        rate = np.add.reduceat(table[:, 2], starts)
+        counts = np.diff(np.append(starts, len(table)))
+        # Where all rates of a target are 0 nothing is known, and each substream counts the same.
+        known = np.repeat(rate > 0, counts)
+        amount, total = np.where(known, table[:, 2], 1.0), np.where(rate > 0, rate, counts)
+        weight = amount / np.repeat(total, counts)
+        by_source = np.argsort(source, kind="stable")
+        _, source_starts = np.unique(source[by_source], return_index=True)
+        return Flow(source, target, weight, starts, targets, rate, by_source, source_starts)
