@@ -1,0 +1,191 @@
+"""Which queries to recover first when resources are short (incremental recovery, section 5).
+
+A query needs all of its failed partitions, and partitions are shared. Chosen is the set of
+partitions that fits the free resources and recovers the highest sum of priorities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from perseid.errors import BadInputError, RefusedError
+
+QUERIES_MAX = 24  # failed queries of the dynamic programme: 16 million plans
+_SLACK = 1e-9  # costs are sums of floats
+
+Matrix = npt.NDArray[np.float64]
+Sets = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """An operator partition: the share of a core that it needs, and whom it reads."""
+
+    id: str
+    cost: float
+    upstream: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An output partition with everything upstream of it."""
+
+    id: str
+    priority: int
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What is recovered, both in the order of the problem, and what that gives and takes."""
+
+    recover: tuple[str, ...]
+    queries: tuple[str, ...]
+    priority: int
+    cost: float
+
+
+class RecoveryProblem:
+    """Checked; BadInputError names the partition or query. Not to be changed.
+
+    `replicated` are failed partitions whose active replica goes on: they cost nothing, so that a
+    query of only these is recovered by any plan.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        queries: Sequence[Query],
+        failed: Collection[str],
+        free: float,
+        replicated: Collection[str] = (),
+    ) -> None:
+        known = _checked_partitions(partitions)
+        _check_queries(queries, known)
+        for name in [*failed, *replicated]:
+            if name not in known:
+                raise BadInputError(f"failed or replicated: {name}, which is not there")
+        if not (math.isfinite(free) and free >= 0):
+            raise BadInputError(f"free is {free}: 0 or more cores")
+        self.free = free
+        gone = set(failed) - set(replicated)
+        self.failed = [p for p in partitions if p.id in gone]
+        # What had not failed runs anyway; what only needed replicas is recovered by any plan.
+        self.queries = [q for q in queries if any(p in set(failed) for p in q.partitions)]
+
+    @cached_property
+    def members(self) -> Sets:
+        """Whether a query, a row, needs a failed partition, a column."""
+        found = np.zeros((len(self.queries), len(self.failed)), dtype=bool)
+        column = {p.id: i for i, p in enumerate(self.failed)}
+        for row, query in enumerate(self.queries):
+            found[row, [column[p] for p in query.partitions if p in column]] = True
+        return found
+
+    @cached_property
+    def costs(self) -> Matrix:
+        return np.array([p.cost for p in self.failed], dtype=np.float64)
+
+    @cached_property
+    def priorities(self) -> npt.NDArray[np.int64]:
+        return np.array([q.priority for q in self.queries], dtype=np.int64)
+
+    def plan(self, chosen: Iterable[int]) -> RecoveryPlan:
+        """With these columns of `members`, and every query that they complete."""
+        columns = sorted(chosen)
+        have = np.zeros(len(self.failed), dtype=bool)
+        have[columns] = True
+        done = np.logical_not((self.members & ~have).any(axis=1)).nonzero()[0]
+        return RecoveryPlan(
+            tuple(self.failed[i].id for i in columns),
+            tuple(self.queries[i].id for i in done),
+            int(self.priorities[done].sum()),
+            float(self.costs[columns].sum()),
+        )
+
+
+def optimal(problem: RecoveryProblem) -> RecoveryPlan:
+    """The highest priority, the cheapest of these (algorithm 3). O(2^queries), hence a limit."""
+    if len(problem.queries) > QUERIES_MAX:
+        raise RefusedError(
+            f"{len(problem.queries)} failed queries, and the dynamic programme takes "
+            f"{QUERIES_MAX} at most: use best-density"
+        )
+    rows = [sum(1 << int(i) for i in np.flatnonzero(row)) for row in problem.members]
+    cost_of = {0: 0.0}
+    for row in rows:
+        grown = {}
+        for have, cost in cost_of.items():
+            both = have | row
+            if both not in cost_of:
+                grown[both] = cost + _cost(problem, both & ~have)
+        cost_of |= {have: total for have, total in grown.items() if total <= problem.free + _SLACK}
+    plans = (problem.plan(_columns(have)) for have in cost_of)
+    return max(plans, key=lambda plan: (plan.priority, -plan.cost))
+
+
+def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
+    """The baseline: the cheapest partition whose upstream is there, again and again."""
+    number = {p.id: i for i, p in enumerate(problem.failed)}
+    chosen: list[int] = []
+    left = problem.free
+    while True:
+        waiting = {p.id for i, p in enumerate(problem.failed) if i not in chosen}
+        ready = [
+            p for p in problem.failed
+            if p.id in waiting and p.cost <= left + _SLACK and not waiting & set(p.upstream)
+        ]  # fmt: skip
+        if not ready:
+            return problem.plan(chosen)
+        next_one = min(ready, key=lambda p: p.cost)
+        chosen.append(number[next_one.id])
+        left -= next_one.cost
+
+
+def _cost(problem: RecoveryProblem, have: int) -> float:
+    return float(problem.costs[_columns(have)].sum())
+
+
+def _columns(have: int) -> list[int]:
+    found = []
+    while have:
+        lowest = have & -have
+        found.append(lowest.bit_length() - 1)
+        have ^= lowest
+    return found
+
+
+def _checked_partitions(partitions: Sequence[Partition]) -> set[str]:
+    known: set[str] = set()
+    for partition in partitions:
+        if partition.id in known:
+            raise BadInputError(f"partition {partition.id} is there twice")
+        if not (math.isfinite(partition.cost) and partition.cost >= 0):
+            raise BadInputError(f"partition {partition.id} costs {partition.cost}: 0 or more cores")
+        known.add(partition.id)
+    for partition in partitions:
+        for name in partition.upstream:
+            if name not in known:
+                raise BadInputError(f"partition {partition.id} reads {name}, which is not there")
+    return known
+
+
+def _check_queries(queries: Sequence[Query], known: set[str]) -> None:
+    seen: set[str] = set()
+    for query in queries:
+        if query.id in seen:
+            raise BadInputError(f"query {query.id} is there twice")
+        seen.add(query.id)
+        if query.priority < 0:
+            raise BadInputError(f"query {query.id} has priority {query.priority}: 0 or more")
+        if not query.partitions:
+            raise BadInputError(f"query {query.id} has no partitions: at least one, its output")
+        for name in query.partitions:
+            if name not in known:
+                raise BadInputError(f"query {query.id} needs {name}, which is not there")

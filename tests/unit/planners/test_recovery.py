@@ -1,0 +1,156 @@
+"""Recovery schedulers against all sets of partitions, and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from random import Random
+from statistics import mean
+
+import pytest
+
+from perseid.coordinator.planners.best_density import best_density
+from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
+from perseid.coordinator.planners.recovery import (
+    Partition,
+    Query,
+    RecoveryPlan,
+    RecoveryProblem,
+    operator_centric,
+    optimal,
+)
+from perseid.errors import BadInputError, RefusedError
+
+Scheduler = Callable[[RecoveryProblem], RecoveryPlan]
+P1, P2 = Partition("p1", 0.5), Partition("p2", 0.5, upstream=("p1",))
+Q1, Q2 = Query("q1", 3, ("p1", "p2")), Query("q2", 1, ("p1",))
+
+
+def small_problem(random: Random) -> RecoveryProblem:
+    drawn = DrawnQueries(
+        queries=random.randint(1, 6), partitions=random.randint(1, 9),
+        share_max=random.randint(1, 4), free=random.uniform(0, 1.1),
+    )  # fmt: skip
+    return draw_queries(random, drawn)
+
+
+def brute_force(problem: RecoveryProblem) -> int:
+    """The best sum of priorities over all sets of failed partitions that fit."""
+    best = 0
+    for size in range(len(problem.failed) + 1):
+        for some in combinations(problem.failed, size):
+            if sum(p.cost for p in some) <= problem.free + 1e-9:
+                have = {p.id for p in some}
+                done = [q for q in problem.queries if have.issuperset(q.partitions)]
+                best = max(best, sum(q.priority for q in done))
+    return best
+
+
+def test_the_dynamic_programme_is_optimal() -> None:
+    for seed in range(1000):
+        problem = small_problem(Random(seed))
+        assert optimal(problem).priority == brute_force(problem), f"seed {seed}"
+
+
+@pytest.mark.parametrize("scheduler", [optimal, best_density, operator_centric])
+def test_a_plan_fits_and_recovers_what_it_says(scheduler: Scheduler) -> None:
+    for seed in range(200):
+        problem = small_problem(Random(seed))
+        plan = scheduler(problem)
+        cost = {p.id: p.cost for p in problem.failed}
+        assert sum(cost[p] for p in plan.recover) == pytest.approx(plan.cost)
+        assert plan.cost <= problem.free + 1e-9
+        have = set(plan.recover)
+        done = [q for q in problem.queries if have.issuperset(q.partitions)]
+        assert plan.queries == tuple(q.id for q in done)
+        assert plan.priority == sum(q.priority for q in done)
+
+
+@pytest.mark.parametrize("share_max", [3, 6])
+@pytest.mark.parametrize("priority", ["random", "by cost"])
+def test_best_density_is_close_to_the_optimum(share_max: int, priority: str) -> None:
+    """97 % on average is what the issue asks; the baseline is far below."""
+    density, baseline = [], []
+    for seed in range(60):
+        drawn = DrawnQueries(
+            queries=12, partitions=36, share_max=share_max, free=(0.3, 0.5, 0.7)[seed % 3],
+            priority=priority,  # type: ignore[arg-type]
+        )  # fmt: skip
+        problem = draw_queries(Random(seed), drawn)
+        best = optimal(problem).priority
+        if best:
+            density.append(best_density(problem).priority / best)
+            baseline.append(operator_centric(problem).priority / best)
+    assert len(density) > 40
+    assert mean(density) >= 0.99
+    assert mean(baseline) < 0.5
+
+
+def test_bounded_seeds_are_close_to_all_pairs() -> None:
+    """99 % on average over 1,000 cases of 20 to 60 queries: `tests/benchmarks`; here fewer."""
+    ratios = []
+    for seed in range(60):
+        random = Random(seed)
+        drawn = DrawnQueries(
+            queries=random.randint(20, 60), partitions=150, share_max=random.choice([3, 6]),
+            free=random.uniform(0.2, 0.8),
+        )  # fmt: skip
+        problem = draw_queries(random, drawn)
+        bounded = best_density(problem, all_pairs_queries_max=0).priority
+        ratios.append(bounded / best_density(problem).priority)
+    assert mean(ratios) >= 0.99
+
+
+def test_what_replicas_keep_costs_nothing() -> None:
+    def problem(replicated: set[str], free: float) -> RecoveryProblem:
+        return RecoveryProblem([P1, P2], [Q1, Q2], {"p1", "p2"}, free, replicated)
+
+    for scheduler in (optimal, best_density, operator_centric):
+        assert scheduler(problem(set(), 0.4)).queries == ()
+        # All of q2's failed partitions have replicas, so it needs nothing.
+        assert scheduler(problem({"p1"}, 0.4)) == RecoveryPlan((), ("q2",), 1, 0.0)
+        assert scheduler(problem({"p1"}, 0.5)) == RecoveryPlan(("p2",), ("q1", "q2"), 4, 0.5)
+
+
+def test_queries_that_did_not_fail_are_not_counted() -> None:
+    problem = RecoveryProblem([P1, P2], [Q1, Q2], {"p2"}, 1.0)
+    assert best_density(problem) == optimal(problem) == RecoveryPlan(("p2",), ("q1",), 3, 0.5)
+    nothing = RecoveryProblem([P1, P2], [Q1, Q2], (), 1.0)
+    assert best_density(nothing) == optimal(nothing) == RecoveryPlan((), (), 0, 0.0)
+
+
+def test_the_baseline_takes_upstream_first() -> None:
+    cheap_behind = [Partition("a", 0.6), Partition("b", 0.1, upstream=("a",))]
+    problem = RecoveryProblem(cheap_behind, [Query("q", 1, ("a", "b"))], {"a", "b"}, 0.5)
+    assert operator_centric(problem).recover == ()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "queries", "failed", "free", "named"),
+    [
+        ([P1, P1], [], (), 1.0, "partition p1 is there twice"),
+        ([Partition("p", -1.0)], [], (), 1.0, "partition p costs -1.0"),
+        ([Partition("p", float("nan"))], [], (), 1.0, "partition p costs nan"),
+        ([Partition("p", 1.0, ("x",))], [], (), 1.0, "partition p reads x, which is not there"),
+        ([P1], [Q2, Q2], (), 1.0, "query q2 is there twice"),
+        ([P1], [Query("q", -1, ("p1",))], (), 1.0, "query q has priority -1"),
+        ([P1], [Query("q", 1, ())], (), 1.0, "query q has no partitions"),
+        ([P1], [Q1], (), 1.0, "query q1 needs p2, which is not there"),
+        ([P1], [Q2], ("x",), 1.0, "failed or replicated: x"),
+        ([P1], [Q2], ("p1",), -0.5, "free is -0.5"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    partitions: list[Partition],
+    queries: list[Query],
+    failed: tuple[str, ...],
+    free: float,
+    named: str,
+) -> None:
+    with pytest.raises(BadInputError, match=named):
+        RecoveryProblem(partitions, queries, failed, free)
+
+
+def test_the_dynamic_programme_says_when_there_is_too_much() -> None:
+    with pytest.raises(RefusedError, match=r"30 failed queries.*use best-density"):
+        optimal(draw_queries(Random(1), DrawnQueries(queries=30)))
