@@ -1,0 +1,226 @@
+"""When to take a checkpoint within its period: at a moment of small state, decided as it goes.
+
+Meteor Shower section 4.3. A period begins, the dynamic operators report their turning points, and
+as soon as the total is about to grow again (the summed rates become positive) the moment may be
+good. If none is taken, the end of the period is. `oracle` knows the future, `fixed` does not look.
+
+1. `FirstMinimum`, the paper's: alert from the moment that a total below s_max of the profile is
+   seen, at the period's begin or when an operator has lost more than half; then the first minimum.
+2. `Stopping`, ours: a minimum that is no more than what waiting on would cost on average. Waiting
+   costs more the closer the end is: optimal stopping over the minima that the profile has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from perseid.coordinator.planners.state_sizes import Numbers, Point, Sizes
+from perseid.errors import UsageError
+
+RELAXATION_MIN = 0.2  # s_max is at least so much above s_min, or nothing would ever be below it
+_STEPS = 200  # of a period, when its value is computed backwards
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was learned from some periods: by period, its local minima, and the size at its end.
+
+    A minimum is an offset into its period, in seconds, and the total there.
+    """
+
+    period_s: float
+    minima: tuple[tuple[Point, ...], ...]
+    ends: tuple[float, ...]
+
+    @property
+    def s_min(self) -> float:
+        return min(self._smallest())
+
+    @property
+    def s_max(self) -> float:
+        """The highest of the periods' smallest totals, relaxed."""
+        return max(*self._smallest(), (1 + RELAXATION_MIN) * self.s_min)
+
+    def _smallest(self) -> list[float]:
+        both = zip(self.minima, self.ends, strict=True)
+        return [min(end, *(p.bytes for p in period)) if period else end for period, end in both]
+
+
+class Policy(Protocol):
+    """Whether to take the checkpoint now. Must not know more than what it is told."""
+
+    def begin(self, total: float) -> None:
+        """A period begins with this total."""
+        ...
+
+    def halved(self, total: float) -> None:
+        """An operator's size has fallen by more than half; this is the total."""
+        ...
+
+    def about_to_grow(self, offset_s: float, total: float) -> bool:
+        """The total has a minimum here, so far into the period."""
+        ...
+
+
+class FirstMinimum:
+    """The paper's policy: alert mode below s_max, then the first minimum."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._s_max = profile.s_max
+        self.alert = False
+
+    def begin(self, total: float) -> None:
+        self.alert = total < self._s_max
+
+    def halved(self, total: float) -> None:
+        self.alert = self.alert or total < self._s_max
+
+    def about_to_grow(self, offset_s: float, total: float) -> bool:
+        return self.alert
+
+
+class Stopping:
+    """Takes a minimum that is no more than what waiting costs on average from there on."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._period_s = profile.period_s
+        self._waiting = _cost_of_waiting(profile)
+
+    def begin(self, total: float) -> None:
+        return
+
+    def halved(self, total: float) -> None:
+        return
+
+    def about_to_grow(self, offset_s: float, total: float) -> bool:
+        step = min(int(offset_s / self._period_s * _STEPS), _STEPS - 1)
+        return total <= float(self._waiting[step + 1])
+
+
+def _cost_of_waiting(profile: Profile) -> Numbers:
+    """By step of the period: expected size of the checkpoint if none is taken before it.
+
+    Backwards: in each step a minimum comes with the frequency that the profile has seen around
+    there, and is taken if it is below what waiting on costs.
+    """
+    value = np.empty(_STEPS + 1)
+    value[_STEPS] = np.mean(profile.ends)
+    periods = len(profile.minima)
+    seen: list[list[float]] = [[] for _ in range(_STEPS)]
+    for period in profile.minima:
+        for point in period:
+            seen[min(int(point.time_s / profile.period_s * _STEPS), _STEPS - 1)].append(point.bytes)
+    for step in range(_STEPS - 1, -1, -1):
+        later = value[step + 1]
+        saved = sum(max(later - size, 0.0) for size in seen[step]) / periods
+        value[step] = later - saved
+    return value
+
+
+def profile(sizes: Sizes, period_s: float) -> Profile:
+    """From all whole periods of these sizes. UsageError when there is none."""
+    dynamic = _dynamic(sizes)
+    times, totals = dynamic.times(), dynamic.at(dynamic.times())
+    minima = [Point(float(t), float(b)) for t, b in _local_minima(times, totals)]
+    starts = periods(sizes, period_s)
+    return Profile(
+        period_s,
+        tuple(
+            tuple(Point(p.time_s - s, p.bytes) for p in minima if s <= p.time_s < s + period_s)
+            for s in starts
+        ),
+        tuple(float(b) for b in dynamic.at([s + period_s for s in starts])),
+    )
+
+
+def played(sizes: Sizes, period_s: float, policy: Policy) -> list[Point]:
+    """The checkpoints, one a period, with the size of the whole state at each.
+
+    The policy sees only the dynamic operators' turning points, as they come.
+    """
+    dynamic = _dynamic(sizes)
+    moments = _moments(dynamic)
+    taken = []
+    for start_s in periods(sizes, period_s):
+        policy.begin(float(dynamic.at([start_s])[0]))
+        inside = [m for m in moments if start_s <= m.time_s < start_s + period_s]
+        chosen = next((m.time_s for m in inside if _is_taken(policy, m, start_s)), None)
+        taken.append(start_s + period_s if chosen is None else chosen)
+    return _points(sizes, taken)
+
+
+def _is_taken(policy: Policy, moment: Moment, start_s: float) -> bool:
+    if moment.halved:
+        policy.halved(moment.total)
+    return moment.grows and policy.about_to_grow(moment.time_s - start_s, moment.total)
+
+
+def oracle(sizes: Sizes, period_s: float) -> list[Point]:
+    """The smallest total of each period."""
+    turns = sizes.times()
+    taken = []
+    for start_s in periods(sizes, period_s):
+        inside = turns[(turns >= start_s) & (turns <= start_s + period_s)]
+        times = np.array([start_s, *inside, start_s + period_s])
+        taken.append(float(times[int(np.argmin(sizes.at(times)))]))
+    return _points(sizes, taken)
+
+
+def fixed(sizes: Sizes, period_s: float) -> list[Point]:
+    """At the end of each period, whatever the size."""
+    return _points(sizes, [start_s + period_s for start_s in periods(sizes, period_s)])
+
+
+def periods(sizes: Sizes, period_s: float) -> list[float]:
+    """Where the whole periods begin. UsageError when there is none."""
+    if not period_s > 0:
+        raise UsageError(f"a period of {period_s} s: more than 0")
+    number = int((sizes.end_s - sizes.start_s) / period_s + 1e-9)
+    if number < 1:
+        raise UsageError(
+            f"a period of {period_s} s, and the sizes are of {sizes.end_s - sizes.start_s} s only"
+        )
+    return [sizes.start_s + i * period_s for i in range(number)]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A turning point: whether its operator lost more than half, and the total begins to grow."""
+
+    time_s: float
+    total: float
+    halved: bool
+    grows: bool
+
+
+def _moments(sizes: Sizes) -> list[Moment]:
+    rates: dict[str, float] = {}
+    last: dict[str, float] = {}
+    found, before = [], 0.0
+    reports = sizes.reports()
+    totals = sizes.at([report.time_s for report in reports])
+    for report, total in zip(reports, totals, strict=True):
+        halved = report.bytes < last.get(report.operator, 0.0) / 2
+        rates[report.operator], last[report.operator] = report.rate, report.bytes
+        now = sum(rates.values())
+        found.append(Moment(report.time_s, float(total), halved, now > 0 >= before))
+        before = now
+    return found
+
+
+def _local_minima(times: Numbers, totals: Numbers) -> list[tuple[float, float]]:
+    inner = (totals[1:-1] <= totals[:-2]) & (totals[1:-1] < totals[2:])
+    return list(zip(times[1:-1][inner].tolist(), totals[1:-1][inner].tolist(), strict=True))
+
+
+def _dynamic(sizes: Sizes) -> Sizes:
+    """The dynamic operators; all of them where none is."""
+    return sizes.of(sizes.dynamic) if sizes.dynamic else sizes
+
+
+def _points(sizes: Sizes, times: Sequence[float]) -> list[Point]:
+    return [Point(t, float(b)) for t, b in zip(times, sizes.at(times), strict=True)]

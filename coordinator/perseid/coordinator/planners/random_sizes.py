@@ -1,0 +1,76 @@
+"""State sizes over time in the shapes of Meteor Shower's three applications (section 4).
+
+`tmi`: windows of minutes fill and are dropped at once, 0 to 300 MB. `bcp`: several buffers that
+fill and are emptied in turns, 100 to 700 MB. `signalguru`: bursts that come and go, 200 MB to 2 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+from perseid.coordinator.planners.state_sizes import Point, Sizes
+
+Shape = Literal["tmi", "bcp", "signalguru"]
+MB = 1e6
+
+
+def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
+    """An hour of sizes, say. The same for the same state of `random`.
+
+    >>> sizes = draw_sizes(Random(1), "tmi", 600.0)
+    >>> sizes.dynamic, round(float(sizes.at([0.0])[0] / 1e6))
+    (['window'], 20)
+    """
+    return SHAPES[shape](random, length_s)
+
+
+def _tmi(random: Random, length_s: float) -> Sizes:
+    return Sizes({
+        "window": _saw_tooth(random, length_s, every_s=(110.0, 130.0), top=(200 * MB, 300 * MB)),
+        "model": _level(20 * MB, length_s),
+    })  # fmt: skip
+
+
+def _bcp(random: Random, length_s: float) -> Sizes:
+    buffers = {
+        f"images{i}": _saw_tooth(random, length_s, every_s=(40.0, 90.0), top=(100 * MB, 200 * MB))
+        for i in range(3)
+    }
+    return Sizes({**buffers, "history": _level(100 * MB, length_s)})
+
+
+def _signalguru(random: Random, length_s: float) -> Sizes:
+    filters = {}
+    for number in range(4):
+        points, time_s = [Point(0.0, 10 * MB)], 0.0
+        while time_s < length_s:
+            rise_s, fall_s = random.uniform(10.0, 60.0), random.uniform(5.0, 40.0)
+            points.append(Point(time_s + rise_s, random.uniform(100 * MB, 500 * MB)))
+            time_s += rise_s + fall_s
+            points.append(Point(time_s, random.uniform(5 * MB, 60 * MB)))
+        filters[f"filter{number}"] = points
+    return Sizes({**filters, "map": _level(180 * MB, length_s)})
+
+
+def _saw_tooth(
+    random: Random, length_s: float, every_s: tuple[float, float], top: tuple[float, float]
+) -> list[Point]:
+    """Rises, and is dropped within a second."""
+    points, time_s = [Point(0.0, 0.0)], 0.0
+    while time_s < length_s:
+        time_s += random.uniform(*every_s)
+        points.append(Point(time_s, random.uniform(*top)))
+        time_s += 1.0
+        points.append(Point(time_s, random.uniform(0.0, 0.05) * top[0]))
+    return points
+
+
+def _level(size: float, length_s: float) -> list[Point]:
+    return [Point(0.0, size), Point(2 * length_s, size)]
+
+
+SHAPES: dict[Shape, Callable[[Random, float], Sizes]] = {
+    "tmi": _tmi, "bcp": _bcp, "signalguru": _signalguru,
+}  # fmt: skip

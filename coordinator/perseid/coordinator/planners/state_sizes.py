@@ -1,0 +1,121 @@
+"""State sizes over time as the checkpoint timing sees them: turning points, dynamic operators.
+
+Meteor Shower section 4.2. Between two turning points a size is taken to change linearly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from perseid.errors import BadInputError
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A size at a time."""
+
+    time_s: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A turning point of an operator: its size, and how it changes from here on, in bytes/s."""
+
+    time_s: float
+    operator: str
+    bytes: float
+    rate: float
+
+
+class Sizes:
+    """The sizes of a job's operators; BadInputError names what cannot be. Not to be changed."""
+
+    def __init__(self, operators: Mapping[str, Sequence[Point]]) -> None:
+        if not operators:
+            raise BadInputError("no sizes: at least two points of one operator")
+        self.operators = {name: tuple(points) for name, points in operators.items()}
+        for name, points in self.operators.items():
+            _check(name, points)
+        self.start_s = max(points[0].time_s for points in self.operators.values())
+        self.end_s = min(points[-1].time_s for points in self.operators.values())
+        if self.start_s >= self.end_s:
+            raise BadInputError("the operators' sizes have no time in common")
+
+    def at(self, times: Sequence[float] | Numbers) -> Numbers:
+        """The total of all operators at these times."""
+        each = [_interpolated(points, times) for points in self.operators.values()]
+        return np.asarray(np.sum(each, axis=0))
+
+    def of(self, operators: Sequence[str]) -> Sizes:
+        return Sizes({name: self.operators[name] for name in operators})
+
+    @property
+    def dynamic(self) -> list[str]:
+        """Operators whose smallest size is below half of their mean: only these decide when."""
+        return [name for name, points in self.operators.items() if _is_dynamic(points)]
+
+    def times(self) -> Numbers:
+        """Where any operator turns, and both ends: the total has its extremes at these."""
+        found = {self.start_s, self.end_s}
+        for points in self.operators.values():
+            found |= {p.time_s for p in turning_points(points)}
+        inside = [t for t in found if self.start_s <= t <= self.end_s]
+        return np.array(sorted(inside))
+
+    def reports(self) -> list[Report]:
+        """What the operators report at their turning points, in order of time."""
+        found = []
+        for name, points in self.operators.items():
+            turns = turning_points(points)
+            for here, there in pairwise(turns):
+                rate = (there.bytes - here.bytes) / (there.time_s - here.time_s)
+                found.append(Report(here.time_s, name, here.bytes, rate))
+        return sorted(found, key=lambda r: (r.time_s, r.operator))
+
+
+def turning_points(points: Sequence[Point]) -> list[Point]:
+    """Both ends and the local extremes; of a level stretch its last point.
+
+    >>> [p.bytes for p in turning_points([Point(t, b) for t, b in enumerate([1, 5, 9, 0, 4])])]
+    [1, 9, 0, 4]
+    """
+    kept = [points[0]]
+    for here, after in pairwise(points[1:]):
+        if (here.bytes - kept[-1].bytes) * (after.bytes - here.bytes) < 0:
+            kept.append(here)
+        elif kept[-1].bytes == here.bytes != after.bytes:
+            kept.append(here)
+    return [*kept, points[-1]]
+
+
+def _interpolated(points: Sequence[Point], times: Sequence[float] | Numbers) -> Numbers:
+    return np.interp(times, [p.time_s for p in points], [p.bytes for p in points])
+
+
+def _is_dynamic(points: Sequence[Point]) -> bool:
+    sizes = np.array([p.bytes for p in points])
+    spans = np.diff([p.time_s for p in points])
+    mean = float(((sizes[1:] + sizes[:-1]) / 2 * spans).sum() / spans.sum())
+    return float(sizes.min()) < mean / 2
+
+
+def _check(name: str, points: Sequence[Point]) -> None:
+    if len(points) < 2:
+        raise BadInputError(f"operator {name} has {len(points)} sizes: at least 2")
+    for point in points:
+        if not (math.isfinite(point.bytes) and point.bytes >= 0 and math.isfinite(point.time_s)):
+            raise BadInputError(f"operator {name} at {point.time_s} s: {point.bytes} is no size")
+    for before, after in pairwise(points):
+        if after.time_s <= before.time_s:
+            raise BadInputError(
+                f"operator {name}: {after.time_s} s does not come after {before.time_s} s"
+            )
