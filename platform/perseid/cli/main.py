@@ -11,7 +11,19 @@ import sys
 
 import typer
 
-from perseid.cli import bench, chaos, checks, cluster, demo, jobs, logs, output, status, topics
+from perseid.cli import (
+    bench,
+    chaos,
+    checks,
+    cluster,
+    demo,
+    jobs,
+    logs,
+    output,
+    plan,
+    status,
+    topics,
+)
 from perseid.errors import PerseidError, RefusedError, UsageError
 
 app = typer.Typer(
@@ -31,6 +43,7 @@ app.add_typer(jobs.app, name="jobs", help="Apply, show, start and stop jobs.")
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
+app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
 app.command("bench", epilog="Example: perseid bench wordcount --peer spark")(bench.bench)
 app.command("test", epilog="Example: perseid test --ring unit,contract -k ledger")(checks.test)
 

@@ -50,9 +50,13 @@ class Completion:
         gain = self._have * self._reach / (1 + self._cost + self._cost_behind)
         return np.asarray(np.where(self._plan, 0.0, gain))
 
+    def value(self) -> Rates:
+        """Of each partition of the plan: the fidelity that is lost with it alone."""
+        return np.asarray(np.where(self._plan, self._alive * self._reach, 0.0))
+
     def useful(self) -> Piece:
         """What of the plan is in a complete tree."""
-        return frozenset(np.flatnonzero(self._plan & (self._alive * self._reach > 0)).tolist())
+        return frozenset(np.flatnonzero(self.value() > 0).tolist())
 
     def piece(self, number: int) -> Piece:
         """The partition and all that it needs, without what the plan has."""

@@ -1,0 +1,93 @@
+"""From a running replication plan and new rates to the next one, within a number of moves.
+
+What PPA leaves open (section V-C). A move starts a replica, which costs a restore and a catch-up;
+to stop one costs nothing. The least valuable partitions are taken out of the running plan, more
+and more of them, and each time the room is filled again with at most so many new ones. The best is
+taken if it gains enough: rates fluctuate, and a plan that follows each of their turns is never
+caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseid.coordinator.planners.completion import Completion, Plan
+from perseid.coordinator.planners.replication import ReplicationPlan, check_budget, kept_by, plan_of
+from perseid.coordinator.planners.structure_aware import grow
+from perseid.coordinator.planners.topology import Topology
+from perseid.errors import UsageError
+
+GAIN_MIN = 0.02  # of fidelity: hysteresis
+TRIES_MAX = 64  # of how many are taken out, spread evenly
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """The next plan, and what changes; both empty where the running plan stays."""
+
+    plan: ReplicationPlan
+    start: tuple[tuple[str, int], ...]
+    stop: tuple[tuple[str, int], ...]
+
+
+def adapt(
+    topology: Topology,
+    running: Collection[tuple[str, int]],
+    budget: int,
+    moves: int,
+    gain_min: float = GAIN_MIN,
+) -> Adaptation:
+    """`topology` has the new rates. O(tries * rounds * substreams).
+
+    A running plan above the budget shrinks at once, whatever that gains.
+    """
+    check_budget(topology, budget)
+    if moves < 0:
+        raise UsageError(f"moves is {moves}: 0 or more")
+    have = frozenset(topology.number(*partition) for partition in running)
+    candidates = [
+        _filled(topology, rest, min(budget, len(rest) + moves))
+        for rest in _shrinking(topology, have)
+        if len(rest) <= budget
+    ]
+    kept = kept_by(topology, [sorted(have), *map(sorted, candidates)])
+    best = int(np.argmax(kept[1:]))
+    if len(have) <= budget and kept[best + 1] - kept[0] < gain_min:
+        return Adaptation(plan_of(topology, have), (), ())
+    chosen = candidates[best]
+    return Adaptation(
+        plan_of(topology, chosen),
+        tuple(topology.name_of(i) for i in sorted(chosen - have)),
+        tuple(topology.name_of(i) for i in sorted(have - chosen)),
+    )
+
+
+def _shrinking(topology: Topology, have: frozenset[int]) -> list[frozenset[int]]:
+    """The plan without its least valuable partition, again and again down to nothing."""
+    found, rest = [have], set(have)
+    while rest:
+        value = _completion(topology, rest).value()
+        least = min(rest, key=lambda i: (value[i], i))
+        rest.discard(least)
+        found.append(frozenset(rest))
+    step = max(1, -(-len(found) // TRIES_MAX))
+    return [*found[::step], found[-1]]
+
+
+def _filled(topology: Topology, rest: frozenset[int], size: int) -> frozenset[int]:
+    """With the densest pieces up to `size`; what is in no complete tree gives its place away."""
+    plan = _mask(topology, rest)
+    return grow(topology, plan, frozenset(), max(size, len(rest)))
+
+
+def _completion(topology: Topology, numbers: Collection[int]) -> Completion:
+    return Completion(topology, _mask(topology, numbers))
+
+
+def _mask(topology: Topology, numbers: Collection[int]) -> Plan:
+    plan: Plan = np.zeros(topology.partitions, dtype=bool)
+    plan[list(numbers)] = True
+    return plan

@@ -1,0 +1,90 @@
+"""Whether a process has failed, from its heartbeats and from what its supervisor says.
+
+Accrual (Hayashibara and others, 2004): suspicion is -log10 of the chance that a heartbeat comes
+still later than now, if intervals are normally distributed as those before. A supervisor next to
+the process knows more: an end that it reports is final, and a process that it sees alive is only
+suspected, because it may be paused or cut off, until a limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean, pstdev
+
+HISTORY_MAX = 100  # intervals that count
+FIRST_S = 10.0  # an interval, as long as none is known
+DEVIATION_MIN = 0.1  # of the mean: a very regular past must not make the next jitter a failure
+
+
+class Hint(Enum):
+    """What the supervisor said last; UNKNOWN also when it is silent itself."""
+
+    UNKNOWN = "unknown"
+    ALIVE = "alive"
+    ENDED = "ended"
+
+
+class Verdict(Enum):
+    """SUSPECTED: prepare, take nothing away. FAILED: fence it and let another one take over."""
+
+    ALIVE = "alive"
+    SUSPECTED = "suspected"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeats:
+    """When the last one came, and the intervals before it, newest last."""
+
+    last_s: float
+    intervals_s: tuple[float, ...] = ()
+
+    def then(self, now_s: float) -> Heartbeats:
+        """With one more. A clock that went back counts as no interval."""
+        if now_s <= self.last_s:
+            return self
+        kept = (*self.intervals_s, now_s - self.last_s)[-HISTORY_MAX:]
+        return Heartbeats(now_s, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Suspicion is in powers of ten: 8 is one wrong alarm in a hundred million intervals."""
+
+    suspect: float = 3.0
+    fail: float = 8.0
+    first_s: float = FIRST_S
+    silent_s: float = 30.0  # failed although the supervisor sees the process
+
+
+def suspicion(heartbeats: Heartbeats, now_s: float, first_s: float = FIRST_S) -> float:
+    """0 for none, infinite for certainty. Before the second heartbeat `first_s` is an interval.
+
+    >>> beats = Heartbeats(10.0, (1.0, 1.2, 0.8, 1.0))
+    >>> [round(suspicion(beats, 10.0 + late_s), 1) for late_s in (1.0, 1.3, 1.6, 2.0)]
+    [0.3, 1.8, 5.0, 12.1]
+    """
+    intervals = heartbeats.intervals_s or (first_s,)
+    mean = fmean(intervals)
+    deviation = max(pstdev(intervals), DEVIATION_MIN * mean)
+    late = (now_s - heartbeats.last_s - mean) / deviation
+    chance = math.erfc(late / math.sqrt(2)) / 2
+    return -math.log10(chance) if chance > 0 else math.inf
+
+
+def judge(
+    heartbeats: Heartbeats, hint: Hint, now_s: float, limits: Limits = Limits()
+) -> Verdict:
+    """What to think of the process now."""
+    if hint is Hint.ENDED:
+        return Verdict.FAILED
+    found = suspicion(heartbeats, now_s, limits.first_s)
+    if hint is Hint.ALIVE:
+        silent = now_s - heartbeats.last_s > limits.silent_s
+        suspected = Verdict.SUSPECTED if found >= limits.suspect else Verdict.ALIVE
+        return Verdict.FAILED if silent else suspected
+    if found >= limits.fail:
+        return Verdict.FAILED
+    return Verdict.SUSPECTED if found >= limits.suspect else Verdict.ALIVE

@@ -1,0 +1,178 @@
+"""`perseid plan`: the shapes of its files and answers, and what it says to files that are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.cli.main import run
+
+# Figure 2 of PPA, and a plan file as the contracts show it.
+TOPOLOGY = {
+    "operators": [
+        {"name": "o1", "parallelism": 2},
+        {"name": "o2", "parallelism": 2},
+        {"name": "o3", "parallelism": 1, "input": "correlated", "output_rates": [5.0]},
+    ],
+    "edges": [
+        {"from": "o1", "to": "o3", "substreams": [[0, 0, 1.0], [1, 0, 2.0]], "kind": "merge"},
+        {"from": "o2", "to": "o3", "substreams": [[0, 0, 3.0], [1, 0, 2.0]]},
+    ],
+}
+FAILURE = {
+    "partitions": [{"id": "p1", "cost": 0.2}, {"id": "p2", "cost": 1.4}],
+    "queries": [
+        {"id": "q1", "priority": 3, "partitions": ["p1"]},
+        {"id": "q2", "partitions": ["p1", "p2"]},
+    ],
+    "failed": ["p1", "p2"],
+    "free": 1.5,
+}
+PLACEMENT = {
+    "workers": {"w1": "rack1", "w2": "rack2"},
+    "primaries": [["o1", 0, "w1"], ["o1", 1, "w2"]],
+    "replicate": [["o1", 0], ["o1", 1]],
+    "replicas": [["o1", 0, "w2"], ["o1", 1, "w1"]],
+    "worker_mttf_s": 1000.0,
+    "worker_mttr_s": 10.0,
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    documents = {"topology": TOPOLOGY, "failure": FAILURE, "placement": PLACEMENT}
+    for name, value in documents.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run(["plan", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("algorithm", ["dp", "structure-aware"])
+@pytest.mark.usefixtures("files")
+def test_replication(capsys: pytest.CaptureFixture[str], algorithm: str) -> None:
+    flags = ("--topology", "topology.json", "--budget", "3", "--algorithm", algorithm)
+    found = answer(capsys, "replication", *flags)
+    assert found.pop("elapsed_ms") >= 0
+    assert found == {
+        "algorithm": algorithm, "budget": 3,
+        "replicate": [["o1", 1], ["o2", 0], ["o3", 0]],
+        "fidelity": pytest.approx(2 / 3 * 3 / 5), "fidelity_none_replicated": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("files")
+def test_fidelity_of_figure_2(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--topology", "topology.json", "--failed", '[["o2", 1]]')
+    assert answer(capsys, "fidelity", *flags) == {
+        "fidelity": pytest.approx(3 / 5), "loss": {"o2": [0.0, 1.0], "o3": [0.4]}, "mc_trees": 4,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("files")
+def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
+    for algorithm in ("dp", "best-density", "oc"):
+        found = answer(capsys, "recovery", "--input", "failure.json", "--algorithm", algorithm)
+        assert found.pop("elapsed_ms") >= 0
+        assert found == {
+            "algorithm": algorithm, "recover": ["p1"], "queries": ["q1"], "priority": 3,
+            "cost": 0.2,
+        }  # fmt: skip
+
+
+@pytest.mark.usefixtures("files")
+def test_thresholds(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--theta", "1e5", "--l", "1000", "--gamma", "1000", "--failures", "3")
+    assert answer(capsys, "thresholds", *flags) == {
+        "theta": 6250.0, "l": 62, "gamma": 62, "exact": False,
+    }  # fmt: skip
+
+
+def test_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [90, 30, 90, 60, 90, 50, 95, 70, 90]
+    rows = "".join(f"{t},a,{size}\n" for t, size in enumerate(sizes))
+    (files / "sizes.csv").write_text("time_s,operator,bytes\n" + rows)
+    found = answer(capsys, "checkpoint", "--sizes", "sizes.csv", "--period", "4")
+    assert found["oracle"] == [{"time_s": 1.0, "bytes": 30.0}, {"time_s": 5.0, "bytes": 50.0}]
+    assert found["fixed"] == [{"time_s": 4.0, "bytes": 90.0}, {"time_s": 8.0, "bytes": 90.0}]
+    assert [len(plan) for plan in found.values()] == [2, 2, 2, 2]
+
+
+@pytest.mark.usefixtures("files")
+def test_placement_and_how_long_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
+    placed = answer(capsys, "placement", "--input", "placement.json")
+    assert placed == {"replicas": PLACEMENT["replicas"]}
+    assert answer(capsys, "mttf", "--input", "placement.json")["mttf_s"] == pytest.approx(1e5)
+
+
+def test_a_plan_is_adapted_to_new_rates(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = answer(capsys, "replication", "--topology", "topology.json", "--budget", "3")
+    (files / "now.json").write_text(json.dumps(now))
+    rates = json.loads(json.dumps(TOPOLOGY))
+    rates["edges"][0]["substreams"] = [[0, 0, 9.0], [1, 0, 1.0]]
+    (files / "rates.json").write_text(json.dumps(rates))
+    flags = ("--plan", "now.json", "--rates", "rates.json", "--moves", "1")
+    found = answer(capsys, "adapt", *flags)
+    assert (found["start"], found["stop"]) == ([["o1", 0]], [["o1", 1]])
+    assert found["fidelity"] == pytest.approx(9 / 10 * 3 / 5)
+
+
+@pytest.mark.usefixtures("files")
+def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "replication", "--topology", "topology.json", "--budget", "3"]) == 0
+    assert "replicate                 o1[1], o2[0], o3[0]" in capsys.readouterr().out
+    assert run(["plan", "placement", "--input", "placement.json"]) == 0
+    assert "o1[0] on w2, o1[1] on w1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "code", "said"),
+    [
+        ({"edges": []}, ["fidelity"], 1, "operator o1 has no consumers: give its output_rates"),
+        ({"nodes": []}, ["fidelity"], 1, "topology.json: nodes: Extra inputs are not permitted"),
+        ({"operators": 1}, ["fidelity"], 1, "topology.json: operators: Input should be a valid"),
+        ({}, ["fidelity", "--failed", "o1"], 2, "--failed 'o1': expected JSON like"),
+        ({}, ["fidelity", "--failed", '[["o1", 7]]'], 1, "o1 has partitions 0 to 1, not 7"),
+        ({}, ["replication", "--budget", "6"], 2, "a budget of 6: the topology has 5 partitions"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    (files / "topology.json").write_text(json.dumps({**TOPOLOGY, **change}))
+    assert run(["plan", *arguments, "--topology", "topology.json"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_kind_that_does_not_fit_its_substreams_is_refused(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = json.loads(json.dumps(TOPOLOGY))
+    wrong["edges"][0]["kind"] = "split"
+    (files / "topology.json").write_text(json.dumps(wrong))
+    assert run(["plan", "fidelity", "--topology", "topology.json"]) == 1
+    assert "o1 -> o3 is said to be split, its substreams are merge" in capsys.readouterr().err
+
+
+def test_sizes_that_are_none_are_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, said in (
+        ("time,size\n1,2\n", "columns ['time', 'size'], expected time_s, operator, bytes"),
+        ("time_s,operator,bytes\n1,a,many\n", "sizes.csv, line 2: could not convert"),
+    ):
+        (files / "sizes.csv").write_text(text)
+        assert run(["plan", "checkpoint", "--sizes", "sizes.csv", "--period", "4"]) == 1
+        assert said in capsys.readouterr().err
+    assert run(["plan", "checkpoint", "--sizes", "none.csv", "--period", "4"]) == 1
+    assert "none.csv: [Errno 2]" in capsys.readouterr().err
