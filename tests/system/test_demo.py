@@ -23,8 +23,16 @@ def test_demo_survives_the_loss_of_worker_and_leader(running: RunningCluster) ->
         assert kill["seconds_to_output"] > 0
     assert found["kills"][0]["owner_before"] != found["kills"][0]["owner_after"]
     assert found["epochs_after_last_kill"] >= 20
-    # The demo leaves its job to be looked at; every later takeover of this cluster would carry it.
+    # The demo leaves its job, stopped, to be looked at.
+    jobs = {row["name"]: row["state"] for row in running.do("jobs", "list")["jobs"]}
+    assert jobs[found["job"]] == "stopped"
     running.do("jobs", "remove", found["job"], "--purge")
+
+
+def test_a_role_can_be_paused(running: RunningCluster) -> None:
+    paused = running.do("chaos", "pause", "coordinator", "--for", "1s")
+    assert paused["what"] in {"c1", "c2"}
+    assert paused["pids"]
 
 
 def test_demo_refuses_kills_that_cannot_be(running: RunningCluster) -> None:

@@ -15,10 +15,10 @@ from perseid.errors import RefusedError, UsageError
 if TYPE_CHECKING:
     from perseid.embedded import Cluster
     from perseid.embedded.identity import Mark
+    from perseid.registry import Registry
 
 app = typer.Typer(rich_markup_mode=None)
 
-What = Annotated[str, typer.Argument(help="A process of `perseid status`, e.g. w1, c1, kafka.")]
 # What a job's processes are called in `perseid demo --kill`; found through ZooKeeper.
 ROLES = ("worker", "supervisor", "python", "executor", "coordinator", "standby", "broker")
 
@@ -79,21 +79,27 @@ def _by_role(cluster: Cluster, what: str, job: str | None) -> Mark | None:
 
     with closing(Registry.connect(cluster.deployment)) as registry:
         if job is None and what not in {"coordinator", "standby", "broker"}:
-            job = _only_job(list(registry.jobs()))
+            job = _only_job(_running(registry))
         return Victims(cluster, registry, job or "").find(what)
+
+
+def _running(registry: Registry) -> list[str]:
+    entries = [registry.job_entry(job) for job in registry.jobs()]
+    return [e.value.name for e in entries if e is not None and e.value.desired == "running"]
 
 
 def _only_job(names: list[str]) -> str:
     if len(names) != 1:
-        known = ", ".join(names) or "none is applied"
+        known = ", ".join(names) or "none is running"
         raise UsageError(f"say whose with --job JOB: {known}")
     return names[0]
 
 
 @app.command("pause", epilog="Example: perseid chaos pause w1 --for 5s")
 def pause(
-    what: What,
+    what: Annotated[str, typer.Argument(help="A process or a role, e.g. w1, kafka, worker.")],
     *,
+    job: Annotated[str | None, typer.Option("--job", help="Whose worker.")] = None,
     duration: Annotated[str, _for("10s")] = "10s",
     data: output.Data = None,
     as_json: output.Json = False,
@@ -103,15 +109,27 @@ def pause(
     from perseid.embedded import Cluster
 
     cluster, seconds = Cluster(data), _seconds(duration)
-    cluster.process(what)
+    name = _name(cluster, what, job)
     pids: list[int] = []
     if not dry_run:
         with ExitStack() as undo:
-            undo.callback(cluster.resume, what)
-            pids = cluster.pause(what)
-            output.note(f"paused {what} ({len(pids)} processes) for {seconds:g} s")
+            undo.callback(cluster.resume, name)
+            pids = cluster.pause(name)
+            output.note(f"paused {name} ({len(pids)} processes) for {seconds:g} s")
             _wait(seconds)
-    _report({"what": what, "pids": pids, "seconds": seconds, "dry_run": dry_run}, as_json)
+    _report({"what": name, "pids": pids, "seconds": seconds, "dry_run": dry_run}, as_json)
+
+
+def _name(cluster: Cluster, what: str, job: str | None) -> str:
+    """The process that a name or a role means now."""
+    rows = cluster.processes()
+    if what in ROLES and what not in {row.name for row in rows}:
+        found = _by_role(cluster, what, job)
+        for row in rows:
+            if found is not None and row.pid == found.pid:
+                return row.name
+        raise RefusedError(f"no {what} here that can be paused: say a process of `perseid status`")
+    return cluster.process(what).name
 
 
 @app.command("partition", epilog="Example: perseid chaos partition zookeeper --for 5s")

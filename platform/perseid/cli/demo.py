@@ -113,9 +113,15 @@ def _play(cluster: Cluster, stage: Stage, wish: Wish) -> tuple[dict[str, Any], l
     staged = stage.start(names)
     view = View()
     try:
-        return _drive(cluster, stage, staged, view, wish)
+        played = _drive(cluster, stage, staged, view, wish)
     finally:
         view.close()
+    stage.stop(names)  # it would use a part of a core for nothing
+    output.note(
+        f"stopped {names.job}; look at it: perseid topics tail {names.sink}, perseid jobs show "
+        f"{names.job}; then: perseid down"
+    )
+    return played
 
 
 def _drive(

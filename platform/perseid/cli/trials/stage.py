@@ -91,6 +91,15 @@ class Stage:
         ledgers = [task.ledger for task in tasks if task.ledger is not None]
         return Staged(names, change.entry.uuid, ledgers)
 
+    def stop(self, names: Names) -> None:
+        """Stops the job; everything of it stays, to be looked at."""
+        from perseid.jobs import steering
+
+        clock = SystemClock()
+        entry, version = steering.stop(self.registry, clock, names.job, checkpoint=False)
+        steering.put(self.registry, entry, version)
+        steering.wait(self.registry, clock, entry, READY_TIMEOUT_S)
+
     def end(self, names: Names) -> None:
         """Removes the job and its control topics; its source and its sink stay."""
         from perseid.jobs import steering
