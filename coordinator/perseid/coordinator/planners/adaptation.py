@@ -49,7 +49,7 @@ def adapt(
         raise UsageError(f"moves is {moves}: 0 or more")
     have = frozenset(topology.number(*partition) for partition in running)
     candidates = [
-        _filled(topology, rest, min(budget, len(rest) + moves))
+        _filled(topology, rest, budget, moves)
         for rest in _shrinking(topology, have)
         if len(rest) <= budget
     ]
@@ -77,10 +77,13 @@ def _shrinking(topology: Topology, have: frozenset[int]) -> list[frozenset[int]]
     return [*found[::step], found[-1]]
 
 
-def _filled(topology: Topology, rest: frozenset[int], size: int) -> frozenset[int]:
-    """With the densest pieces up to `size`; what is in no complete tree gives its place away."""
-    plan = _mask(topology, rest)
-    return grow(topology, plan, frozenset(), max(size, len(rest)))
+def _filled(
+    topology: Topology, rest: frozenset[int], budget: int, moves: int
+) -> frozenset[int]:
+    """Its complete trees, and the densest pieces that moves and budget allow."""
+    useful = _completion(topology, rest).useful()
+    size = min(budget, len(useful) + moves)
+    return grow(topology, _mask(topology, useful), frozenset(), size)
 
 
 def _completion(topology: Topology, numbers: Collection[int]) -> Completion:

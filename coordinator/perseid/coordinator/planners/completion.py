@@ -93,24 +93,24 @@ class Completion:
             self._have[place] = np.prod(there, axis=0)
         else:
             shares = self._topology.shares[name]
-            kept = sum(s * b for s, b in zip(shares, base, strict=True))
+            lives = np.sum([s * b for s, b in zip(shares, base, strict=True)], axis=0)
             worth = np.array([s * o[0] for s, o in zip(shares, options, strict=True)])
             price_each = np.array([o[1] for o in options])
             best = np.argmax(self._score(worth, np.maximum(price_each, 1)), axis=0)
             chosen = np.arange(len(flows))[:, None] == best
-            wanted = chosen & (kept == 0)
+            wanted = chosen & (lives == 0)
             price = list(np.where(wanted, price_each, 0))
             needs = list(np.where(wanted, np.array([o[2] for o in options]), NONE))
             there = list(np.where(wanted, worth, 0))
-            self._have[place] = kept + np.sum(there, axis=0)
+            self._have[place] = lives + np.sum(there, axis=0)
         self._there[name], self._price[name], self._needs[name] = there, price, needs
         self._cost[place] = np.sum(price, axis=0)
 
     def _base(self, flow: Flow, first: int, parallelism: int) -> Rates:
         """What of this input the plan keeps alive."""
         base = np.zeros(parallelism)
-        kept = np.add.reduceat(self._alive[flow.source] * flow.weight, flow.starts)
-        base[flow.targets - first] = kept
+        alive = self._alive[flow.source] * flow.weight
+        base[flow.targets - first] = np.add.reduceat(alive, flow.starts)
         return base
 
     def _best_option(self, flow: Flow, first: int, parallelism: int) -> tuple[Rates, Rates, Ids]:
@@ -150,10 +150,10 @@ class Completion:
 
     def _close(self, place: slice) -> None:
         """All consumers have made their offers: the best one is taken if it is worth its price."""
-        kept, offered = self._kept_reach[place], self._offered[place]
-        whole = self._score(kept + offered, 1 + self._cost_behind[place])
-        better = ~self._plan[place] & (whole > self._score(kept, np.ones(len(kept))))
-        self._reach[place] += kept + np.where(better, offered, 0.0)
+        lives, offered = self._kept_reach[place], self._offered[place]
+        whole = self._score(lives + offered, 1 + self._cost_behind[place])
+        better = ~self._plan[place] & (whole > self._score(lives, np.ones(len(lives))))
+        self._reach[place] += lives + np.where(better, offered, 0.0)
         self._cost_behind[place] *= better
         self._through[place] = np.where(better, self._through[place], NONE)
 
