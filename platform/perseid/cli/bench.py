@@ -15,20 +15,22 @@ if TYPE_CHECKING:
     from perseid.cli.benches.peer import Install
     from perseid.cli.benches.sides import Side
 
-NAMES = ("wordcount", "recovery")
+NAMES = ("wordcount", "recovery", "planners")
 PEERS = ("spark",)
 COLUMNS = ("system", "version", "guarantee", "rows_per_s", "ratio", "messages_out", "p50_ms",
            "p99_ms", "p50_ratio", "seconds", "seconds_each", "state_bytes", "totals_right",
            "rss_mb", "runs")  # fmt: skip
+PLANNER_COLUMNS = ("figure", "setting", "x", "system", "value", "worst", "cases")
 TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount or recovery.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount, recovery or planners.")],
     *,
     peer: Annotated[str | None, typer.Option("--peer", help="Run beside it: spark.")] = None,
     runs: Annotated[
-        int | None, typer.Option("--runs", min=1, help="Runs; the median counts. 3 and 5.")
+        int | None,
+        typer.Option("--runs", min=1, help="Runs, 3 and 5; planners: cases a point, 100."),
     ] = None,
     state: Annotated[str, typer.Option("--state", help="recovery: size of the state.")] = "100MB",
     lines: Annotated[
@@ -41,7 +43,8 @@ def bench(
     """Measure perseid, beside a peer if one is named, on a cluster of its own.
 
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. recovery: seconds from
-    kill -9 of the worker to new output, with and without the warm second worker.
+    kill -9 of the worker to new output, with and without the warm second worker. planners: the
+    papers' experiments on the planners, without a cluster.
     """
     from perseid.cli.benches import peer as peers
     from perseid.cli.benches import results
@@ -52,18 +55,31 @@ def bench(
     if peer is not None and peer not in PEERS:
         raise UsageError(f"--peer {peer}: expected one of {', '.join(PEERS)}")
     installed = peers.install(output.note) if peer or plot else None
-    with place(data) as where:
-        measured = _recovery if name == "recovery" else _wordcount
-        result = measured(where, installed if peer else None, runs, state, lines)
+    if name == "planners":
+        result = _planners(runs)
+    else:
+        with place(data) as where:
+            measured = _recovery if name == "recovery" else _wordcount
+            result = measured(where, installed if peer else None, runs, state, lines)
     path = results.append(result, data)
     if plot is not None and installed is not None:
-        for drawn in results.plot(result, installed.python, plot):
+        script = results.PLANNER_PLOT if name == "planners" else results.PLOT
+        for drawn in results.plot(result, installed.python, plot, script):
             output.note(f"drew {drawn}")
     if as_json:
         output.document(result)
     else:
-        results.show(result, COLUMNS)
+        results.show(result, PLANNER_COLUMNS if name == "planners" else COLUMNS)
     output.note(f"appended to {path}")
+
+
+def _planners(runs: int | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from perseid.cli.benches import planners, results
+
+    settings = planners.Settings(cases=runs or 100)
+    return results.document("planners", asdict(settings), planners.run(settings))
 
 
 def _wordcount(

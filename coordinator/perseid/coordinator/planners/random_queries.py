@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -19,6 +19,9 @@ class DrawnQueries:
     skew: float = 0.2   # Zipf exponent of how many share one
     priority: Literal["random", "by cost"] = "random"  # 1 to 10
     free: float = 0.5   # of the cost of all failed partitions
+
+    def with_free(self, share: float) -> DrawnQueries:
+        return replace(self, free=share)
 
 
 def draw_queries(random: Random, drawn: DrawnQueries) -> RecoveryProblem:

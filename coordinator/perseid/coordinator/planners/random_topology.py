@@ -28,7 +28,8 @@ class Drawn:
     operators: tuple[int, int] = (5, 10)
     parallelism: tuple[int, int] = (1, 10)
     structure: Structure = "mixed"
-    joins: float = 0.5
+    joins: float = 0.5  # the chance of two inputs
+    correlated: bool = True  # False: the same topology, and who has two inputs takes each by itself
     skew: float = 0.1
     rate: float = 1000.0  # records/s of a source operator
     selectivity: float = 0.5
@@ -60,10 +61,9 @@ def draw(random: Random, drawn: Drawn = Drawn()) -> Topology:
             kind = _kind(random, sizes[i], sizes[to], drawn.structure, into_sink=to == 0)
             shares = _shares(random, sizes[to], drawn.skew)
             streams.append(Stream(names[i], names[to], substreams(kind, rates[i], shares)))
+    joins = [drawn.correlated and n > 1 for n in inputs]
     nodes = [
-        Node(
-            names[i], sizes[i], "correlated" if inputs[i] > 1 else "independent", tuple(rates[i])
-        )
+        Node(names[i], sizes[i], "correlated" if joins[i] else "independent", tuple(rates[i]))
         for i in reversed(range(number))
     ]
     return Topology(nodes, streams)

@@ -23,6 +23,7 @@ from perseid.coordinator.planners.topology import Topology
 MEASURED = 16  # pieces whose gain is measured in each round
 STARTS = 8     # first pieces that are tried: the densest one often leaves a rest that fits nothing
 STARTS_PARTITIONS_MAX = 1000  # in larger topologies one piece matters little
+EXCHANGES = 8  # partitions, the least valuable ones, that are tried to be given up at the end
 ROUNDS = 32    # so many at most: with a large budget a round adds several pieces
 
 
@@ -35,9 +36,42 @@ def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:
         firsts = [*firsts[:STARTS], _useful_of_greedy(topology, budget)]
     else:
         firsts = firsts[:1]
-    grown = [sorted(grow(topology, nothing, first, budget)) for first in firsts] or [[]]
-    kept = kept_by(topology, grown)
-    return plan_of(topology, grown[int(np.argmax(kept))])
+    grown = [grow(topology, nothing, first, budget) for first in firsts] or [frozenset()]
+    best = grown[int(np.argmax(kept_by(topology, grown)))]
+    if topology.partitions <= STARTS_PARTITIONS_MAX:
+        best = exchanged(topology, best, budget)
+    return plan_of(topology, best)
+
+
+def exchanged(topology: Topology, best: Piece, budget: int) -> Piece:
+    """Better by another piece in the place of one partition, as long as that can be had.
+
+    What is left of a budget may fit nothing, when one partition less would leave room for a tree.
+    """
+    now = float(kept_by(topology, [best])[0])
+    while len(best) < budget:
+        value = Completion(topology, _mask(topology, best)).value()
+        least = sorted(best, key=lambda i: (value[i], i))[:EXCHANGES]
+        others = [_without(topology, best, number, budget) for number in least]
+        kept = kept_by(topology, others)
+        if not others or kept.max() <= now * (1 + 1e-9):
+            return best
+        best, now = others[int(np.argmax(kept))], float(kept.max())
+    return best
+
+
+def _without(topology: Topology, plan: Piece, number: int, budget: int) -> Piece:
+    """Without one partition, and grown again from the densest piece that does not need it."""
+    rest = _mask(topology, Completion(topology, _mask(topology, plan - {number})).useful())
+    found = pieces(topology, rest, budget - int(rest.sum()))
+    first = next((piece for piece in found if number not in piece), frozenset())
+    return grow(topology, rest, first, budget)
+
+
+def _mask(topology: Topology, numbers: Piece) -> Plan:
+    plan: Plan = np.zeros(topology.partitions, dtype=bool)
+    plan[list(numbers)] = True
+    return plan
 
 
 def grow(topology: Topology, plan: Plan, first: Piece, budget: int) -> Piece:
@@ -71,9 +105,8 @@ def pieces(topology: Topology, plan: Plan, left: int) -> list[Piece]:
 
 def _useful_of_greedy(topology: Topology, budget: int) -> Piece:
     """With much budget the best plan is all but the least important, which is what greedy sees."""
-    plan: Plan = np.zeros(topology.partitions, dtype=bool)
-    plan[[topology.number(*name) for name in greedy(topology, budget).replicate]] = True
-    return Completion(topology, plan).useful()
+    numbers = frozenset(topology.number(*name) for name in greedy(topology, budget).replicate)
+    return Completion(topology, _mask(topology, numbers)).useful()
 
 
 def _estimated(completion: Completion, left: int) -> list[Piece]:

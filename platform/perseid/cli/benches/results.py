@@ -16,6 +16,7 @@ from perseid.embedded.paths import locate, repository
 from perseid.errors import PermanentError
 
 PLOT = Path(__file__).with_name("plot.py")
+PLANNER_PLOT = Path(__file__).with_name("planner_plot.py")
 
 
 def machine() -> dict[str, Any]:
@@ -70,11 +71,13 @@ def show(result: dict[str, Any], columns: Sequence[str]) -> None:
     output.table(used, [[_cell(row.get(c)) for c in used] for row in rows], title=result["bench"])
 
 
-def plot(result: dict[str, Any], python: Path, folder: Path) -> list[Path]:
-    """Bars of the result as PNG and SVG, drawn by the peer's interpreter, which has matplotlib."""
+def plot(
+    result: dict[str, Any], python: Path, folder: Path, script: Path = PLOT
+) -> list[Path]:
+    """The result as PNG and SVG, drawn by the peer's interpreter, which has matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [str(python), str(PLOT), str(folder)],
+        [str(python), str(script), str(folder)],
         input=json.dumps(result), text=True, capture_output=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
