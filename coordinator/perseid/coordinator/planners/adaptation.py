@@ -80,10 +80,13 @@ def _shrinking(topology: Topology, have: frozenset[int]) -> list[frozenset[int]]
 def _filled(
     topology: Topology, rest: frozenset[int], budget: int, moves: int
 ) -> frozenset[int]:
-    """Its complete trees, and the densest pieces that moves and budget allow."""
-    useful = _completion(topology, rest).useful()
-    size = min(budget, len(useful) + moves)
-    return grow(topology, _mask(topology, useful), frozenset(), size)
+    """With the densest pieces that moves and budget allow, and without what is in no whole tree.
+
+    What stays counts as no move even where its tree has to be completed again.
+    """
+    size = min(budget, len(rest) + moves)
+    grown = grow(topology, _mask(topology, rest), frozenset(), size)
+    return _completion(topology, grown).useful()
 
 
 def _completion(topology: Topology, numbers: Collection[int]) -> Completion:
