@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 NAMES = ("wordcount", "recovery", "planners")
 PEERS = ("spark",)
-COLUMNS = ("system", "version", "guarantee", "rows_per_s", "ratio", "messages_out", "p50_ms",
-           "p99_ms", "p50_ratio", "seconds", "seconds_each", "state_bytes", "totals_right",
-           "rss_mb", "runs")  # fmt: skip
-PLANNER_COLUMNS = ("figure", "setting", "x", "system", "value", "worst", "cases")
+COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per_s", "ratio",
+           "messages_out", "p50_ms", "p99_ms", "p50_ratio", "seconds", "seconds_each",
+           "state_bytes", "totals_right", "rss_mb", "runs", "value", "worst", "cases")  # fmt: skip
 TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
@@ -63,13 +62,12 @@ def bench(
             result = measured(where, installed if peer else None, runs, state, lines)
     path = results.append(result, data)
     if plot is not None and installed is not None:
-        script = results.PLANNER_PLOT if name == "planners" else results.PLOT
-        for drawn in results.plot(result, installed.python, plot, script):
+        for drawn in results.plot(result, installed.python, plot):
             output.note(f"drew {drawn}")
     if as_json:
         output.document(result)
     else:
-        results.show(result, PLANNER_COLUMNS if name == "planners" else COLUMNS)
+        results.show(result, COLUMNS)
     output.note(f"appended to {path}")
 
 

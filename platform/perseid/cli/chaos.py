@@ -123,13 +123,13 @@ def pause(
 def _name(cluster: Cluster, what: str, job: str | None) -> str:
     """The process that a name or a role means now."""
     rows = cluster.processes()
-    if what in ROLES and what not in {row.name for row in rows}:
-        found = _by_role(cluster, what, job)
-        for row in rows:
-            if found is not None and row.pid == found.pid:
-                return row.name
-        raise RefusedError(f"no {what} here that can be paused: say a process of `perseid status`")
-    return cluster.process(what).name
+    if what not in ROLES or what in {row.name for row in rows}:
+        return cluster.process(what).name
+    pid = _victim(cluster, what, job, supervisor=False).pid
+    for row in rows:
+        if row.pid == pid:
+            return row.name
+    raise RefusedError(f"a {what} cannot be paused alone: say a process of `perseid status`")
 
 
 @app.command("partition", epilog="Example: perseid chaos partition zookeeper --for 5s")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -12,6 +13,7 @@ from perseid.cli import output
 from perseid.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None)
+_Found = TypeVar("_Found")
 
 TopologyOption = Annotated[
     str, typer.Option("--topology", help="JSON or YAML file, - for stdin.", show_default=False)
@@ -37,8 +39,7 @@ def replication(
 
     read = plan_files.topology(topology)
     planner = {"dp": optimal, "greedy": greedy, "structure-aware": structure_aware}[algorithm]
-    started_s = time.perf_counter()
-    plan = planner(read, budget)
+    plan, elapsed_ms = _timed(planner, read, budget)
     _show(
         {
             "algorithm": algorithm,
@@ -46,7 +47,7 @@ def replication(
             "replicate": [list(partition) for partition in plan.replicate],
             "fidelity": plan.fidelity,
             "fidelity_none_replicated": 0.0,
-            "elapsed_ms": _since_ms(started_s),
+            "elapsed_ms": elapsed_ms,
         },
         as_json=as_json,
     )
@@ -65,8 +66,8 @@ def adapt(
     from perseid.coordinator.planners.adaptation import adapt as decide
 
     running = plan_files.read(plan, plan_files.PlanFile)
-    started_s = time.perf_counter()
-    found = decide(plan_files.topology(rates), running.replicate, running.budget, moves, gain)
+    now = plan_files.topology(rates)
+    found, elapsed_ms = _timed(decide, now, running.replicate, running.budget, moves, gain)
     _show(
         {
             "budget": running.budget,
@@ -74,7 +75,7 @@ def adapt(
             "fidelity": found.plan.fidelity,
             "start": [list(partition) for partition in found.start],
             "stop": [list(partition) for partition in found.stop],
-            "elapsed_ms": _since_ms(started_s),
+            "elapsed_ms": elapsed_ms,
         },
         as_json=as_json,
     )
@@ -89,16 +90,12 @@ def fidelity(
     as_json: output.Json = False,
 ) -> None:
     """How much of the output is left when partitions have failed."""
-    import numpy as np
-
     from perseid.cli import plan_files
     from perseid.coordinator.planners.fidelity import fidelities, losses
     from perseid.coordinator.planners.mc_trees import count
 
     read = plan_files.topology(topology)
-    mask = np.zeros(read.partitions, dtype=bool)
-    for name, partition in _partitions(failed):
-        mask[read.number(name, partition)] = True
+    mask = read.mask(read.number(*partition) for partition in _partitions(failed))
     lost = losses(read, mask)
     loss = {n.name: [round(float(x), 12) for x in lost[read.slice(n.name)]] for n in read.nodes}
     _show(
@@ -126,8 +123,7 @@ def recovery(
 
     problem = plan_files.recovery(input_file)
     scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
-    started_s = time.perf_counter()
-    plan = scheduler(problem)
+    plan, elapsed_ms = _timed(scheduler, problem)
     _show(
         {
             "algorithm": algorithm,
@@ -135,7 +131,7 @@ def recovery(
             "queries": list(plan.queries),
             "priority": plan.priority,
             "cost": plan.cost,
-            "elapsed_ms": _since_ms(started_s),
+            "elapsed_ms": elapsed_ms,
         },
         as_json=as_json,
     )
@@ -232,8 +228,11 @@ def _partitions(text: str) -> list[tuple[str, int]]:
         ) from error
 
 
-def _since_ms(started_s: float) -> float:
-    return round((time.perf_counter() - started_s) * 1000, 3)
+def _timed(decide: Callable[..., _Found], *arguments: Any) -> tuple[_Found, float]:
+    """The decision, and how many milliseconds it took."""
+    started_s = time.perf_counter()
+    found = decide(*arguments)
+    return found, round((time.perf_counter() - started_s) * 1000, 3)
 
 
 def _show(found: dict[str, Any], *, as_json: bool) -> None:

@@ -109,16 +109,16 @@ def topology(path: str) -> Topology:
     from perseid.coordinator.planners.topology import Topology
 
     found = read(path, TopologyFile)
-    nodes = [
-        Node(o.name, o.parallelism, o.input, tuple(o.output_rates) if o.output_rates else None)
-        for o in found.operators
-    ]
+    nodes = []
+    for entry in found.operators:
+        rates = None if entry.output_rates is None else tuple(entry.output_rates)
+        nodes.append(Node(entry.name, entry.parallelism, entry.input, rates))
     streams = [Stream(e.source, e.target, tuple(e.substreams), e.feedback) for e in found.edges]
     made = Topology(nodes, streams)
-    for entry, stream in zip(found.edges, streams, strict=True):
-        if entry.kind not in (None, stream.kind):
+    for edge, stream in zip(found.edges, streams, strict=True):
+        if edge.kind not in (None, stream.kind):
             raise TopologyError(
-                f"stream {stream.name} is said to be {entry.kind}, its substreams are {stream.kind}"
+                f"stream {stream.name} is said to be {edge.kind}, its substreams are {stream.kind}"
             )
     return made
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseid.coordinator.planners.completion import Completion, Plan
+from perseid.coordinator.planners.completion import Completion
 from perseid.coordinator.planners.replication import ReplicationPlan, check_budget, kept_by, plan_of
 from perseid.coordinator.planners.structure_aware import grow
 from perseid.coordinator.planners.topology import Topology
@@ -69,7 +69,7 @@ def _shrinking(topology: Topology, have: frozenset[int]) -> list[frozenset[int]]
     """The plan without its least valuable partition, again and again down to nothing."""
     found, rest = [have], set(have)
     while rest:
-        value = _completion(topology, rest).value()
+        value = Completion(topology, topology.mask(rest)).value()
         least = min(rest, key=lambda i: (value[i], i))
         rest.discard(least)
         found.append(frozenset(rest))
@@ -85,15 +85,5 @@ def _filled(
     What stays counts as no move even where its tree has to be completed again.
     """
     size = min(budget, len(rest) + moves)
-    grown = grow(topology, _mask(topology, rest), frozenset(), size)
-    return _completion(topology, grown).useful()
-
-
-def _completion(topology: Topology, numbers: Collection[int]) -> Completion:
-    return Completion(topology, _mask(topology, numbers))
-
-
-def _mask(topology: Topology, numbers: Collection[int]) -> Plan:
-    plan: Plan = np.zeros(topology.partitions, dtype=bool)
-    plan[list(numbers)] = True
-    return plan
+    grown = grow(topology, topology.mask(rest), frozenset(), size)
+    return Completion(topology, topology.mask(grown)).useful()

@@ -14,11 +14,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from perseid.coordinator.planners.recovery import RecoveryPlan, RecoveryProblem
+from perseid.coordinator.planners.recovery import SLACK, RecoveryPlan, RecoveryProblem
 
 ALL_PAIRS_QUERIES_MAX = 60  # above, only pairs of the densest are seeds
 SEED_QUERIES = 20           # so many of these
-_SLACK = 1e-9
 _NOTHING = 1e-12  # below it a sum of costs is a rest of rounding
 
 Ids = npt.NDArray[np.int64]
@@ -84,7 +83,7 @@ class Growth:
     def seeds(self, all_pairs_queries_max: int) -> list[tuple[int, ...]]:
         """Queries that fit, the densest first, and pairs. One query and pairs in the paper."""
         density = self._problem.priorities / np.maximum(self._weight_of, _NOTHING)
-        fitting = np.flatnonzero(self._cost_of <= self._problem.free + _SLACK)
+        fitting = np.flatnonzero(self._cost_of <= self._problem.free + SLACK)
         ranked = fitting[np.argsort(-density[fitting], kind="stable")].tolist()
         few = ranked if len(density) <= all_pairs_queries_max else ranked[:SEED_QUERIES]
         return [*((q,) for q in few), *combinations(few, 2)]
@@ -93,7 +92,7 @@ class Growth:
         """A plan with these queries, unless they do not fit together."""
         _, columns = self._needs.gather(np.array(seed))
         columns = np.unique(columns)
-        if self._problem.costs[columns].sum() <= self._problem.free + _SLACK:
+        if self._problem.costs[columns].sum() <= self._problem.free + SLACK:
             self._begun.append(columns)
 
     def finish(self) -> RecoveryPlan:
@@ -131,7 +130,7 @@ class Growth:
     ) -> tuple[Ids, Ids]:
         """For each plan that can grow: the partitions of its densest query that fits."""
         density = self._problem.priorities / np.maximum(weight, _NOTHING)
-        density[(lack == 0) | (cost > left[:, None] + _SLACK)] = 0.0
+        density[(lack == 0) | (cost > left[:, None] + SLACK)] = 0.0
         query = np.argmax(density, axis=1)
         plans = np.flatnonzero(density[np.arange(len(query)), query] > 0)
         owner, column = self._needs.gather(query[plans])

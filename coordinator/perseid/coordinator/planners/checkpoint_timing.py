@@ -124,8 +124,8 @@ def _cost_of_waiting(profile: Profile) -> Numbers:
 def profile(sizes: Sizes, period_s: float) -> Profile:
     """From all whole periods of these sizes. UsageError when there is none."""
     dynamic = _dynamic(sizes)
-    times, totals = dynamic.times(), dynamic.at(dynamic.times())
-    minima = [Point(float(t), float(b)) for t, b in _local_minima(times, totals)]
+    times = dynamic.times()
+    minima = [Point(t, b) for t, b in _local_minima(times, dynamic.at(times))]
     starts = periods(sizes, period_s)
     return Profile(
         period_s,
@@ -219,7 +219,8 @@ def _local_minima(times: Numbers, totals: Numbers) -> list[tuple[float, float]]:
 
 def _dynamic(sizes: Sizes) -> Sizes:
     """The dynamic operators; all of them where none is."""
-    return sizes.of(sizes.dynamic) if sizes.dynamic else sizes
+    dynamic = sizes.dynamic
+    return sizes.of(dynamic) if dynamic else sizes
 
 
 def _points(sizes: Sizes, times: Sequence[float]) -> list[Point]:

@@ -12,12 +12,11 @@ Best is the highest share a partition added. Each pass is O(substreams), vectori
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from perseid.coordinator.planners.fidelity import kept
-from perseid.coordinator.planners.topology import Flow, Ids, Rates, Topology
+from perseid.coordinator.planners.topology import Flow, Ids, Mask, Rates, Topology
 
-Plan = npt.NDArray[np.bool_]  # by partition: whether it is replicated
+Plan = Mask  # by partition: whether it is replicated
 Piece = frozenset[int]  # numbers of partitions that bring something together
 NONE = -1
 
@@ -81,11 +80,11 @@ class Completion:
     def _look_before(self, name: str) -> None:
         node, place = self._topology.node(name), self._topology.slice(name)
         flows = self._topology.flows[name]
-        options = [self._best_option(flow, place.start, node.parallelism) for flow in flows]
-        base = [self._base(flow, place.start, node.parallelism) for flow in flows]
         if not flows:
             self._needs[name] = []
             return
+        options = [self._best_option(flow, place.start, node.parallelism) for flow in flows]
+        base = [self._base(flow, place.start, node.parallelism) for flow in flows]
         if node.input == "correlated":
             there = [np.where(b > 0, b, o[0]) for b, o in zip(base, options, strict=True)]
             price = [np.where(b > 0, 0, o[1]) for b, o in zip(base, options, strict=True)]

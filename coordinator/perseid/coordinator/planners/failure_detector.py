@@ -81,10 +81,7 @@ def judge(
     if hint is Hint.ENDED:
         return Verdict.FAILED
     found = suspicion(heartbeats, now_s, limits.first_s)
-    if hint is Hint.ALIVE:
-        silent = now_s - heartbeats.last_s > limits.silent_s
-        suspected = Verdict.SUSPECTED if found >= limits.suspect else Verdict.ALIVE
-        return Verdict.FAILED if silent else suspected
-    if found >= limits.fail:
+    silent = now_s - heartbeats.last_s > limits.silent_s
+    if silent if hint is Hint.ALIVE else found >= limits.fail:
         return Verdict.FAILED
     return Verdict.SUSPECTED if found >= limits.suspect else Verdict.ALIVE

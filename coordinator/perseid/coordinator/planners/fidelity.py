@@ -23,18 +23,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from perseid.coordinator.planners.graph import Node
-from perseid.coordinator.planners.topology import Rates, Topology
-
-Mask = npt.NDArray[np.bool_]  # (..., partitions): which have failed
+from perseid.coordinator.planners.topology import Mask, Rates, Topology
 
 
 def fidelity(topology: Topology, failed: Iterable[tuple[str, int]]) -> float:
     """Output fidelity when exactly these partitions have failed. TopologyError for unknown ones."""
-    mask = np.zeros(topology.partitions, dtype=bool)
-    mask[[topology.number(*partition) for partition in failed]] = True
+    mask = topology.mask(topology.number(*partition) for partition in failed)
     return float(fidelities(topology, mask))
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, product
 
+import numpy as np
+
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import RefusedError
 
@@ -57,19 +59,15 @@ def count(topology: Topology) -> int:
 def _inputs(topology: Topology) -> Iterator[tuple[int, list[list[int]]]]:
     """Each partition with what it needs one of, group by group; a source's needs no group."""
     for node in topology.nodes:
-        place = topology.slice(node.name)
+        first = topology.slice(node.name).start
         groups: list[list[list[int]]] = [[] for _ in range(node.parallelism)]
-        for stream in topology.inputs(node.name):
-            first = topology.slice(stream.source).start
-            fed: list[list[int]] = [[] for _ in range(node.parallelism)]
-            for i, j, _ in stream.substreams:
-                fed[j].append(first + i)
-            for group, numbers in zip(groups, fed, strict=True):
-                if numbers:
-                    group.append(numbers)
-        for offset, group in enumerate(groups):
+        for flow in topology.flows[node.name]:
+            fed = np.split(flow.source, flow.starts[1:])
+            for target, numbers in zip(flow.targets, fed, strict=True):
+                groups[target - first].append(numbers.tolist())
+        for partition, group in enumerate(groups, start=first):
             one = group if node.input == "correlated" or not group else [[*chain(*group)]]
-            yield place.start + offset, one
+            yield partition, one
 
 
 def _outputs(topology: Topology) -> Iterator[int]:

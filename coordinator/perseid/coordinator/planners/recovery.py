@@ -17,7 +17,7 @@ import numpy.typing as npt
 from perseid.errors import BadInputError, RefusedError
 
 QUERIES_MAX = 24  # failed queries of the dynamic programme: 16 million plans
-_SLACK = 1e-9  # costs are sums of floats
+SLACK = 1e-9  # costs are sums of floats
 
 Matrix = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
@@ -125,7 +125,7 @@ def optimal(problem: RecoveryProblem) -> RecoveryPlan:
             both = have | row
             if both not in cost_of:
                 grown[both] = cost + _cost(problem, both & ~have)
-        cost_of |= {have: total for have, total in grown.items() if total <= problem.free + _SLACK}
+        cost_of |= {have: total for have, total in grown.items() if total <= problem.free + SLACK}
     plans = (problem.plan(_columns(have)) for have in cost_of)
     return max(plans, key=lambda plan: (plan.priority, -plan.cost))
 
@@ -139,7 +139,7 @@ def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
         waiting = {p.id for i, p in enumerate(problem.failed) if i not in chosen}
         ready = [
             p for p in problem.failed
-            if p.id in waiting and p.cost <= left + _SLACK and not waiting & set(p.upstream)
+            if p.id in waiting and p.cost <= left + SLACK and not waiting & set(p.upstream)
         ]  # fmt: skip
         if not ready:
             return problem.plan(chosen)

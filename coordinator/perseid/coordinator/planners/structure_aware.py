@@ -30,7 +30,7 @@ ROUNDS = 32    # so many at most: with a large budget a round adds several piece
 def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:
     """O(partitions + substreams) a round. UsageError for a budget outside of the topology."""
     check_budget(topology, budget)
-    nothing: Plan = np.zeros(topology.partitions, dtype=bool)
+    nothing = topology.mask(())
     firsts = pieces(topology, nothing, budget)
     if topology.partitions <= STARTS_PARTITIONS_MAX:
         firsts = [*firsts[:STARTS], _useful_of_greedy(topology, budget)]
@@ -50,7 +50,7 @@ def exchanged(topology: Topology, best: Piece, budget: int) -> Piece:
     """
     now = float(kept_by(topology, [best])[0])
     while len(best) < budget:
-        value = Completion(topology, _mask(topology, best)).value()
+        value = Completion(topology, topology.mask(best)).value()
         least = sorted(best, key=lambda i: (value[i], i))[:EXCHANGES]
         others = [_without(topology, best, number, budget) for number in least]
         kept = kept_by(topology, others)
@@ -62,16 +62,10 @@ def exchanged(topology: Topology, best: Piece, budget: int) -> Piece:
 
 def _without(topology: Topology, plan: Piece, number: int, budget: int) -> Piece:
     """Without one partition, and grown again from the densest piece that does not need it."""
-    rest = _mask(topology, Completion(topology, _mask(topology, plan - {number})).useful())
+    rest = topology.mask(Completion(topology, topology.mask(plan - {number})).useful())
     found = pieces(topology, rest, budget - int(rest.sum()))
     first = next((piece for piece in found if number not in piece), frozenset())
     return grow(topology, rest, first, budget)
-
-
-def _mask(topology: Topology, numbers: Piece) -> Plan:
-    plan: Plan = np.zeros(topology.partitions, dtype=bool)
-    plan[list(numbers)] = True
-    return plan
 
 
 def grow(topology: Topology, plan: Plan, first: Piece, budget: int) -> Piece:
@@ -106,7 +100,7 @@ def pieces(topology: Topology, plan: Plan, left: int) -> list[Piece]:
 def _useful_of_greedy(topology: Topology, budget: int) -> Piece:
     """With much budget the best plan is all but the least important, which is what greedy sees."""
     numbers = frozenset(topology.number(*name) for name in greedy(topology, budget).replicate)
-    return Completion(topology, _mask(topology, numbers)).useful()
+    return Completion(topology, topology.mask(numbers)).useful()
 
 
 def _estimated(completion: Completion, left: int) -> list[Piece]:

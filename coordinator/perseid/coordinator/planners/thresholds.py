@@ -101,8 +101,10 @@ def failures_that_count(
     >>> failures_that_count([1.0, 11.0, 12.0], 21.5, "sliding", 10.0)
     1
     """
-    if window in ("none", "decaying"):
-        return 0 if window == "decaying" else len(list(failed_at_s))
+    if window == "decaying":
+        return 0
+    if window == "none":
+        return len(list(failed_at_s))
     if not (math.isfinite(length_s) and length_s > 0):
         raise UsageError(f"a window of {length_s} s: more than 0")
     start_s = math.floor(now_s / length_s) * length_s if window == "hopping" else now_s - length_s

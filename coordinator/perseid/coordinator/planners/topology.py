@@ -14,7 +14,7 @@ in topological order, so that everything about them is an array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +33,7 @@ from perseid.coordinator.planners.graph import (
 
 Ids = npt.NDArray[np.int64]
 Rates = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]  # (..., partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,12 @@ class Topology:
             last = node.parallelism - 1
             raise TopologyError(f"operator {name} has partitions 0 to {last}, not {partition}")
         return self._first[name] + partition
+
+    def mask(self, numbers: Iterable[int]) -> Mask:
+        """Whether a partition is one of `numbers`, for each."""
+        found = np.zeros(self.partitions, dtype=bool)
+        found[list(numbers)] = True
+        return found
 
     def name_of(self, number: int) -> tuple[str, int]:
         """Operator and partition of a number."""

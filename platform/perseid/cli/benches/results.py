@@ -71,11 +71,10 @@ def show(result: dict[str, Any], columns: Sequence[str]) -> None:
     output.table(used, [[_cell(row.get(c)) for c in used] for row in rows], title=result["bench"])
 
 
-def plot(
-    result: dict[str, Any], python: Path, folder: Path, script: Path = PLOT
-) -> list[Path]:
+def plot(result: dict[str, Any], python: Path, folder: Path) -> list[Path]:
     """The result as PNG and SVG, drawn by the peer's interpreter, which has matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
+    script = PLANNER_PLOT if result["bench"] == "planners" else PLOT
     done = subprocess.run(
         [str(python), str(script), str(folder)],
         input=json.dumps(result), text=True, capture_output=True, check=False,

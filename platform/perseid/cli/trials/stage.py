@@ -17,7 +17,7 @@ from perseid.errors import PermanentError
 
 if TYPE_CHECKING:
     from perseid.jobs.applying import Cluster as Jobs
-    from perseid.records import Deployment
+    from perseid.records import Deployment, JobEntry
     from perseid.topics.admin import TopicAdmin
 
 PARTITIONS = 4
@@ -95,21 +95,22 @@ class Stage:
         """Stops the job; everything of it stays, to be looked at."""
         from perseid.jobs import steering
 
-        clock = SystemClock()
-        entry, version = steering.stop(self.registry, clock, names.job, checkpoint=False)
-        steering.put(self.registry, entry, version)
-        steering.wait(self.registry, clock, entry, READY_TIMEOUT_S)
+        self._ask(*steering.stop(self.registry, SystemClock(), names.job, checkpoint=False))
 
     def end(self, names: Names) -> None:
         """Removes the job and its control topics; its source and its sink stay."""
         from perseid.jobs import steering
 
         if names.job in self.registry.jobs():
-            entry, version = steering.remove(self.registry, SystemClock(), names.job)
-            steering.put(self.registry, entry, version)
-            steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
+            self._ask(*steering.remove(self.registry, SystemClock(), names.job))
         prefix = f"perseid.{names.job}."
         self.delete_topics(*(t for t in self._topics.list() if t.startswith(prefix)))
+
+    def _ask(self, entry: JobEntry, version: int) -> None:
+        from perseid.jobs import steering
+
+        steering.put(self.registry, entry, version)
+        steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
 
     def remove(self, names: Names) -> None:
         """Removes the job and all of its topics."""
