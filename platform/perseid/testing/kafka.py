@@ -227,7 +227,6 @@ class FakeTransaction:
     def _append(self, batch: PartitionBatch) -> None:
         transaction = self._kafka.transaction(self._id, self._epoch)
         place = (batch.topic, batch.partition)
-        transaction.touched.add(place)
         offsets = [
             self._kafka.append(
                 place, key, value, batch.headers[row] if batch.headers else (), transaction

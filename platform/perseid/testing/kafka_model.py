@@ -46,7 +46,8 @@ class ModelLog:
     """One topic partition, from `start`, below which records were trimmed."""
 
     start: int = 0
-    records: list[ModelRecord] = field(default_factory=list)
+    records: list[ModelRecord] = field(default_factory=list)  # no offset is left out
+    undecided: dict[int, int] = field(default_factory=dict)  # open transaction: its first offset
 
     @property
     def end(self) -> int:
@@ -54,10 +55,12 @@ class ModelLog:
 
     @property
     def stable_end(self) -> int:
-        undecided = (
-            r.offset for r in self.records if r.transaction and r.transaction.state == "open"
-        )
-        return min(undecided, default=self.end)
+        return min(self.undecided.values(), default=self.end)
+
+    def between(self, start: int, end: int) -> list[ModelRecord]:
+        """What stands at [start, end)."""
+        first = self.records[0].offset if self.records else 0
+        return self.records[max(start - first, 0) : max(end - first, 0)]
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class ModelKafka:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or ManualClock()
         self.topics: dict[str, ModelTopic] = {}
+        self.changed: set[str] = set()  # topics, since whoever looks at them last cleared it
         self._producers: dict[str, _Producer] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._hooks: dict[str, list[Callable[[], None]]] = {}
@@ -127,9 +131,15 @@ class ModelKafka:
         log, limit = self.log(*place), self.topics[place[0]].info.message_bytes_max
         if len(value or b"") + len(key or b"") > limit:
             raise PermanentError(f"{place[0]}: the broker refuses a record as too large")
-        now_ms = self.clock.wall_ms()
-        log.records.append(ModelRecord(log.end, key, value, headers, now_ms, transaction))
-        return log.records[-1].offset
+        offset = log.end
+        log.records.append(
+            ModelRecord(offset, key, value, headers, self.clock.wall_ms(), transaction)
+        )
+        if transaction is not None:
+            transaction.touched.add(place)
+            log.undecided.setdefault(id(transaction), offset)
+        self.changed.add(place[0])
+        return offset
 
     def readable(self, topic: str, partition: int, start: int, end: int) -> list[ModelRecord]:
         """Committed records of [start, end) below the last stable offset."""
@@ -138,11 +148,9 @@ class ModelKafka:
             raise ReplayDataLost(topic, partition, start, log.start)
         if start > log.end:
             raise PermanentError(f"{topic}[{partition}] has no offset {start}: it was made anew")
-        end = min(end, log.stable_end)
         return [
-            r for r in log.records
-            if start <= r.offset < end and not r.marker
-            and (r.transaction is None or r.transaction.state == "committed")
+            r for r in log.between(start, min(end, log.stable_end))
+            if not r.marker and (r.transaction is None or r.transaction.state == "committed")
         ]  # fmt: skip
 
     def fence(self, transactional_id: str) -> int:
@@ -172,6 +180,8 @@ class ModelKafka:
         transaction.state = state
         for place in sorted(transaction.touched):
             log = self.log(*place)
+            log.undecided.pop(id(transaction), None)
+            self.changed.add(place[0])
             log.records.append(
                 ModelRecord(log.end, None, None, (), self.clock.wall_ms(), None, marker=True)
             )

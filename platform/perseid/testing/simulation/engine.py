@@ -1,8 +1,8 @@
 """One heap of (time, sequence, callback), one random generator, and processes that take turns.
 
-A process is a thread, but only one thread ever runs: it has the turn until it sleeps, waits or
-ends, and what wakes it up is an event of the heap. So code that was written to block runs as it is,
-and a seed gives the same history every time.
+A process is a greenlet: it has the turn until it sleeps, waits or ends, and what wakes it up is an
+event of the heap. So code that was written to block runs as it is, and a seed gives the same
+history every time.
 
 Processes belong to a group, which is what a machine or an operating system process is: a group is
 killed or paused as a whole. A process that was killed sees `Killed` where it stood and nothing of
@@ -13,20 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import os
 import random
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from greenlet import getcurrent, greenlet
+
 START_S = 1_000.0
-
-
-def _closed() -> threading.Lock:
-    """A lock that somebody else opens: cheaper than a Semaphore, which is written in Python."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
 
 
 class Killed(BaseException):
@@ -51,15 +45,21 @@ class Group:
 class Process:
     """One thread of control; made by `Simulation.spawn`."""
 
-    def __init__(self, group: Group, name: str, work: Callable[[], None]) -> None:
-        self.group, self.name, self._work = group, name, work
-        self.killed = self.ended = False
-        self.marks: dict[str, Any] = {}  # what faults need to know about it
-        self.turn = _closed()
-        self.thread: threading.Thread | None = None
+    __slots__ = ("group", "killed", "marks", "name", "turns", "work")
 
-    def run(self) -> None:
-        self._work()
+    def __init__(
+        self, group: Group, name: str, work: Callable[[], None], scheduler: greenlet
+    ) -> None:
+        self.group, self.name, self.work = group, name, work
+        self.killed = False
+        self.marks: dict[str, Any] = {}  # what faults need to know about it
+        self.turns: greenlet | None = greenlet(self._run, scheduler)  # None: it has ended
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except Killed:
+            return
 
 
 class Signal:
@@ -95,22 +95,15 @@ class Simulation:
         self._digest = hashlib.sha256()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._turn = _closed()  # the scheduler's
-        self._cores = os.sched_getaffinity(0)
         self._groups: list[Group] = []
-        self._error: BaseException | None = None
-        self._closing = False
+        self._scheduler = getcurrent()
 
     def __enter__(self) -> Simulation:
-        # One runs at a time, so a second core is no help, and to wake a thread there costs most.
-        os.sched_setaffinity(0, {max(self._cores)})
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True
         for group in self._groups:
             self._end(group)
-        os.sched_setaffinity(0, self._cores)
 
     # What happened ------------------------------------------------------------------------------
 
@@ -151,7 +144,7 @@ class Simulation:
         return group
 
     def spawn(self, group: Group, name: str, work: Callable[[], None]) -> Process:
-        process = Process(group, name, work)
+        process = Process(group, name, work, self._scheduler)
         group.processes.append(process)
         self.wake(process, 0.0)
         return process
@@ -168,15 +161,12 @@ class Simulation:
             self.give_up_turn()
 
     def wake(self, process: Process, delay_s: float) -> None:
-        self.after(delay_s, lambda: self._resume(process))
+        self.after(delay_s, partial(self._resume, process))
 
     def give_up_turn(self) -> None:
         """Until something wakes this process up."""
-        process = self.running()
-        self._turn.release()
-        process.turn.acquire()
-        if process.killed:
-            raise Killed
+        self.running()
+        self._scheduler.switch()
 
     def pause(self, group: Group, seconds: float) -> None:
         """As SIGSTOP, and SIGCONT after `seconds`."""
@@ -203,49 +193,31 @@ class Simulation:
         group.dead = True
         for process in group.processes:
             process.killed = True
-        for process in group.processes:
-            if process.thread is not None and not process.ended:
-                self._hand_over(process)
-            process.ended = True
+        for process in list(group.processes):
+            if process.turns:  # it has begun, so it has to leave what it is in
+                self._hand_over(process, process.turns.throw, Killed)
+            process.turns = None
+        group.processes = []
 
     def _resume(self, process: Process) -> None:
         group = process.group
-        if process.ended or group.dead:
+        if process.turns is None or group.dead:
             return
         if self.now_s < group.paused_until_s:
-            self.after(group.paused_until_s - self.now_s, lambda: self._resume(process))
+            self.after(group.paused_until_s - self.now_s, partial(self._resume, process))
             return
-        if process.thread is None:
-            process.thread = threading.Thread(
-                target=self._main, args=(process,), name=process.name, daemon=True
-            )
-            process.thread.start()
-        self._hand_over(process)
+        self._hand_over(process, process.turns.switch)
+        if process.turns is not None and process.turns.dead:
+            process.turns = None
+            group.processes.remove(process)
 
-    def _hand_over(self, process: Process) -> None:
+    def _hand_over(self, process: Process, turn: Callable[..., Any], *error: Any) -> None:
+        """Raises what the process does not handle itself."""
         self.current = process
-        process.turn.release()
-        self._turn.acquire()
-        self.current = None
-        if process.ended:
-            assert process.thread is not None
-            process.thread.join()
-            process.group.processes = [p for p in process.group.processes if p is not process]
-        error, self._error = self._error, None
-        if error is not None and not self._closing:
-            raise error
-
-    def _main(self, process: Process) -> None:
-        process.turn.acquire()
         try:
-            if not process.killed:
-                process.run()
-        except Killed:
-            pass
-        except BaseException as error:  # the scheduler raises it, in the test's thread
-            self._error = error
-        process.ended = True
-        self._turn.release()
+            turn(*error)
+        finally:
+            self.current = None
 
 
 class SimulatedClock:

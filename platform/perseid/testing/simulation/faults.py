@@ -35,6 +35,7 @@ class Faults:
     store_fail: float = 0.0
     damage_part: float = 0.0  # per finished checkpoint: one part of it
     erase_state: float = 0.0  # per worker's death: the host's state directory is gone
+    cut: float = 0.0  # per half second: some process does not reach some server
     user: float = 0.0  # per second: stops the job, and starts it again
     grow: float = 0.0  # per second: a source topic gets another partition
 
@@ -65,7 +66,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "lose_host": (0.0002, 0.002), "kafka_lost": (0.002, 0.05), "kafka_unanswered": (0.002, 0.05),
     "kafka_late": (0.002, 0.03), "zookeeper_unknown": (0.005, 0.1), "files_fail": (0.002, 0.03),
     "store_fail": (0.02, 0.3), "damage_part": (0.1, 0.6), "erase_state": (0.1, 1.0),
-    "user": (0.02, 0.2), "grow": (0.02, 0.1),
+    "cut": (0.02, 0.4), "user": (0.02, 0.2), "grow": (0.02, 0.1),
 }  # fmt: skip
 
 
@@ -138,7 +139,4 @@ class Gates:
     def _pause(self, process: Process, where: str) -> None:
         seconds = self._simulation.random.choice([0.3, 1.0, 3.0, 6.0, 12.0])
         self._simulation.say(f"PAUSED for {seconds} s at {where}")
-        paused = process.marks.get("paused")
-        if paused is not None:
-            paused(seconds)
         self._simulation.pause(process.group, seconds)

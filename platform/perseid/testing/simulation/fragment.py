@@ -39,7 +39,7 @@ from perseid.worker.resume import Restored
 
 ATTEMPTS_MAX = 4  # of one Spark task
 ROUNDS_MAX = 4
-TOKEN_POLL_S = 0.05
+TOKEN_POLL_S = 0.1
 TELL_AGAIN_S = 0.5
 
 

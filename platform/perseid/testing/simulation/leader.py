@@ -9,6 +9,7 @@ from pathlib import Path
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.core import decide
+from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader, source_topics
 from perseid.coordinator.model import ClusterState, Now
@@ -16,23 +17,20 @@ from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import RetryableError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo
-from perseid.registry import FencedRegistry, Registry
+from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, SimulatedClock
-from perseid.testing.simulation.ports import (
-    SimulatedCoordination,
-    SimulatedLogReader,
-    SimulatedLogWriter,
-)
-from perseid.testing.simulation.world import SESSION_S, World
+from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
+from perseid.testing.simulation.ports import SimulatedLogReader, SimulatedLogWriter
+from perseid.testing.simulation.world import World
 from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 
-LOOK_S = 0.1  # progress and ends
-REGISTRY_EVERY = 4  # looks
-TOPICS_EVERY = 10
+LOOK_S = 0.2  # progress and ends
+REGISTRY_EVERY = 2  # looks
+TOPICS_EVERY = 5
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
 
@@ -77,25 +75,32 @@ class Life:
     def __init__(self, world: World, label: str, on_death: Callable[[], None]) -> None:
         self.world, self.label, self._on_death = world, label, on_death
         self.clock = SimulatedClock(world.simulation, world.simulation.random.choice(SKEWS_MS))
-        self.session: SimulatedCoordination = world.session()
         self.group: Group = world.simulation.group(label, self._died)
+        self.session: SimulatedCoordination = world.session(self.group)
+        self.session.on_session(self._session_changed)
+        self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
         self._progress_at: int | None = None
         self._spawn("main", self._live)
 
     def _spawn(self, what: str, work: Callable[[], None]) -> None:
         process = self.world.simulation.spawn(self.group, f"{self.label} {what}", work)
-        process.marks.update(kind="leader", paused=self._paused)
+        process.marks.update(kind="leader")
 
     def _died(self) -> None:
-        hint = self.world.gates.toss()
-        delay_s = 0.0 if hint else SESSION_S
-        self.world.simulation.after(delay_s, self.session.drop)
+        if self.world.gates.toss():  # its supervisor ends the session; else the server misses it
+            self.session.drop()
         self._on_death()
 
-    def _paused(self, seconds: float) -> None:
-        if seconds > SESSION_S:
-            self.world.simulation.after(SESSION_S, self.session.drop)
+    def _session_changed(self, state: SessionState) -> None:
+        """As `perseid.coordinator.service.Service` does."""
+        if state is SessionState.LOST:
+            self._lost("the ZooKeeper session is lost")
+        elif state is SessionState.SUSPENDED:
+            self._lease.suspend()
+
+    def _lost(self, reason: str) -> None:
+        self._queue.append(StepDown(reason))
 
     def _live(self) -> None:
         try:
@@ -110,20 +115,28 @@ class Life:
         registry = Registry(self.session)
         fence: Fence | None = None
         while fence is None:
-            self.world.simulation.sleep(LOOK_S * 3)
+            self.world.simulation.sleep(LOOK_S)
+            self._end_if_told()
             fence = lead(registry, lambda epoch: LeaderInfo(self.label, epoch, 1, ""))
         self.world.simulation.say(f"leads with epoch {fence.epoch}")
         self.state = ClusterState(fence.epoch)
         self._epoch = fence.epoch
         self._registry = registry
+        fenced = FencedRegistry(registry, fence)
+        keeper = LeaseKeeper(fenced, self._lease, SESSION_S, self.clock, self._lost)
+        keeper.prove()
+        self._spawn("lease", lambda: self._keep(keeper))
         self.performer = SimulatedPerformer(
-            FencedRegistry(registry, fence), SimulatedLogWriter(self.world.broker),
+            fenced, SimulatedLogWriter(self.world.broker),
             self.world.store, self._loader, self._queue.append, self._queue.append,
         )  # fmt: skip
         self.performer.spawn = self._spawn
         looks = 0
         while True:
-            self._look(looks)
+            try:
+                self._look(looks)
+            except RetryableError as error:
+                self.world.simulation.say(f"cannot look: {error}")
             looks += 1
             self._drain()
             self.world.simulation.sleep(LOOK_S)
@@ -141,8 +154,6 @@ class Life:
     # Looking ------------------------------------------------------------------------------------
 
     def _look(self, looks: int) -> None:
-        if self.session.dropped:
-            raise StepDown("the ZooKeeper session is lost")
         if looks % REGISTRY_EVERY == 0:
             entries = self._registry.jobs()
             self._queue.append(ev.RegistrySeen(entries, self._registry.workers()))
@@ -176,8 +187,25 @@ class Life:
                 raise event
             self._feed(event)
 
+    def _keep(self, keeper: LeaseKeeper) -> None:
+        while True:
+            self.world.simulation.sleep(SESSION_S / PROOFS_PER_SESSION)
+            keeper.prove()
+
+    def _await_lease(self) -> None:
+        while not self._lease.holds(self.clock.monotonic_s()):
+            self.world.gates.struck["no lease"] += 1
+            self._end_if_told()
+            self.world.simulation.sleep(LOOK_S)
+
+    def _end_if_told(self) -> None:
+        for event in self._queue:
+            if isinstance(event, StepDown):
+                raise event
+
     def _feed(self, event: ev.Event) -> None:
         """As `perseid.coordinator.service.Service` does."""
+        self._await_lease()
         now = Now(self.clock.monotonic_s(), self.clock.wall_ms())
         before = self.state.jobs.get(job.JOB)
         self.state, actions = decide(self.state, event, now)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perseid.errors import RetryableError
-from perseid.registry.port import UnknownOutcomeError, Write
 from perseid.testing.files import MemoryFiles
-from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTransaction
+from perseid.testing.kafka import (
+    FakeLogReader,
+    FakeLogWriter,
+    FakeMessage,
+    FakeRangeReader,
+    FakeTopics,
+    FakeTransaction,
+)
 from perseid.testing.kafka_model import ModelKafka, ModelTransaction
-from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.simulation.engine import Simulation
 from perseid.testing.simulation.faults import Gates
+from perseid.testing.simulation.network import TIMEOUT_S, Cut, Network
 from perseid.testing.store import MemoryStore
-from perseid.topics.admin import Partition
+from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.log import Entry
 from perseid.worker.sink_ports import PartitionBatch, Written
 
@@ -26,8 +32,11 @@ WAIT_STEP_S = 0.25
 class SimulatedBroker:
     """One model broker and how calls to it go wrong."""
 
-    def __init__(self, simulation: Simulation, gates: Gates, kafka: ModelKafka) -> None:
+    def __init__(
+        self, simulation: Simulation, gates: Gates, network: Network, kafka: ModelKafka
+    ) -> None:
         self.simulation, self.gates, self.kafka = simulation, gates, kafka
+        self._network = network
         self._overdue: dict[str, list[Callable[[], None]]] = {}
 
     def later(self, log: str, effect: Callable[[], None]) -> None:
@@ -47,6 +56,12 @@ class SimulatedBroker:
     ) -> Any:
         """`effect` between two gates; `late` is what still happens of it when it is overdue."""
         self.gates.reach(f"before {where}")
+        cut = self._network.cut_here("kafka")
+        if cut is not None:
+            if cut is Cut.ANSWERS:
+                effect()
+            self.simulation.sleep(TIMEOUT_S)
+            raise RetryableError(f"{where}: no answer, the way is cut")
         if self.gates.strikes("kafka_lost"):
             self.simulation.say(f"{where} is lost")
             raise RetryableError(f"{where}: no answer, without effect")
@@ -60,6 +75,46 @@ class SimulatedBroker:
             raise RetryableError(f"{where}: no answer, with effect")
         self.gates.reach(f"after {where}")
         return result
+
+    def ask(self, where: str) -> None:
+        """Raises RetryableError when a request that changes nothing gets no answer."""
+        if self._network.cut_here("kafka") is not None:
+            self.simulation.sleep(TIMEOUT_S)
+            raise RetryableError(f"{where}: no answer, the way is cut")
+
+
+class SimulatedTopics(FakeTopics):
+    """`perseid.topics.admin`'s ports."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker.kafka)
+        self._broker = broker
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        self._broker.ask("describe")
+        return super().describe(topics)
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = True
+    ) -> dict[Partition, int]:
+        self._broker.ask("ends")
+        return super().ends(partitions, committed=committed)
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        self._broker.ask("starts")
+        return super().starts(partitions)
+
+
+class SimulatedRangeReader(FakeRangeReader):
+    """`perseid.topics.ranges.RangeReader`."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker.kafka)
+        self._broker = broker
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[FakeMessage]]:
+        self._broker.ask("read")
+        return super().read(topic, partition, start, end)
 
 
 class SimulatedTransactions:
@@ -156,6 +211,7 @@ class SimulatedLogReader(FakeLogReader):
         self, topic: str, partition: int, start: int, end: int, *, timeout_s: float
     ) -> list[Entry]:
         self._broker.gates.reach("read")
+        self._broker.ask("read")
         simulation = self._broker.simulation
         deadline_s = simulation.now_s + timeout_s
         while self._broker.kafka.log(topic, partition).stable_end < end:
@@ -213,30 +269,3 @@ class SimulatedStore(MemoryStore):
     def delete(self, path: str) -> None:
         self._gates.reach("before delete of a checkpoint")
         super().delete(path)
-
-
-class SimulatedCoordination(FakeCoordination):
-    """One session. The server may have dropped it: its holder does not see that at once."""
-
-    def __init__(self, server: FakeZooKeeper, gates: Gates) -> None:
-        server.sessions += 1
-        super().__init__(server, server.sessions)
-        self._gates, self.number, self.dropped = gates, server.sessions, False
-
-    def write(self, *writes: Write) -> None:
-        self._gates.reach("before zookeeper write")
-        if self.dropped:
-            raise UnknownOutcomeError("the session has expired")
-        if self._gates.strikes("zookeeper_unknown"):
-            if self._gates.toss():
-                raise UnknownOutcomeError("no answer, not done")
-            super().write(*writes)
-            raise UnknownOutcomeError("no answer, done")
-        super().write(*writes)
-        self._gates.reach("after zookeeper write")
-
-    def drop(self) -> None:
-        """The server forgets it; nothing happens when it has already."""
-        if not self.dropped:
-            self.dropped = True
-            self._server.drop_session(self.number)

@@ -1,4 +1,4 @@
-"""One seed: a cluster, a workload, a mixture of faults; then all heals, and it must finish."""
+"""One seed: a cluster, a workload and a mixture of faults, to the end or until all heals."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from unittest.mock import patch
 
 from perseid.coordinator import issue
 from perseid.errors import RetryableError
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import Defect, Process, Simulation
+from perseid.testing.simulation.engine import START_S, Defect, Process, Simulation
 from perseid.testing.simulation.faults import Faults
+from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
-FAULTS_S = 20.0  # input comes and faults strike
-FINISH_S = 150.0  # then all must be done: a failure's longest pause is 30 s, a transaction's 10 s
-PRODUCE_EVERY_S = 0.4
+SAFETY_SHARE = 0.25  # of the seeds
+MORE_FAULTS_S = 10.0
+FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
+PRODUCE_EVERY_S = 1.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
+
+
+class Mode(Enum):
+    """What is asked of a seed. Both: nothing that is seen at any moment is wrong."""
+
+    SAFETY = "safety"  # the faults go on to the end
+    LIVENESS = "liveness"  # all heals, and then it must finish in time
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,7 @@ class Outcome:
     """How a seed ended. `error` empty: all held."""
 
     seed: int
+    mode: Mode
     error: str
     trace_hash: str
     lines: tuple[str, ...]
@@ -41,29 +52,31 @@ class Outcome:
     def explain(self) -> str:
         """For the reader of a failed test."""
         return "\n".join([
-            f"seed {self.seed}: {self.error}", f"faults: {self.faults}",
+            f"seed {self.seed} ({self.mode.value}): {self.error}", f"faults: {self.faults}",
             *self.lines[-LINES_SHOWN:],
             f"repeat it: python -m perseid.testing.simulation {self.seed}",
         ])  # fmt: skip
 
 
-def run(seed: int) -> Outcome:
-    """Plays one seed to its end."""
+def run(seed: int, shape: Shape | None = None) -> Outcome:
+    """Plays one seed to its end. Without `shape` the seed draws one."""
     with Simulation(seed) as simulation, small_splits():
         faults = Faults.draw(simulation.random)
         told = faults.told()
-        world = _world(simulation, faults)
+        drawn = Shape.draw(simulation.random)
+        mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
+        world = World(simulation, faults, shape or drawn)
         error = ""
         try:
-            _play(simulation, world)
+            _play(simulation, world, mode)
         except Defect as defect:
             error = str(defect)
         except Exception as defect:
             error = f"{type(defect).__name__}: {defect}"
             simulation.say(error)
         return Outcome(
-            seed, error, simulation.trace_hash, tuple(simulation.lines), told,
-            world.gates.struck, simulation.now_s, simulation.events,
+            seed, mode, error, simulation.trace_hash, tuple(simulation.lines), told,
+            world.gates.struck, simulation.now_s - START_S, simulation.events,
         )  # fmt: skip
 
 
@@ -73,36 +86,35 @@ def small_splits() -> Iterator[None]:
         yield
 
 
-def _world(simulation: Simulation, faults: Faults) -> World:
-    chance = simulation.random
-    spec = job.spec(
-        parallelism=chance.choice([1, 2, 3]),
-        levels=chance.choice([1, 1, 2]),
-        sink_on_totals=chance.random() < 0.5,
-        period_s=chance.choice([1.0, 2.0, 5.0, 1000.0]),
-    )
-    return World(simulation, faults, spec, hosts=chance.choice([1, 1, 2]))
-
-
-def _play(simulation: Simulation, world: World) -> None:
+def _play(simulation: Simulation, world: World, mode: Mode) -> None:
     simulation.after_event = world.checker.look
     world.gates.lose_host = lambda process: _power_failure(world, process)
     for name in ("c1", "c2"):
         Coordinator(world, name)
-    for number in range(simulation.random.choice([1, 2, 3])):
+    for number in range(world.shape.workers):
         Worker(world, f"w{number + 1}", number % len(world.hosts))
     _input(simulation, world)
     simulation.after(1.0, lambda: _user(simulation, world))
-    _run(simulation, FAULTS_S)
+    _run(simulation, world.shape.input_s)
+    if mode is Mode.SAFETY:
+        _run(simulation, world.shape.input_s + MORE_FAULTS_S)
+    else:
+        _heal(simulation, world)
+    world.checker.finish()
+
+
+def _heal(simulation: Simulation, world: World) -> None:
+    input_s = world.shape.input_s
     world.faults.stop()
+    world.network.heal()
     simulation.say(f"HEALED; faults so far: {dict(world.gates.struck)}")
-    _run(simulation, FAULTS_S + 1.0)  # a user's second thought may still come
+    _run(simulation, input_s + 1.0)  # a user's second thought may still come
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    if not _run(simulation, FAULTS_S + FINISH_S, world):
+    if not _run(simulation, input_s + FINISH_S, world):
         raise Defect(f"not finished {FINISH_S} s after the last fault")
-    world.checker.finish()
+    world.checker.check_totals()
 
 
 def _run(simulation: Simulation, until_s: float, world: World | None = None) -> bool:
@@ -116,7 +128,7 @@ def _run(simulation: Simulation, until_s: float, world: World | None = None) -> 
 
 def _input(simulation: Simulation, world: World) -> None:
     world.produce(simulation.random, simulation.random.randint(0, 12))
-    if simulation.now_s < 1000.0 + FAULTS_S:
+    if simulation.now_s < START_S + world.shape.input_s:
         pause_s = simulation.random.uniform(0.2, 2 * PRODUCE_EVERY_S)
         simulation.after(pause_s, lambda: _input(simulation, world))
 

@@ -20,12 +20,12 @@ from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
 from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
-from perseid.testing.kafka import FakeRangeReader
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import SimulatedClock
 from perseid.testing.simulation.ports import (
     SimulatedLogReader,
     SimulatedLogWriter,
+    SimulatedRangeReader,
     SimulatedTransactions,
 )
 from perseid.testing.simulation.world import STATE, World
@@ -83,7 +83,7 @@ class Keep:
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
-            operator = job.CLASSES[task.operator]()
+            operator = job.CLASSES[self.context.world.spec.operators[task.operator].use]()
             operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
             log = self.context.log(task)
             self.states[task.gid] = PartitionState(operator, bind(operator), log)
@@ -111,7 +111,7 @@ def read_split(
     """Level 0: one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
     checks = []
-    reader = FakeRangeReader(context.world.kafka)
+    reader = SimulatedRangeReader(context.world.broker)
     targets = tuple(t.gid for t in context.layout.of("totals"))
     for port, source in enumerate(("left", "right")):
         count = SplitCount()

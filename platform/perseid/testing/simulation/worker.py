@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from perseid.errors import RetryableError
 from perseid.records import Plan, WorkerInfo
-from perseid.registry import Registry
+from perseid.registry import Registry, SessionState
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Process
 from perseid.testing.simulation.fragment import Fragment
-from perseid.testing.simulation.world import SESSION_S, STATE, World
+from perseid.testing.simulation.world import STATE, World
 
 LOOK_S = 0.2
 RESPAWN_S = (0.3, 2.0)
@@ -34,15 +34,16 @@ class WorkerLife:
     def __init__(self, world: World, worker: Worker, incarnation: str) -> None:
         self.world, self.worker, self.incarnation = world, worker, incarnation
         self.files = world.hosts[worker.host]
-        self.session = world.session()
         self.group = world.simulation.group(incarnation, self._died)
+        self.session = world.session(self.group)
+        self.session.on_session(self._session_changed)
         world.groups_of_host.setdefault(worker.host, []).append(self.group)
         self._fragment: Fragment | None = None
         self._spawn(incarnation, self._live)
 
     def _spawn(self, name: str, work: Callable[[], None]) -> Process:
         process = self.world.simulation.spawn(self.group, name, work)
-        process.marks.update(kind="worker", paused=self._paused, host=self.worker.host)
+        process.marks.update(kind="worker", host=self.worker.host)
         return process
 
     def _died(self) -> None:
@@ -52,12 +53,14 @@ class WorkerLife:
         if not alive and world.gates.strikes("erase_state"):
             simulation.say(f"state of host {self.worker.host} ERASED")
             self.files.delete(STATE)
-        simulation.after(0.0 if world.gates.toss() else SESSION_S, self.session.drop)
+        if world.gates.toss():  # its supervisor ends the session; else the server misses it
+            self.session.drop()
         simulation.after(simulation.random.uniform(*RESPAWN_S), self.worker.start)
 
-    def _paused(self, seconds: float) -> None:
-        if seconds > SESSION_S:
-            self.world.simulation.after(SESSION_S, self.session.drop)
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.world.simulation.say(f"{self.incarnation} lost its session: it ends")
+            self.world.simulation.after(0.0, lambda: self.world.simulation.kill(self.group))
 
     def _live(self) -> None:
         try:
@@ -68,13 +71,12 @@ class WorkerLife:
             )  # fmt: skip
         except RetryableError:
             self.world.simulation.kill(self.group)
-        while not self.session.dropped:
-            self._reconcile(registry)
+        while True:
+            try:
+                self._reconcile(registry)
+            except RetryableError as error:
+                self.world.simulation.say(f"plans cannot be read now: {error}")
             self.world.simulation.sleep(LOOK_S)
-        # It hears of the loss of its session late, and its tasks go on until then.
-        self.world.simulation.sleep(self.world.simulation.random.choice([0.0, 0.5, 4.0]))
-        self.world.simulation.say("its session is lost: it ends")
-        self.world.simulation.kill(self.group)
 
     def _reconcile(self, registry: Registry) -> None:
         plan = registry.plan(job.JOB)

@@ -5,40 +5,43 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from perseid.jobs.spec import JobSpec
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
-from perseid.testing.kafka import FakeTopics
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.simulation import job
 from perseid.testing.simulation.check import Checker
 from perseid.testing.simulation.engine import Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.network import BEAT_S, Network, SimulatedCoordination
 from perseid.testing.simulation.ports import (
     SimulatedBroker,
-    SimulatedCoordination,
     SimulatedFiles,
     SimulatedStore,
+    SimulatedTopics,
 )
 
 STATE = "/state"
-SESSION_S = 2.0
 
 
 class World:
     """One cluster without its processes."""
 
-    def __init__(self, simulation: Simulation, faults: Faults, spec: JobSpec, hosts: int) -> None:
-        self.simulation, self.faults, self.spec = simulation, faults, spec
+    def __init__(self, simulation: Simulation, faults: Faults, shape: Shape) -> None:
+        self.simulation, self.faults, self.shape = simulation, faults, shape
+        self.spec = spec = shape.spec
         self.gates = Gates(simulation, faults)
         self.clock = SimulatedClock(simulation)
         self.kafka = ModelKafka(self.clock)
-        self.broker = SimulatedBroker(simulation, self.gates, self.kafka)
-        self.topics = FakeTopics(self.kafka)
+        self.network = Network(simulation, self.gates)
+        self.broker = SimulatedBroker(simulation, self.gates, self.network, self.kafka)
+        self.topics = SimulatedTopics(self.broker)
         self.zookeeper = FakeZooKeeper(deliver_at_once=False)
+        self._sessions: list[SimulatedCoordination] = []
+        simulation.after(BEAT_S, self._beat)
         self.store = SimulatedStore(self.gates)
-        self.hosts = [SimulatedFiles(self.gates) for _ in range(hosts)]
+        self.hosts = [SimulatedFiles(self.gates) for _ in range(shape.hosts)]
         for name, partitions in (("left", 2), ("right", 1)):
             self.topics.create(name, partitions)
         for topic, partitions in spec.written_topics.items():
@@ -50,8 +53,20 @@ class World:
         self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
         self.damaged: set[str] = set()  # folders of checkpoints
 
-    def session(self) -> SimulatedCoordination:
-        return SimulatedCoordination(self.zookeeper, self.gates)
+    def session(self, group: Group) -> SimulatedCoordination:
+        """A session of the processes of `group`, which is from now on in the network."""
+        self.network.join(group)
+        made = SimulatedCoordination(
+            self.zookeeper, self.network, self.gates, self.simulation, group
+        )
+        self._sessions.append(made)
+        return made
+
+    def _beat(self) -> None:
+        for session in self._sessions:
+            session.beat()
+        self._sessions = [s for s in self._sessions if not (s.dropped and s.group.dead)]
+        self.simulation.after(BEAT_S, self._beat)
 
     # The user -----------------------------------------------------------------------------------
 
