@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +17,12 @@ import pytest
 
 from perseid.coordinator import checkpoints
 from perseid.errors import DamagedFile, RetryableError
+from perseid.registry import ConflictError, Registry
+from perseid.state import blob
 from perseid.state.log import StateLog
+from perseid.testing.kafka_model import ModelKafka
+from perseid.testing.simulation.network import SimulatedCoordination
+from perseid.testing.simulation.ports import SimulatedLogWriter, SimulatedTransaction
 from perseid.testing.simulation.scenario import run
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, LedgerRecord, Token
@@ -75,10 +80,10 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
     acquire = SinkSession._acquire
 
     def mutant(self: SinkSession) -> Any:
-        held = self.__dict__.get("_held")
+        held = self.__dict__.get("_mine")
         if held is None or _is_fenced(held):
             held = acquire(self)[0]
-            self.__dict__["_held"] = held
+            self.__dict__["_mine"] = held
         return held, self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
 
     return patch.object(SinkSession, "_acquire", mutant)
@@ -195,6 +200,110 @@ def collecting_takes_the_base() -> AbstractContextManager[Any]:
     return patch.object(StateLog, "collect", mutant)
 
 
+def conflicts_are_swallowed() -> AbstractContextManager[Any]:
+    """A write that ZooKeeper refused counts as done, as kazoo's transactions look at first."""
+    write = SimulatedCoordination.write
+
+    def mutant(self: SimulatedCoordination, *writes: Any) -> None:
+        with suppress(ConflictError):
+            write(self, *writes)
+
+    return patch.object(SimulatedCoordination, "write", mutant)
+
+
+def checksums_are_not_checked() -> AbstractContextManager[Any]:
+    """A file with a flipped byte counts as sound."""
+
+    def mutant(view: memoryview, where: str) -> int:
+        if len(view) < blob._PREFIX.size:
+            raise DamagedFile(where)
+        return int(blob._PREFIX.unpack_from(view)[3])
+
+    return patch.object(blob, "_check", mutant)
+
+
+def generations_start_again() -> AbstractContextManager[Any]:
+    """A new leader does not know the generations that plans have had."""
+    return patch.object(Registry, "generation", lambda self, job: 0)
+
+
+def logs_are_collected_too_early() -> AbstractContextManager[Any]:
+    """What the newest token makes needless is removed, not what a checkpoint does."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
+        order = feed(self, offset, record, collect_epoch)
+        return order and replace(order, collect_epoch=order.token.epoch)
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def ledger_is_read_before_the_fence() -> AbstractContextManager[Any]:
+    """The sink looks into the ledger first, and fences other writers afterwards."""
+
+    def mutant(self: SinkSession) -> Any:
+        last = self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
+        return self._transactions.acquire(self.who.transactional_id, 1 << 20, 1.0), last
+
+    return patch.object(SinkSession, "_acquire", mutant)
+
+
+def unknown_commit_counts_as_done() -> AbstractContextManager[Any]:
+    """A commit without an answer is taken for one that happened."""
+    commit = SimulatedTransaction.commit
+
+    def mutant(self: SimulatedTransaction, timeout_s: float) -> bool:
+        with suppress(RetryableError):
+            return commit(self, timeout_s)
+        return False
+
+    return patch.object(SimulatedTransaction, "commit", mutant)
+
+
+def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
+    """The fragment goes on where its states are, whatever the sinks have committed."""
+    decide = resume.decide
+
+    def mutant(restored: Any, ledgers: Any, base_epoch: int) -> Any:
+        return decide(restored, {}, base_epoch)
+
+    return patch.object(resume, "decide", mutant)
+
+
+def snapshot_of_the_resident_state() -> AbstractContextManager[Any]:
+    """A checkpoint holds the state that happens to be in memory."""
+    snapshot = PartitionState.snapshot
+
+    def mutant(self: PartitionState, *rest: int) -> None:
+        with patch.object(PartitionState, "bring_to", lambda *_: None):
+            snapshot(self, *rest)
+
+    return patch.object(PartitionState, "snapshot", mutant)
+
+
+def open_transactions_are_read() -> AbstractContextManager[Any]:
+    """Readers do not wait for transactions that are undecided, and see aborted records."""
+
+    def mutant(self: ModelKafka, topic: str, partition: int, start: int, end: int) -> Any:
+        log = self.log(topic, partition)
+        return [r for r in log.between(start, end) if not r.marker]
+
+    return patch.object(ModelKafka, "readable", mutant)
+
+
+def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
+    """A leader appends a token again until it gets an answer."""
+    append = SimulatedLogWriter.append
+
+    def mutant(self: SimulatedLogWriter, topic: str, partition: int, value: bytes) -> int:
+        for _ in range(5):
+            with suppress(RetryableError):
+                return append(self, topic, partition, value)
+        return append(self, topic, partition, value)
+
+    return patch.object(SimulatedLogWriter, "append", mutant)
+
+
 Mutant = Callable[[], AbstractContextManager[Any]]
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
@@ -210,6 +319,16 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (void_tokens_run, 15),
     (checkpoint_before_all_parts, 1),
     (collecting_takes_the_base, 2),
+    (conflicts_are_swallowed, 0),
+    (checksums_are_not_checked, 0),
+    (generations_start_again, 0),
+    (logs_are_collected_too_early, 0),
+    (ledger_is_read_before_the_fence, 0),
+    (unknown_commit_counts_as_done, 0),
+    (ledgers_do_not_count_in_a_restore, 0),
+    (snapshot_of_the_resident_state, 0),
+    (open_transactions_are_read, 0),
+    (append_of_unknown_outcome_is_repeated, 0),
 ]
 
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from perseid.testing.simulation.faults import STRENGTHS
+from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 
-SEEDS = 200
-SHARDS = 8  # tests, so that a failure costs an eighth and each stays below the time limit
+SEEDS = 2000
+FIRST = 1000
+FAILED_SHOWN = 3
 # Each of these seeds failed once: with the code of before, and with the engine of then.
 REGRESSIONS = (6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_seeds_hold(shard: int, seeds: int | None) -> None:
-    last = SEEDS if seeds is None else seeds
-    struck: Counter[str] = Counter()
-    for seed in range(1000 + shard, 1000 + last, SHARDS):
-        outcome = run(seed)
-        assert not outcome.error, outcome.explain()
-        struck += outcome.struck
-    if seeds is None:
-        assert len(struck) > len(STRENGTHS) / 2  # no shard is without faults
+@pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
+def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    for outcome in play(range(FIRST, FIRST + (seeds or SEEDS))):
+        tally.take(outcome)
+        if len(tally.failed) == FAILED_SHOWN:
+            break
+    with capsys.disabled():
+        print(f"\n{tally.told()}")
+    assert not tally.failed, "\n\n".join(outcome.explain() for outcome in tally.failed)
+    if tally.seeds >= SEEDS:
+        assert not tally.never_hit
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)

@@ -7,10 +7,10 @@ come out in that order, so a re-run gives the same rows in the same places.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import pyarrow as pa
@@ -23,7 +23,6 @@ from perseid.worker.refused import Refused
 if TYPE_CHECKING:
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
-    from perseid.worker.context import FragmentContext
 
 METADATA = {  # columns that a source offers beside its value columns
     "key": pa.binary(),
@@ -75,8 +74,16 @@ def _cached_format(_name: str, format_: str, columns: bytes, avro: bytes) -> for
     return formats.make(format_, orjson.loads(columns), orjson.loads(avro))
 
 
+class Ranges(Protocol):
+    """Reads [start, end) of a partition as `perseid.topics.ranges.RangeReader` does."""
+
+    def read(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> Iterator[Sequence[Any]]: ...
+
+
 @cache
-def _reader(bootstrap: str) -> RangeReader:
+def ranges(bootstrap: str) -> RangeReader:
     """One reader a process: its consumers stay positioned behind what they read last."""
     from perseid.topics.ranges import RangeReader
 
@@ -84,7 +91,7 @@ def _reader(bootstrap: str) -> RangeReader:
 
 
 def read_split(
-    context: FragmentContext, plan: SourcePlan, token: Token, split: int, count: SplitCount
+    reader: Ranges, plan: SourcePlan, token: Token, split: int, count: SplitCount
 ) -> Iterator[pa.Table]:
     """The rows of `plan`'s source in `split`; `count` is complete when the iterator ends.
 
@@ -92,18 +99,16 @@ def read_split(
         BadInputError: a record does not fit and the job tolerates none.
         ReplayDataLost: retention removed a part of the range.
     """
-    ranges = token.splits[split] if split < len(token.splits) else ()
-    for found in ranges:
+    for found in token.splits[split] if split < len(token.splits) else ():
         if found.source != plan.name:
             continue
-        reader = _reader(context.deployment.kafka)
         for messages in reader.read(found.topic, found.partition, found.start, found.end):
             yield _decode(plan, found, messages, count)
     crashpoints.reach("source.after-read")
 
 
 def _decode(
-    plan: SourcePlan, found: SourceRange, messages: list[Any], count: SplitCount
+    plan: SourcePlan, found: SourceRange, messages: Sequence[Any], count: SplitCount
 ) -> pa.Table:
     values = [m.value() for m in messages]
     count.add(values)
@@ -132,7 +137,7 @@ def _refused(found: SourceRange, message: Any, reason: str) -> Refused:
     )
 
 
-def _metadata(name: str, messages: list[Any]) -> list[Any]:
+def _metadata(name: str, messages: Sequence[Any]) -> list[Any]:
     if name == "key":
         return [m.key() for m in messages]
     if name == "timestamp":

@@ -16,7 +16,7 @@ from perseid.worker import flow, refused, tasks, turns
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
-from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
+from perseid.worker.source import SourcePlan, SplitCount, compare, ranges, read_split
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
@@ -59,9 +59,10 @@ def _split_rows(
 ) -> list[Row]:
     rows: list[Row] = []
     bad: list[refused.Refused] = []
+    reader = ranges(context.deployment.kafka)
     for plan in plans:
         count = SplitCount()
-        tables = list(read_split(context, plan, order.token, split, count))
+        tables = list(read_split(reader, plan, order.token, split, count))
         _finish(plan, order, split, count, counts)
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
@@ -77,7 +78,7 @@ def read_typed(
     schema = typed_schema(plan)
     for split in _numbers(batches):
         count = SplitCount()
-        source = read_split(context, plan, order.token, split, count)
+        source = read_split(ranges(context.deployment.kafka), plan, order.token, split, count)
         while (table := explained(lambda: next(source, None))) is not None:  # noqa: B023
             yield from _typed(table, schema).to_batches()
         explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023

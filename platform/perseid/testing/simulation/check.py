@@ -21,7 +21,6 @@ from perseid.testing.simulation.engine import Defect
 from perseid.topics import codec, names
 from perseid.topics.records import Begin, Claim, LedgerRecord, Token
 
-
 TOKENS, LEDGER = names.tokens(job.JOB), names.ledger(job.JOB)
 
 

@@ -70,6 +70,19 @@ STRENGTHS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
+# Where a history must have been for the seeds to mean something, beside the faults themselves.
+BRANCHES = (
+    "cut requests kafka", "cut answers kafka", "cut both kafka",
+    "cut requests zookeeper", "cut answers zookeeper", "cut both zookeeper",
+    "session suspended", "session connected", "session expired", "session lost",
+    "no lease", "stepped down", "late commit", "late record", "commit refused",
+    "transaction expired", "void token", "output retained", "epoch was in the ledger",
+    "restored from log", "restored from checkpoint", "restored from scratch",
+    "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
+    "fragment stopped", "epoch ran", "safety", "liveness",
+)  # fmt: skip
+
+
 class TaskKilled(Exception):
     """Spark's view of a Python process that died under a task."""
 
@@ -89,6 +102,10 @@ class Gates:
             self.struck[fault] += 1
             return True
         return False
+
+    def hit(self, branch: str) -> None:
+        """Counts a branch of BRANCHES."""
+        self.struck[branch] += 1
 
     def toss(self) -> bool:
         """A coin."""

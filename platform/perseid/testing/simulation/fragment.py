@@ -14,7 +14,7 @@ from perseid.testing.simulation.ports import (
     SimulatedLogReader,
     SimulatedTransactions,
 )
-from perseid.testing.simulation.tasks import Context, Keep, read_split, run_task
+from perseid.testing.simulation.tasks import Context, Keep, run_task, source_rows
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
@@ -82,10 +82,13 @@ class Fragment:
             (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
             order = feed.feed(offset, _token_record(entry.value), self.collect_epoch)
             offset += 1
+            if order is None:
+                self.world.gates.hit("void token")
             if order is not None and not self.stopping:
                 checks = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
+                self.world.gates.hit("epoch ran")
                 self.world.simulation.say(f"ran epoch {self.epoch}")
                 self.context.progress().append(self._done(order, checks))
 
@@ -95,7 +98,7 @@ class Fragment:
         rows: list[Row] = []
         checks: list[InputCheck] = []
         for split in range(max(1, len(order.token.splits))):
-            more, read = read_split(self.context, order, split)
+            more, read = source_rows(self.context, order, split)
             rows += more
             checks += read
         for level in range(1, self.context.layout.levels + 1):
@@ -166,8 +169,10 @@ class Fragment:
         gids = [t.gid for t in self.context.layout.stateful_tasks]
         for _ in range(ROUNDS_MAX):
             for gid in gids:
-                restored[gid] = self._restore_one(order, self.context.layout.tasks[gid])
-                events += restored[gid].events
+                found = self._restore_one(order, self.context.layout.tasks[gid])
+                restored[gid] = found
+                events += found.events
+                self._count(found)
             verdict = resume.decide(restored, ledgers, self.plan.base_epoch)
             if isinstance(verdict, resume.GoOn):
                 sources = ", ".join(sorted({r.source for r in restored.values()}))
@@ -175,6 +180,14 @@ class Fragment:
             gids = list(verdict.gids)
             order = replace(order, floor=verdict.floor)
         raise RetryableError(f"the partitions did not agree on an epoch: {restored}")
+
+    def _count(self, found: Restored) -> None:
+        gates, (source, _, epoch) = self.world.gates, found.source.partition(":")
+        gates.hit(f"restored from {source}")
+        if found.events:
+            gates.hit("damage found")
+        if epoch and int(epoch) < max(p.epoch for p in self._usable()):
+            gates.hit("older checkpoint")
 
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context
@@ -225,6 +238,7 @@ class Fragment:
 
     def _end_with(self, error: PerseidError) -> None:
         self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")
+        self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
         if self.stopping:
             self._tell_for_sure("stopped")
         else:

@@ -106,6 +106,7 @@ class Life:
         try:
             self._lead()
         except StepDown as reason:
+            self.world.gates.hit("stepped down")
             self.world.simulation.say(f"steps down: {reason.reason}")
         except RetryableError as error:
             self.world.simulation.say(f"ends: {error}")
@@ -194,7 +195,7 @@ class Life:
 
     def _await_lease(self) -> None:
         while not self._lease.holds(self.clock.monotonic_s()):
-            self.world.gates.struck["no lease"] += 1
+            self.world.gates.hit("no lease")
             self._end_if_told()
             self.world.simulation.sleep(LOOK_S)
 
@@ -240,6 +241,7 @@ class Life:
                 text = f"plan {plan.generation} for {plan.owner}"
             case act.PutPointers(pointers=pointers):
                 text = f"checkpoints {[p.epoch for p in pointers.pointers]}"
+                self.world.gates.hit("checkpoint completed")
                 if self.world.gates.strikes("damage_part"):
                     self.world.simulation.after(0.5, self.world.damage_checkpoint)
             case _:

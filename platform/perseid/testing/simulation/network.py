@@ -72,7 +72,7 @@ class Network:
         group, server = chance.choice(self._clients), chance.choice(SERVERS)
         way, seconds = chance.choice(list(Cut)), chance.choice(CUTS_S)
         self._simulation.say(f"CUT {way.value} of {group.name} and {server} for {seconds} s")
-        self._gates.struck[f"cut {way.value} {server}"] += 1
+        self._gates.hit(f"cut {way.value} {server}")
         self._cuts[group, server] = (way, self._simulation.now_s + seconds)
 
 
@@ -139,7 +139,7 @@ class SimulatedCoordination(FakeCoordination):
         """The server forgets it; nothing happens when it has already."""
         if not self.dropped:
             self.dropped = True
-            self._gates.struck["session expired"] += 1
+            self._gates.hit("session expired")
             self._server.drop_session(self.number)
 
     def _ask(self) -> None:
@@ -152,5 +152,5 @@ class SimulatedCoordination(FakeCoordination):
 
     def _become(self, state: SessionState) -> None:
         if state is not self.state:
-            self._gates.struck[f"session {state.value}"] += 1
+            self._gates.hit(f"session {state.value}")
             super()._become(state)

@@ -44,7 +44,8 @@ class SimulatedBroker:
         if self.gates.toss():
             self._overdue.setdefault(log, []).append(effect)
         else:
-            self.simulation.after(self.simulation.random.uniform(0.0, LATE_S), effect)
+            # Often soon: after the error, and before anybody has done something about it.
+            self.simulation.after(LATE_S * self.simulation.random.random() ** 4, effect)
 
     def appended(self, log: str) -> None:
         """A record has been appended to `log`."""
@@ -151,6 +152,7 @@ class SimulatedTransaction:
 
     def _expire(self, opened: ModelTransaction) -> None:
         if opened.state == "open":
+            self._broker.gates.hit("transaction expired")
             self._broker.kafka.expire(self._id)
 
     def send(self, batch: PartitionBatch) -> None:
@@ -171,7 +173,9 @@ class SimulatedTransaction:
         try:
             self._inner.commit(0.0)
         except RetryableError:
-            return  # a newer producer has fenced it: the broker refuses
+            self._broker.gates.hit("commit refused")
+            return  # a newer producer has fenced it
+        self._broker.gates.hit("late commit")
         self._broker.simulation.say(f"late commit of {self._id}")
 
     def close(self) -> None:
@@ -194,6 +198,7 @@ class SimulatedLogWriter:
         return offset
 
     def _append_late(self, effect: Callable[[], int]) -> None:
+        self._broker.gates.hit("late record")
         self._broker.simulation.say(f"late record at {effect()}")
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from perseid.worker.partition import partitions
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
-from perseid.worker.source import SourcePlan, SplitCount, compare
+from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class Keep:
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
-            operator = job.CLASSES[self.context.world.spec.operators[task.operator].use]()
+            used = self.context.world.spec.operators[task.operator].use
+            assert used is not None
+            operator = job.CLASSES[used]()
             operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
             log = self.context.log(task)
             self.states[task.gid] = PartitionState(operator, bind(operator), log)
@@ -105,7 +107,7 @@ class Keep:
         return self.sinks[task.gid]
 
 
-def read_split(
+def source_rows(
     context: Context, order: EpochOrder, split: int
 ) -> tuple[list[Row], list[InputCheck]]:
     """Level 0: one split's records as rows for the totals, and what was read."""
@@ -115,17 +117,11 @@ def read_split(
     targets = tuple(t.gid for t in context.layout.of("totals"))
     for port, source in enumerate(("left", "right")):
         count = SplitCount()
-        values: list[bytes] = []
-        for found in order.token.splits[split] if order.token.splits else ():
-            if found.source == source:
-                for messages in reader.read(found.topic, found.partition, found.start, found.end):
-                    values += [m.value() or b"" for m in messages]
-        count.add(list(values))
-        compare(
-            SourcePlan(source, "text", None, None, (), tolerate=False), order.token, split, count
-        )
+        plan = SourcePlan(source, "text", None, None, (), tolerate=False)
+        tables = list(read_split(reader, plan, order.token, split, count))
+        compare(plan, order.token, split, count)
         checks.append(InputCheck(order.token.epoch, split, source, count.count, count.crc))
-        table = job.columns(values)
+        table = job.columns(tables)
         parts = partitions(table, ("key",), len(targets))
         rows += deal(table, Route(targets, port, ("key",)), split, parts)
     return rows, checks
@@ -138,6 +134,8 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     state = keep.state(task)
     out = Emitter(task.operator)
     result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
+    if result.retained:
+        context.world.gates.hit("output retained")
     if token.checkpoint:
         state.snapshot(token.epoch, context.plan.generation, order.token_offset)
         _upload_soon(context, order, task, state.log)
@@ -146,10 +144,12 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
         state.log.collect(order.collect_epoch)
         keep.collected_epoch[task.gid] = order.collect_epoch
     if task.ledger is not None:
-        keep.sink(task).commit(
+        written = keep.sink(task).commit(
             token.epoch, order.token_offset, context.plan.generation,
             list(_batches(context, task, result.output)),
         )  # fmt: skip
+        if written.skipped:
+            context.world.gates.hit("epoch was in the ledger")
     return list(_rows_behind(context, task, result.output))
 
 
@@ -188,6 +188,7 @@ def _upload(context: Context, order: EpochOrder, task: Task, log: StateLog) -> N
             task.partition, path, size, crc, 0.1,
         )  # fmt: skip
     except PerseidError as error:
+        world.gates.hit("part failed")
         told = PartFailed(
             plan.job_uuid, plan.generation, epoch, task.operator, task.partition, str(error)
         )

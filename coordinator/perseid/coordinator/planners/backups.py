@@ -1,0 +1,95 @@
+"""When an operator partition with approximate fault tolerance may go on, and when it backs up.
+
+AF-Stream sections 3.3 and 3.4, read strictly (reliability.md section 6): what a record may add is
+checked before it is applied; the divergence is that from the last backup which is known to be
+durable, not from one that is on its way; one backup at a time is on its way. The counter is a part
+of the state and dies with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from perseid.coordinator.planners.thresholds import records_before_backup
+from perseid.errors import PermanentError, UsageError
+
+
+class BackupPhase(Enum):
+    """Life cycle of the newest backup; TRANSITIONS says what may follow what."""
+
+    DURABLE = "durable"
+    IN_FLIGHT = "in flight"
+
+
+TRANSITIONS = {
+    BackupPhase.DURABLE: (BackupPhase.IN_FLIGHT,),
+    BackupPhase.IN_FLIGHT: (BackupPhase.DURABLE,),  # acknowledged, or given up
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Backups:
+    """Of one operator partition since it began to work. All divergences are upper limits.
+
+    `theta`: threshold on divergence now. `alpha`: the most that one record adds. `since_durable`:
+    divergence from the last durable backup. `at_issue`: what it was when the one in flight was
+    taken. Every method is O(1).
+
+    >>> backups = Backups(theta=10.0, alpha=2.0).applied(7.5)
+    >>> backups.room, backups.issued().applied(2.0).room
+    (1, 0)
+    >>> backups.issued().applied(2.0).acknowledged()
+    Backups(theta=10.0, alpha=2.0, since_durable=2.0, at_issue=None)
+    """
+
+    theta: float
+    alpha: float
+    since_durable: float = 0.0
+    at_issue: float | None = None
+
+    @property
+    def phase(self) -> BackupPhase:
+        return BackupPhase.DURABLE if self.at_issue is None else BackupPhase.IN_FLIGHT
+
+    @property
+    def room(self) -> int:
+        """Records that may be applied before a backup is acknowledged; 0: wait for one."""
+        return records_before_backup(self.theta, self.since_durable, self.alpha)
+
+    @property
+    def due(self) -> bool:
+        """Whether to take a backup now: half of the room is used up, so that work goes on."""
+        return self.phase is BackupPhase.DURABLE and self.since_durable >= self.theta / 2 > 0
+
+    def applied(self, divergence: float) -> Backups:
+        """Records that add `divergence` were applied, no more than `room`.
+
+        Raises PermanentError when they exceed what is left: the operator's alpha is wrong.
+        """
+        if not 0 <= divergence <= self.room * self.alpha:
+            raise PermanentError(
+                f"records added a divergence of {divergence}, and alpha = {self.alpha} allows "
+                f"{self.room * self.alpha}: correct the alpha that the operator declares"
+            )
+        return replace(self, since_durable=self.since_durable + divergence)
+
+    def issued(self) -> Backups:
+        """A copy of the state is on its way to be durable."""
+        self._expect(BackupPhase.IN_FLIGHT)
+        return replace(self, at_issue=self.since_durable)
+
+    def acknowledged(self) -> Backups:
+        """The backup in flight is durable: what was applied before it no longer counts."""
+        self._expect(BackupPhase.DURABLE)
+        assert self.at_issue is not None
+        return replace(self, since_durable=self.since_durable - self.at_issue, at_issue=None)
+
+    def given_up(self) -> Backups:
+        """No answer. It may have become durable, but that is not known, so nothing is gained."""
+        self._expect(BackupPhase.DURABLE)
+        return replace(self, at_issue=None)
+
+    def _expect(self, wanted: BackupPhase) -> None:
+        if wanted not in TRANSITIONS[self.phase]:
+            raise UsageError(f"the backup is {self.phase.value}: it cannot become {wanted.value}")

@@ -1,0 +1,71 @@
+"""Many seeds in several processes, and how often each fault and branch was hit.
+
+One seed of a hundred is played twice: a history that differs is an error of the simulator itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from perseid.testing.simulation.faults import BRANCHES, STRENGTHS
+from perseid.testing.simulation.scenario import Outcome, run
+
+TWICE_EVERY = 100  # seeds
+CHUNK = 10
+
+
+@dataclass
+class Tally:
+    """What all seeds together did."""
+
+    seeds: int = 0
+    events: int = 0
+    virtual_s: float = 0.0
+    hit: Counter[str] = field(default_factory=Counter)
+    failed: list[Outcome] = field(default_factory=list)
+
+    def take(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.events += outcome.events
+        self.virtual_s += outcome.virtual_s
+        self.hit += outcome.struck
+        self.hit[outcome.mode.value] += 1
+        if outcome.error:
+            self.failed.append(outcome)
+
+    @property
+    def never_hit(self) -> list[str]:
+        """Faults and branches that no seed came to: what the simulation does not show."""
+        return [name for name in (*STRENGTHS, *BRANCHES) if not self.hit[name]]
+
+    def told(self) -> str:
+        """The "sometimes" counters as a table."""
+        lines = [f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, "
+                 f"{self.events} events, {len(self.failed)} failed"]  # fmt: skip
+        lines += [f"  {count:8d}  {name}" for name, count in sorted(self.hit.items())]
+        return "\n".join(lines + [f"  {0:8d}  {name}" for name in self.never_hit])
+
+
+def play(seeds: Iterable[int], processes: int | None = None) -> Iterator[Outcome]:
+    """Outcomes in the order of `seeds`; traces only of those that failed."""
+    count = processes or len(os.sched_getaffinity(0))
+    with multiprocessing.get_context("spawn").Pool(count, initializer=_quiet) as pool:
+        yield from pool.imap(_played, seeds, chunksize=CHUNK)
+
+
+def _quiet() -> None:
+    logging.disable()  # the trace tells more
+
+
+def _played(seed: int) -> Outcome:
+    outcome = run(seed)
+    if seed % TWICE_EVERY == 0 and not outcome.error:
+        again = run(seed)
+        if again.trace_hash != outcome.trace_hash:
+            outcome = replace(outcome, error="played twice, it had two histories")
+    return outcome if outcome.error else replace(outcome, lines=())

@@ -1,0 +1,65 @@
+"""What the simulation shows, it shows of the modules that users run, and not of copies of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from perseid.testing import simulation
+from perseid.testing.simulation.scenario import run
+
+FOLDER = Path(inspect.getfile(simulation)).parent
+# Every decision of the protocol, from the token to the sink's commit and back from a failure.
+PROTOCOL = [
+    "perseid.coordinator." + name for name in (
+        "core", "checkpoints", "failing", "issue", "leadership", "lifecycle", "loading",
+        "performing", "placement", "progress", "sources", "statuses",
+    )
+] + [
+    "perseid.worker." + name for name in (
+        "committed", "edges", "encode", "feed", "operators", "partition", "partition_state",
+        "restore", "resume", "sink", "sink_outputs", "source",
+    )
+] + [
+    "perseid.state." + name for name in ("blob", "checkpoint", "log")
+] + [
+    "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
+] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.layout"]  # fmt: skip
+# A copy of a decision would have its name. These are what drives decisions, and Spark's part.
+DRIVERS = {"Fragment", "Worker", "Coordinator", "run", "main"}
+
+
+def test_a_seed_runs_through_every_module_of_the_protocol() -> None:
+    seen: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            seen.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        for seed in range(12):
+            run(seed)
+    finally:
+        sys.setprofile(None)
+    files = {name: inspect.getfile(importlib.import_module(name)) for name in PROTOCOL}
+    assert [name for name, file in files.items() if file not in seen] == []
+
+
+def test_nothing_of_the_protocol_is_defined_a_second_time() -> None:
+    real = {n for name in PROTOCOL for n in _defined(importlib.import_module(name).__file__)}
+    copies = {n for file in FOLDER.glob("*.py") for n in _defined(str(file)) if n in real}
+    assert copies - DRIVERS == set()
+
+
+def _defined(file: str | None) -> set[str]:
+    """Public functions and classes of a module."""
+    assert file is not None
+    body = ast.parse(Path(file).read_text()).body
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")}
