@@ -168,6 +168,10 @@ class ModelKafka:
         self._next_epoch(producer)
         return producer.epoch
 
+    def epoch(self, transactional_id: str) -> int:
+        """The producer epoch that the id has now."""
+        return self._producers[transactional_id].epoch
+
     def begin(self, transactional_id: str, epoch: int) -> None:
         """The client's own affair: the broker knows of it with the first record.
 

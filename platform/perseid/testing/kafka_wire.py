@@ -13,15 +13,18 @@ _DESCRIBE_TRANSACTIONS, _END_TXN = 65, 26
 _TIMEOUT_S = 10.0
 
 
-def late_end(port: int, transactional_id: str, *, commit: bool) -> int:
-    """EndTxn (version 1, the old protocol) of the id's present producer; the broker's error code."""
-    producer, epoch = _producer(port, transactional_id)
-    return end_transaction(port, transactional_id, producer, epoch, commit=commit)
-
-
-def producer_of(port: int, transactional_id: str) -> tuple[int, int]:
-    """Producer id and epoch that the transactional id has now."""
-    return _producer(port, transactional_id)
+def describe(port: int, transactional_id: str) -> tuple[str, int, int]:
+    """State of the id's last transaction, and the producer id and epoch that it has now."""
+    encoded = transactional_id.encode()
+    body = bytes([2, len(encoded) + 1]) + encoded + b"\0"  # compact array of one, no tags
+    header = struct.pack(">hhi", _DESCRIBE_TRANSACTIONS, 0, 1) + _string("late") + b"\0"
+    answer = _ask(port, header + body)
+    at = 4 + 1 + 4 + 1 + 2  # correlation id, tags, throttle time, array length, error code
+    at += answer[at]  # the id, whose compact length counts itself
+    state = answer[at + 1 : at + answer[at]].decode()
+    at += answer[at] + 4 + 8  # the state, timeout and start time
+    producer, epoch = struct.unpack(">qh", answer[at : at + 10])
+    return state, int(producer), int(epoch)
 
 
 def end_transaction(
@@ -32,19 +35,6 @@ def end_transaction(
     answer = _ask(port, struct.pack(">hhi", _END_TXN, 1, 1) + _string("late") + body)
     code: int = struct.unpack(">h", answer[8:10])[0]  # correlation id, throttle time
     return code
-
-
-def _producer(port: int, transactional_id: str) -> tuple[int, int]:
-    encoded = transactional_id.encode()
-    body = bytes([2, len(encoded) + 1]) + encoded + b"\0"  # compact array of one, no tags
-    header = struct.pack(">hhi", _DESCRIBE_TRANSACTIONS, 0, 1) + _string("late") + b"\0"
-    answer = _ask(port, header + body)
-    at = 4 + 1 + 4 + 1 + 2  # correlation id, tags, throttle time, array length, error code
-    at += answer[at]  # the id, whose compact length counts itself
-    at += answer[at]  # the state's name
-    at += 4 + 8  # timeout and start time
-    producer, epoch = struct.unpack(">qh", answer[at : at + 10])
-    return int(producer), int(epoch)
 
 
 def _string(text: str) -> bytes:
