@@ -46,10 +46,11 @@ class FakeLogReader:
     ) -> list[Entry]:
         if start >= end:
             return []
+        found = self._kafka.readable(topic, partition, start, end)
         if self._kafka.log(topic, partition).stable_end < end:
             self._kafka.clock.sleep(timeout_s)
             raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
-        return _entries(self._kafka.readable(topic, partition, start, end))
+        return _entries(found)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -134,9 +135,9 @@ class FakeRangeReader:
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[FakeMessage]]:
         if start >= end:
             return
+        found = self._kafka.readable(topic, partition, start, end)
         if self._kafka.log(topic, partition).stable_end < end:
             raise RetryableError(f"{topic}[{partition}]: nothing at a range to {end}")
-        found = self._kafka.readable(topic, partition, start, end)
         if found:
             yield [FakeMessage(r) for r in found]
 
