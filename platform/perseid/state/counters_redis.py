@@ -26,7 +26,9 @@ _TRIES = 5  # at a key that others write at the same moment
 class RedisCounters:
     """`Counters` on the Redis at `url`. Safe for several threads."""
 
-    def __init__(self, url: str, deployment: str = "local", *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, deployment: str = "local", *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         from redis import Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -75,7 +77,7 @@ class RedisCounters:
 
 def _replace(pipeline: Pipeline, name: str, divergence: Divergence) -> bool:
     """What is no counter may be replaced: nobody can trust it anyway."""
-    pipeline.watch(name)
+    pipeline.watch(name)  # type: ignore[no-untyped-call]
     text: Any = pipeline.get(name)
     try:
         if text is not None and decode(text, name).stamp >= divergence.stamp:

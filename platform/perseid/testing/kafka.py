@@ -56,7 +56,7 @@ class FakeLogReader:
         """Nothing is open."""
 
 
-class Sequence:
+class SequenceCheck:
     """What a broker knows of an idempotent producer: it refuses a record that leaves a gap.
 
     There is one when a power failure took the producer's last records and left earlier ones.
@@ -85,11 +85,11 @@ class FakeLogWriter:
 
     def __init__(self, kafka: ModelKafka) -> None:
         self._kafka = kafka
-        self._sequence = Sequence(kafka)
+        self._sequence = SequenceCheck(kafka)
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
         place = (topic, partition)
-        sequence, self._sequence = self._sequence, Sequence(self._kafka)  # new after any error
+        sequence, self._sequence = self._sequence, SequenceCheck(self._kafka)  # new after any error
 
         def effect() -> int:
             sequence.check(place)
@@ -165,7 +165,7 @@ class FakeTransaction:
     def __init__(self, kafka: ModelKafka, transactional_id: str, epoch: int) -> None:
         self._kafka, self._id, self._epoch = kafka, transactional_id, epoch
         self._written: dict[Partition, Written] = {}
-        self._sequence = Sequence(kafka)
+        self._sequence = SequenceCheck(kafka)
         self._begun = self._sent = False
 
     def begin(self) -> None:

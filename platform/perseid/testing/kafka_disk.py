@@ -74,9 +74,7 @@ class ModelDisk:
         return self._kafka.topics[place[0]].info.topic_id, place[1]
 
 
-def _moved(
-    record: ModelRecord, old: ModelTransaction, new: ModelTransaction
-) -> ModelRecord:
+def _moved(record: ModelRecord, old: ModelTransaction, new: ModelTransaction) -> ModelRecord:
     """Identity decides: two transactions may look the same."""
     return replace(record, transaction=new) if record.transaction is old else record
 

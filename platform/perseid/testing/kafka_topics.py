@@ -62,7 +62,9 @@ class FakeTopics:
         settings = dict(config or {})
         for name, value in settings.items():
             if name not in _SETTINGS or not _SETTINGS[name].fullmatch(value):
-                raise PermanentError(f"topic {topic}: the broker refuses the setting {name}={value}")
+                raise PermanentError(
+                    f"topic {topic}: the broker refuses the setting {name}={value}"
+                )
         info = TopicInfo(
             topic,
             uuid.uuid4().hex,

@@ -74,9 +74,7 @@ class Proxy:
                 (client, server, lambda: self.requests_pass),
                 (server, client, lambda: self.answers_pass),
             ):
-                threading.Thread(
-                    target=_pump, args=(source, target, passes), daemon=True
-                ).start()
+                threading.Thread(target=_pump, args=(source, target, passes), daemon=True).start()
 
 
 def _pump(source: socket.socket, target: socket.socket, passes: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A real Redis for tests: a process of its own that is killed, paused and set back to a snapshot."""
+"""A real Redis for tests: a process that is killed, paused and set back to a snapshot."""
 
 from __future__ import annotations
 
@@ -78,9 +78,8 @@ class RedisServer:
         from redis import Redis
 
         client = Redis.from_url(self.url)
-        client.execute_command(*words)
+        client.execute_command(*words)  # type: ignore[no-untyped-call]
         client.close()
-
 
     def _signal(self, number: int) -> None:
         if self._process is None:

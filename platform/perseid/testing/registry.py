@@ -20,28 +20,20 @@ from typing import Literal
 from perseid.clocks import Clock, ManualClock
 from perseid.errors import RetryableError
 from perseid.registry.port import (
-    ANY_VERSION,
     Check,
     ConflictError,
     Create,
-    Delete,
     Node,
     SessionState,
     Set,
     UnknownOutcomeError,
     Write,
 )
-
+from perseid.testing.znodes import Tree, parent
 
 # ZooKeeper closes the connection on a larger request (jute.maxbuffer), before it looks at it.
 REQUEST_BYTES_MAX = 1_048_575
 _REQUEST_OVERHEAD_BYTES = 100  # around the data of one write, about
-
-@dataclass(slots=True)
-class _Node:
-    data: bytes
-    version: int = 0
-    session: int | None = None
 
 
 @dataclass(slots=True)
@@ -58,16 +50,12 @@ class _Watch:
         self.callback()
 
 
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
 @dataclass
 class FakeZooKeeper:
     """The server. Every method takes its lock, so sessions may live in different threads."""
 
     deliver_at_once: bool = True
-    nodes: dict[str, _Node] = field(default_factory=lambda: {"/": _Node(b"")})
+    tree: Tree = field(default_factory=Tree)
     watches: list[_Watch] = field(default_factory=list)
     pending: list[_Watch] = field(default_factory=list)
     sessions: int = 0
@@ -95,27 +83,13 @@ class FakeZooKeeper:
         """All writes or none, like one ZooKeeper transaction."""
         self.expire_silent()
         with self.lock:
-            before = {path: _Node(n.data, n.version, n.session) for path, n in self.nodes.items()}
-            try:
-                for write in writes:
-                    self._apply_one(session, write)
-            except ConflictError:
-                self.nodes = before
-                raise
+            self.tree.apply(session, writes)
             self._touch([w.path for w in writes if not isinstance(w, Check)])
 
     def drop_session(self, session: int) -> None:
         with self.lock:
             self.silent_since_s.pop(session, None)
-            gone = [path for path, node in self.nodes.items() if node.session == session]
-            for path in gone:
-                del self.nodes[path]
-            self._touch(gone)
-
-    def children(self, path: str) -> tuple[str, ...]:
-        prefix = path.rstrip("/") + "/"
-        inside = (p.removeprefix(prefix) for p in self.nodes if p.startswith(prefix))
-        return tuple(sorted(name for name in inside if name and "/" not in name))
+            self._touch(self.tree.drop(session))
 
     def deliver(self) -> None:
         """Calls the watches that fired; each once, however often it fired."""
@@ -126,41 +100,13 @@ class FakeZooKeeper:
                 watch.call()
 
     def _touch(self, changed: list[str]) -> None:
-        seen = set(changed) | {_parent(path) for path in changed}
+        seen = set(changed) | {parent(path) for path in changed}
         for watch in self.watches:
             if watch.armed and watch.path in seen:
                 watch.armed = False
                 self.pending.append(watch)
         if self.deliver_at_once:
             self.deliver()
-
-    def _apply_one(self, session: int, write: Write) -> None:
-        node = self.nodes.get(write.path)
-        match write:
-            case Create(path=path, data=data, ephemeral=ephemeral):
-                parent = self.nodes.get(_parent(path))
-                _require(node is None and parent is not None and parent.session is None, write)
-                self.nodes[path] = _Node(data, 0, session if ephemeral else None)
-            case Set(data=data, version=version):
-                found = _expect(node, version, write)
-                found.data, found.version = data, found.version + 1
-            case Delete(path=path, version=version):
-                _expect(node, version, write)
-                _require(not self.children(path), write)
-                del self.nodes[path]
-            case Check(version=version):
-                _expect(node, version, write)
-
-
-def _require(holds: bool, write: Write) -> None:
-    if not holds:
-        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
-
-
-def _expect(node: _Node | None, version: int, write: Write) -> _Node:
-    if node is None or version not in (ANY_VERSION, node.version):
-        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
-    return node
 
 
 class FakeCoordination:
@@ -177,7 +123,7 @@ class FakeCoordination:
     def get(self, path: str) -> Node | None:
         self._check_connected()
         with self._server.lock:
-            node = self._server.nodes.get(path)
+            node = self._server.tree.nodes.get(path)
             if node is None:
                 return None
             mine = node.session == self._session
@@ -186,7 +132,7 @@ class FakeCoordination:
     def children(self, path: str) -> tuple[str, ...]:
         self._check_connected()
         with self._server.lock:
-            return self._server.children(path)
+            return self._server.tree.children(path)
 
     def write(self, *writes: Write) -> None:
         if self.state is not SessionState.CONNECTED:

@@ -138,9 +138,9 @@ class KafkaLogWriter:
                 topic, value, partition=partition, on_delivery=lambda e, m: report.append((e, m))
             )
             self._flush(self._producer, report)
-        except KafkaException as error:  # too large for any topic, or the log has lost its tail
+        except KafkaException as raised:  # too large for any topic, or the log has lost its tail
             self._producer = None
-            raise clients.as_error(error.args[0], f"appending to {topic}[{partition}]") from error
+            raise clients.as_error(raised.args[0], f"appending to {topic}[{partition}]") from raised
         except BaseException:
             self._producer = None
             raise

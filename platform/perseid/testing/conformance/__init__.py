@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from perseid.errors import ReplayDataLost
+
 Handle = TypeVar("Handle")
 
 
@@ -51,5 +53,7 @@ def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> object:
     """What the call gives, or the name of the error's type."""
     try:
         return call(*arguments, **named)
+    except ReplayDataLost as error:
+        return f"ReplayDataLost: {error.needed} is below {error.earliest}"
     except Exception as error:  # an error of a wrong type is an observation, too
         return type(error).__name__

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from perseid.testing.conformance import (
     kafka_disk,
+    kafka_late,
     kafka_reading,
     kafka_topics,
     kafka_transactions,
 )
 
 SCRIPTS = [
-    *kafka_topics.SCRIPTS, *kafka_reading.SCRIPTS, *kafka_transactions.SCRIPTS, *kafka_disk.SCRIPTS,
+    *kafka_topics.SCRIPTS, *kafka_reading.SCRIPTS, *kafka_transactions.SCRIPTS, *kafka_late.SCRIPTS,
+    *kafka_disk.SCRIPTS,  # last: each restarts the broker
 ]  # fmt: skip

@@ -65,7 +65,10 @@ def source_ranges_one_after_another_and_back(side: KafkaSide) -> Iterator[object
     side.kafka.ranges.close()  # it can be used again
 
 
-@SCRIPTS.add("ReplayDataLost", "ReplayDataLost", "ReplayDataLost", [], [3])
+@SCRIPTS.add(
+    "ReplayDataLost: 1 is below 3", "ReplayDataLost: 0 is below 3", "ReplayDataLost: 2 is below 3",
+    [], [3],
+)  # fmt: skip
 def what_was_trimmed_is_an_error_and_no_gap(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     for _ in range(4):

@@ -42,7 +42,9 @@ class KafkaSide(ABC):
         self.send(transaction, topic, *values)
         return transaction
 
-    def send(self, transaction: Transaction, topic: str, *values: bytes, partition: int = 0) -> object:
+    def send(
+        self, transaction: Transaction, topic: str, *values: bytes, partition: int = 0
+    ) -> object:
         """Sent and flushed: first and last offset, or the error's name, wherever it came."""
 
         def both() -> object:
@@ -181,6 +183,9 @@ class BrokerSide(KafkaSide):
 
     def power_failure(self, ends: Mapping[Partition, int]) -> None:
         self.server.power_failure(ends)
+        topics = self.kafka.topics
+        places = [(topic, 0) for topic in topics.list()]
+        until(lambda: isinstance(outcome(topics.ends, places), dict), PATIENCE_S, "all are led")
 
     def retention(self, topic: str, start: int) -> None:
         until(lambda: self.offsets(topic)[0] == start, PATIENCE_S, f"retention moves to {start}")
@@ -213,4 +218,3 @@ class BrokerSide(KafkaSide):
     def _until(self, name: str, holds: Callable[[str], bool]) -> None:
         port = self.server.port
         until(lambda: holds(kafka_wire.describe(port, name)[0]), PATIENCE_S, f"{name} is ended")
-

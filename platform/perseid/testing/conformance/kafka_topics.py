@@ -31,7 +31,9 @@ def a_compacted_topic_is_known_as_such(side: KafkaSide) -> Iterator[object]:
         yield side.kafka.topics.describe([name])[name].compacted
 
 
-@SCRIPTS.add("UsageError", "PermanentError", "PermanentError", "PermanentError", "PermanentError", [])
+@SCRIPTS.add(
+    "UsageError", "PermanentError", "PermanentError", "PermanentError", "PermanentError", []
+)
 def bad_topics_are_refused_and_not_made(side: KafkaSide) -> Iterator[object]:
     topics = side.kafka.topics
     yield outcome(topics.create, "a b", 1)
@@ -43,7 +45,8 @@ def bad_topics_are_refused_and_not_made(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add(
-    "PermanentError", "PermanentError", "PermanentError", "RetryableError", "PermanentError", {}, None
+    "PermanentError", "PermanentError", "PermanentError", "RetryableError", "PermanentError",
+    {}, None,
 )  # fmt: skip
 def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:
     topics, place = side.kafka.topics, ("nowhere", 0)
@@ -143,7 +146,9 @@ def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
     yield side.between(name, 7, 8, wait_s=2.0)
 
 
-@SCRIPTS.add((0, 3, 3), (3, 3, 3), "ReplayDataLost", "ReplayDataLost", [])
+@SCRIPTS.add(
+    (0, 3, 3), (3, 3, 3), "ReplayDataLost: 2 is below 3", "ReplayDataLost: 0 is below 3", []
+)
 def retention_by_time_moves_the_start_to_the_end(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic(retention_ms="500")
     for _ in range(3):
@@ -156,7 +161,7 @@ def retention_by_time_moves_the_start_to_the_end(side: KafkaSide) -> Iterator[ob
     yield side.read(name, 3, wait_s=0.2)
 
 
-@SCRIPTS.add((2, 5, 5), [2, 3, 4], "ReplayDataLost")
+@SCRIPTS.add((2, 5, 5), [2, 3, 4], "ReplayDataLost: 1 is below 2")
 def retention_by_size_moves_the_start_on(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic(retention_bytes="1500000", segment_bytes="1048576")
     for _ in range(5):

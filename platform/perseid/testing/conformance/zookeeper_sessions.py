@@ -148,7 +148,9 @@ def what_was_written_while_suspended_dies_with_the_session(side: ZooKeeperSide) 
     yield refused(session, Create("/a", b""))
 
 
-@SCRIPTS.add("UnknownOutcomeError", (b"", 0, False, False), "/a", "UnknownOutcomeError", (b"1", 1), "/a")
+@SCRIPTS.add(
+    "UnknownOutcomeError", (b"", 0, False, False), "/a", "UnknownOutcomeError", (b"1", 1), "/a"
+)
 def a_write_without_an_answer_that_was_done(side: ZooKeeperSide) -> Iterator[object]:
     session = side.session()
     yield side.write_without_answer(session, "done", Create("/a", b""))

@@ -58,7 +58,7 @@ class ZooKeeperSide(ABC):
 
     @abstractmethod
     def cut(self, session: Any) -> None:
-        """The session's connection breaks and cannot be made again; returns when it is suspended."""
+        """The session's connection breaks and cannot be made again; returns when suspended."""
 
     @abstractmethod
     def mend(self, session: Any) -> None:
@@ -81,6 +81,7 @@ class ZooKeeperSide(ABC):
     def await_states(self, states: list[str], count: int) -> None:
         until(lambda: len(states) >= count, PATIENCE_S, f"{count} changes of state")
 
+    @abstractmethod
     def close(self) -> None:
         """Ends what is open."""
 
@@ -113,6 +114,9 @@ class FakeSide(ZooKeeperSide):
         except UnknownOutcomeError as error:
             return type(error).__name__
         return "answered"
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class RealSide(ZooKeeperSide):
