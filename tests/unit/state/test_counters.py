@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile, RetryableError, UsageError
+from perseid.state import counters as module
 from perseid.state.counters import (
     STAMP_MAX,
     TEXT_CHARACTERS_MAX,
@@ -78,3 +80,8 @@ def test_a_server_that_is_away_is_named() -> None:
     with pytest.raises(RetryableError, match=r"Redis at redis://127.0.0.1:1/0, reading a counter"):
         counters.read(CounterKey("j", "o", 0))
     counters.close()
+
+
+def test_the_examples_hold() -> None:
+    assert doctest.testmod(module).attempted == 2
+    assert doctest.testmod(module).failed == 0
