@@ -1,65 +1,13 @@
-"""Control logs: what LogReader and LogWriter promise, and the token log on top of them."""
+"""Control logs: tokens and progress on top of LogReader and LogWriter."""
 
 from __future__ import annotations
 
 import time
 
-import pytest
-
-from perseid.errors import PermanentError, ReplayDataLost
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics.chain import Base, Void
-from perseid.topics.log import Entry, ProgressLog, TokenLog
+from perseid.topics.log import ProgressLog, TokenLog
 from perseid.topics.records import Begin, Claim, PartFailed, Rewind, Token
-
-
-def test_offsets_are_dense_and_reading_goes_on_where_it_ended(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    assert [kafka.writer.append(topic, 0, b"%d" % i) for i in range(5)] == [0, 1, 2, 3, 4]
-    reader = kafka.reader()
-    first = reader.read_from(topic, 0, 1, max_records=1, timeout_s=20)
-    assert first == [(1, b"1")]
-    rest: list[Entry] = []
-    while len(rest) < 3:
-        rest += reader.read_from(topic, 0, 2 + len(rest), max_records=9, timeout_s=20)
-    assert rest == [(2, b"2"), (3, b"3"), (4, b"4")]
-    assert reader.read_from(topic, 0, 5, max_records=9, timeout_s=0.2) == []
-    kafka.writer.append(topic, 0, b"5")
-    assert reader.read_from(topic, 0, 5, max_records=9, timeout_s=20) == [(5, b"5")]
-    assert reader.read_from(topic, 0, 0, max_records=1, timeout_s=20) == [(0, b"0")]
-
-
-def test_a_range_has_all_its_records(kafka: Kafka) -> None:
-    topic = kafka.topic(2)
-    for i in range(6):
-        kafka.writer.append(topic, 1, b"%d" % i)
-    reader = kafka.reader()
-    assert [e.offset for e in reader.read_range(topic, 1, 2, 5, timeout_s=20)] == [2, 3, 4]
-    assert [e.offset for e in reader.read_range(topic, 1, 5, 6, timeout_s=20)] == [5]
-    assert reader.read_range(topic, 1, 3, 3, timeout_s=20) == []
-
-
-def test_what_retention_removed_is_an_error_not_a_gap(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    for _ in range(4):
-        kafka.writer.append(topic, 0, b"v")
-    kafka.topics.delete_records({(topic, 0): 3})
-    with pytest.raises(ReplayDataLost) as caught:
-        kafka.reader().read_range(topic, 0, 1, 4, timeout_s=20)
-    assert (caught.value.needed, caught.value.earliest) == (1, 3)
-    with pytest.raises(ReplayDataLost):
-        kafka.reader().read_from(topic, 0, 0, max_records=1, timeout_s=20)
-
-
-def test_an_offset_behind_the_end_is_an_error(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    with pytest.raises(PermanentError, match="made anew"):
-        kafka.reader().read_from(topic, 0, 7, max_records=1, timeout_s=20)
-
-
-def test_an_append_to_no_topic_is_permanent(kafka: Kafka) -> None:
-    with pytest.raises(PermanentError, match="not exist"):
-        kafka.writer.append("nowhere", 0, b"v")
 
 
 def _token(epoch: int, previous: int, *, ce: int = 1) -> Token:

@@ -1,4 +1,4 @@
-"""The transaction port: what commits, what is fenced, what readers see meanwhile."""
+"""The ledger behind transactions that were committed, aborted and left open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perseid.errors import RetryableError
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import codec
 from perseid.topics.records import LedgerRecord
-from perseid.worker.sink_ports import PartitionBatch, Transaction, Written
+from perseid.worker.sink_ports import PartitionBatch, Transaction
 
 BATCH = 1_000_000
 
@@ -20,75 +20,6 @@ def opened(kafka: Kafka, name: str, topic: str, values: list[bytes]) -> Transact
     transaction.send(PartitionBatch(topic, 0, [None] * len(values), values))
     transaction.flush(20)
     return transaction
-
-
-def test_a_commit_makes_all_visible_at_once(kafka: Kafka) -> None:
-    one, two = kafka.topic(), kafka.topic(2)
-    transaction = opened(kafka, f"a-{one}", one, [b"1", b"2", b"3"])
-    transaction.send(PartitionBatch(two, 1, [b"k"], [b"v"]))
-    assert transaction.flush(20) == {(two, 1): Written(0, 0)}
-    assert kafka.topics.ends([(one, 0), (two, 1)]) == {(one, 0): 0, (two, 1): 0}
-    assert kafka.topics.ends([(one, 0)], committed=False) == {(one, 0): 3}
-    transaction.commit(20)
-    transaction.close()
-    assert kafka.values(one) == [b"1", b"2", b"3"]
-    assert kafka.values(two, 1) == [b"v"]
-
-
-def test_flush_tells_first_and_last_offset(kafka: Kafka) -> None:
-    topic = kafka.topic(2)
-    kafka.writer.append(topic, 0, b"before")
-    transaction = kafka.transactions.acquire(f"o-{topic}", BATCH, 20)
-    transaction.begin()
-    many = [b"%d" % i for i in range(25_000)]
-    transaction.send(PartitionBatch(topic, 0, many, many))
-    transaction.send(PartitionBatch(topic, 1, [None], [b"x"]))
-    assert transaction.flush(20) == {(topic, 0): Written(1, 25_000), (topic, 1): Written(0, 0)}
-    transaction.commit(20)
-    assert kafka.values(topic) == [b"before", *many]
-
-
-def test_acquire_fences_and_aborts_the_one_before(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    old = opened(kafka, f"f-{topic}", topic, [b"old"])
-    new = kafka.transactions.acquire(f"f-{topic}", BATCH, 20)
-    with pytest.raises(RetryableError):
-        old.commit(20)
-    old.close()
-    new.begin()
-    new.send(PartitionBatch(topic, 0, [None], [b"new"]))
-    new.flush(20)
-    new.commit(20)
-    new.close()
-    assert kafka.values(topic) == [b"new"]
-
-
-def test_a_fenced_one_cannot_even_send(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    old = kafka.transactions.acquire(f"s-{topic}", BATCH, 20)
-    kafka.transactions.acquire(f"s-{topic}", BATCH, 20).close()
-    with pytest.raises(RetryableError):
-        old.begin()
-        old.send(PartitionBatch(topic, 0, [None], [b"late"]))
-        old.flush(20)
-    old.close()
-    assert kafka.values(topic) == []
-
-
-def test_another_id_is_not_fenced(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    mine = opened(kafka, f"i-{topic}", topic, [b"mine"])
-    kafka.transactions.acquire(f"j-{topic}", BATCH, 20).close()
-    mine.commit(20)
-    assert kafka.values(topic) == [b"mine"]
-
-
-def test_preparing_fences_nobody(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    mine = opened(kafka, f"p-{topic}", topic, [b"mine"])
-    kafka.transactions.prepare(f"p-{topic}", BATCH)
-    mine.commit(20)
-    assert kafka.values(topic) == [b"mine"]
 
 
 def _record(epoch: int, uuid: str = "u") -> LedgerRecord:

@@ -1,4 +1,4 @@
-"""What every `Coordination` must do, on the fake and on a real ZooKeeper side by side."""
+"""The registry on the fake and on a real ZooKeeper, which test_conformance_zookeeper compares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from kazoo.client import KazooClient
@@ -34,12 +34,13 @@ from perseid.registry import (
     lead,
     paths,
 )
-from perseid.registry.port import Check, Coordination, Create, Delete, Set
+from perseid.registry.port import Coordination, Delete, Set
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.zookeeper import ZooKeeperServer
 
 _PATIENCE_S = 15.0
+Outcome = Literal["done", "not done"]
 _roots = itertools.count()
 
 
@@ -112,97 +113,6 @@ class Signal:
     def drain(self) -> None:
         while self._calls.acquire(blocking=False):
             pass
-
-
-def test_nodes_have_versions_that_rise_with_every_set(client: Coordination) -> None:
-    assert client.get("/a") is None
-    client.write(Create("/a", b"1"))
-    client.write(Set("/a", b"2", version=0))
-    node = client.get("/a")
-    assert node is not None
-    assert (node.data, node.version, node.ephemeral) == (b"2", 1, False)
-
-
-@pytest.mark.parametrize(
-    "write", [Create("/a", b""), Set("/a", b"", version=7), Delete("/a", version=7),
-              Check("/a", 7), Set("/none", b""), Delete("/none"), Create("/none/child", b"")]
-)  # fmt: skip
-def test_a_refused_write_is_raised_names_its_path_and_undoes_the_others(
-    client: Coordination, write: Any
-) -> None:
-    client.write(Create("/a", b"old"))
-    with pytest.raises(ConflictError) as caught:
-        client.write(Create("/b", b""), write, Set("/a", b"new"))
-    assert caught.value.path == write.path
-    node = client.get("/a")
-    assert node is not None
-    assert node.data == b"old"
-    assert client.get("/b") is None
-
-
-def test_a_node_with_children_is_not_deleted(client: Coordination) -> None:
-    client.write(Create("/a", b""), Create("/a/b", b""), Create("/a/c", b""))
-    assert client.children("/a") == ("b", "c")
-    assert client.children("/none") == ()
-    with pytest.raises(ConflictError):
-        client.write(Delete("/a"))
-
-
-def test_ephemeral_nodes_end_with_their_session(service: Service) -> None:
-    first, second = service.session(), service.session()
-    first.write(Create("/mine", b"", ephemeral=True))
-    seen = second.get("/mine")
-    assert seen is not None
-    assert (seen.ephemeral, seen.mine) == (True, False)
-    gone = Signal()
-    second.watch("/mine", gone)
-    gone.wait()
-    gone.drain()
-    first.close()
-    assert gone.wait()
-    assert second.get("/mine") is None
-
-
-def test_a_watch_stands_and_sees_data_creation_deletion_and_children(service: Service) -> None:
-    watcher, writer = service.session(), service.session()
-    called = Signal()
-    watcher.watch("/w", called)
-    for write in (Create("/w", b""), Set("/w", b"1"), Create("/w/child", b""),
-                  Delete("/w/child"), Delete("/w"), Create("/w", b"again")):  # fmt: skip
-        called.drain()
-        writer.write(write)
-        while watcher.get(write.path) is None and not isinstance(write, Delete):
-            assert called.wait()
-        assert called.wait()
-
-
-def test_an_expired_session_is_told_loses_its_nodes_and_keeps_its_watches(
-    service: Service,
-) -> None:
-    client, other = service.session(), service.session()
-    client.write(Create("/mine", b"", ephemeral=True))
-    states: list[SessionState] = []
-    back, called = Signal(), Signal()
-
-    def on_session(state: SessionState) -> None:
-        states.append(state)
-        if state is SessionState.CONNECTED:
-            back()
-
-    client.on_session(on_session)
-    client.watch("/w", called)
-    service.expire(client)
-    assert back.wait()
-    assert SessionState.LOST in states
-    assert states[-1] is SessionState.CONNECTED
-    assert other.get("/mine") is None
-    assert called.wait()
-    called.drain()
-    other.write(Create("/w", b""))
-    assert called.wait()
-
-
-# -- the registry on top ------------------------------------------------------------------------
 
 
 def job_entry(name: str = "wordcount", **changes: Any) -> JobEntry:
@@ -387,7 +297,7 @@ def test_a_large_entry_is_refused_before_it_is_sent(client: Coordination) -> Non
 
 
 @pytest.mark.parametrize("outcome", ["done", "not done"])
-def test_leadership_with_an_unknown_outcome_is_settled_by_trying_again(outcome: str) -> None:
+def test_leadership_with_an_unknown_outcome_is_settled_by_trying_again(outcome: Outcome) -> None:
     coordination: FakeCoordination = FakeZooKeeper().session()
     registry = Registry(coordination)
     coordination.unknown_next = outcome
@@ -398,7 +308,7 @@ def test_leadership_with_an_unknown_outcome_is_settled_by_trying_again(outcome: 
 
 
 @pytest.mark.parametrize("outcome", ["done", "not done"])
-def test_registering_with_an_unknown_outcome_may_be_repeated(outcome: str) -> None:
+def test_registering_with_an_unknown_outcome_may_be_repeated(outcome: Outcome) -> None:
     coordination: FakeCoordination = FakeZooKeeper().session()
     registry = Registry(coordination)
     coordination.unknown_next = outcome

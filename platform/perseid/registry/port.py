@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Fails with a conflict when the node is there or its parent is not."""
+    """Fails with a conflict when the node is there, or its parent is not or is ephemeral."""
 
     path: str
     data: bytes

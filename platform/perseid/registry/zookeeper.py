@@ -15,6 +15,7 @@ from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -42,7 +43,9 @@ _log = logging.getLogger(__name__)
 # The one place where access is decided. Open: the embedded ZooKeeper listens on loopback only.
 DEFAULT_ACL = OPEN_ACL_UNSAFE
 
-_CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+_CONFLICTS = (
+    BadVersionError, NodeExistsError, NoNodeError, NotEmptyError, NoChildrenForEphemeralsError
+)  # fmt: skip
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,

@@ -1,16 +1,16 @@
-"""Kafka in memory behind this project's ports: the fakes over `perseid.testing.kafka_model`."""
+"""Kafka in memory behind this project's ports: readers and writers on the model."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from perseid.errors import PermanentError, RetryableError
-from perseid.testing.kafka_model import Fault, ModelKafka, ModelLog, ModelRecord, ModelTopic
-from perseid.topics.admin import MESSAGE_BYTES_MAX, Partition, TopicInfo
+from perseid.errors import RetryableError
+from perseid.testing.kafka_model import Fault, ModelKafka, ModelRecord
+from perseid.testing.kafka_topics import FakeTopics
+from perseid.topics.admin import Partition
 from perseid.topics.log import Entry
-from perseid.topics.names import check_topic
 from perseid.worker.sink_ports import PartitionBatch, Written
 
 __all__ = [
@@ -24,75 +24,6 @@ __all__ = [
     "Fault",
     "ModelKafka",
 ]
-
-
-class FakeTopics:
-    """TopicReader and TopicChanger on the model."""
-
-    def __init__(self, kafka: ModelKafka) -> None:
-        self._kafka = kafka
-
-    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
-        return {t: self._kafka.topics[t].info for t in topics if t in self._kafka.topics}
-
-    def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        return {name: info.topic_id for name, info in self.describe(topics).items()}
-
-    def ends(
-        self, partitions: Iterable[Partition], *, committed: bool = True
-    ) -> dict[Partition, int]:
-        logs = {p: self._kafka.log(*p) for p in partitions}
-        return {p: log.stable_end if committed else log.end for p, log in logs.items()}
-
-    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return {p: self._kafka.log(*p).start for p in partitions}
-
-    def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
-        found = {}
-        for place in partitions:
-            log = self._kafka.log(*place)
-            late = (r.offset for r in log.records if r.time_ms >= time_ms)
-            found[place] = min(late, default=log.stable_end)
-        return found
-
-    def list(self) -> list[str]:
-        return sorted(self._kafka.topics)
-
-    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
-        if partitions < 1:
-            raise PermanentError(f"topic {topic} with {partitions} partitions: at least 1")
-        if check_topic(topic) in self._kafka.topics:
-            return False
-        settings = dict(config or {})
-        info = TopicInfo(
-            topic,
-            uuid.uuid4().hex,
-            partitions,
-            settings.get("cleanup.policy", "delete"),
-            int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
-        )
-        self._kafka.topics[topic] = ModelTopic(info, [ModelLog() for _ in range(partitions)])
-        return True
-
-    def grow(self, topic: str, partitions: int) -> None:
-        found = self._kafka.topics[topic]
-        found.logs += [ModelLog() for _ in range(partitions - len(found.logs))]
-        old = found.info
-        found.info = TopicInfo(
-            topic, old.topic_id, len(found.logs), old.cleanup_policy, old.message_bytes_max
-        )
-
-    def delete(self, topics: Sequence[str]) -> None:
-        for topic in topics:
-            self._kafka.topics.pop(topic, None)
-
-    def delete_records(self, before: Mapping[Partition, int]) -> None:
-        for (topic, partition), offset in before.items():
-            log = self._kafka.log(topic, partition)
-            if offset > log.end:
-                raise PermanentError(f"trimming {topic}[{partition}]: no offset {offset}")
-            log.start = max(log.start, offset)
-            log.records = [r for r in log.records if r.offset >= log.start]
 
 
 class FakeLogReader:
@@ -115,13 +46,38 @@ class FakeLogReader:
     ) -> list[Entry]:
         if start >= end:
             return []
+        found = self._kafka.readable(topic, partition, start, end)
         if self._kafka.log(topic, partition).stable_end < end:
             self._kafka.clock.sleep(timeout_s)
             raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
-        return _entries(self._kafka.readable(topic, partition, start, end))
+        return _entries(found)
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class SequenceCheck:
+    """What a broker knows of an idempotent producer: it refuses a record that leaves a gap.
+
+    There is one when a power failure took the producer's last records and left earlier ones.
+    """
+
+    def __init__(self, kafka: ModelKafka) -> None:
+        self._kafka = kafka
+        self._known: dict[Partition, tuple[int, int, int]] = {}  # failures seen, first, last offset
+
+    def check(self, place: Partition) -> None:
+        """Raises RetryableError without effect; the producer is of no use after it."""
+        seen, first, last = self._known.get(place, (0, 0, 0))
+        for where, end in self._kafka.lost_tails[seen:]:
+            if where == place and first < end <= last:
+                raise RetryableError(f"{place[0]}[{place[1]}]: the log has lost records before it")
+            if where == place and end <= first:
+                self._known.pop(place, None)
+
+    def note(self, place: Partition, offset: int) -> None:
+        first = self._known.get(place, (0, offset, 0))[1]
+        self._known[place] = (len(self._kafka.lost_tails), first, offset)
 
 
 class FakeLogWriter:
@@ -129,11 +85,19 @@ class FakeLogWriter:
 
     def __init__(self, kafka: ModelKafka) -> None:
         self._kafka = kafka
+        self._sequence = SequenceCheck(kafka)
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
-        offset: int = self._kafka.does(
-            "append", lambda: self._kafka.append((topic, partition), None, value)
-        )
+        place = (topic, partition)
+        sequence, self._sequence = self._sequence, SequenceCheck(self._kafka)  # new after any error
+
+        def effect() -> int:
+            sequence.check(place)
+            return self._kafka.append(place, None, value)
+
+        offset: int = self._kafka.does("append", effect)
+        sequence.note(place, offset)
+        self._sequence = sequence
         return offset
 
     def close(self) -> None:
@@ -171,9 +135,9 @@ class FakeRangeReader:
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[FakeMessage]]:
         if start >= end:
             return
+        found = self._kafka.readable(topic, partition, start, end)
         if self._kafka.log(topic, partition).stable_end < end:
             raise RetryableError(f"{topic}[{partition}]: nothing at a range to {end}")
-        found = self._kafka.readable(topic, partition, start, end)
         if found:
             yield [FakeMessage(r) for r in found]
 
@@ -201,22 +165,40 @@ class FakeTransaction:
     def __init__(self, kafka: ModelKafka, transactional_id: str, epoch: int) -> None:
         self._kafka, self._id, self._epoch = kafka, transactional_id, epoch
         self._written: dict[Partition, Written] = {}
+        self._sequence = SequenceCheck(kafka)
+        self._begun = self._sent = False
 
     def begin(self) -> None:
-        self._kafka.does("begin", lambda: self._kafka.begin(self._id, self._epoch))
+        def effect() -> None:
+            if self._begun:
+                raise RetryableError(f"{self._id}: a transaction is begun already")
+            self._kafka.begin(self._id, self._epoch)
+            self._begun, self._sent = True, False
+
+        self._kafka.does("begin", effect)
 
     def send(self, batch: PartitionBatch) -> None:
         self._kafka.does("send", lambda: self._append(batch))
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
-        self._kafka.does("flush", lambda: self._kafka.transaction(self._id, self._epoch))
+        def effect() -> None:
+            if self._sent:  # the client asks the broker about nothing else
+                self._kafka.transaction(self._id, self._epoch)
+
+        self._kafka.does("flush", effect)
         written, self._written = self._written, {}
         return written
 
     def commit(self, timeout_s: float) -> bool:
         def effect() -> None:
-            self._kafka.transaction(self._id, self._epoch)
-            self._kafka.end(self._id, self._epoch, "committed")
+            if not self._begun:
+                raise RetryableError(f"{self._id}: no transaction is begun")
+            if self._sent:
+                self._kafka.end_request(self._id, self._epoch, "committed")
+            else:  # the client does not ask the broker
+                with suppress(RetryableError):
+                    self._kafka.end(self._id, self._epoch, "committed")
+            self._begun = False
 
         self._kafka.does("commit", effect)
         return True
@@ -225,14 +207,21 @@ class FakeTransaction:
         """A dead producer's transaction stays open, as when its process was killed."""
 
     def _append(self, batch: PartitionBatch) -> None:
+        if not self._begun:
+            raise RetryableError(f"{self._id}: no transaction is begun")
         transaction = self._kafka.transaction(self._id, self._epoch)
         place = (batch.topic, batch.partition)
+        self._kafka.log(*place)
+        self._sequence.check(place)
+        self._sent = True
         offsets = [
             self._kafka.append(
                 place, key, value, batch.headers[row] if batch.headers else (), transaction
             )
             for row, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
         ]
+        self._sequence.note(place, offsets[0])
+        self._sequence.note(place, offsets[-1])
         self._written[place] = Written(offsets[0], offsets[-1])
 
 

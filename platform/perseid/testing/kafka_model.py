@@ -1,36 +1,40 @@
 """A model of a broker: what matters to the protocols, in memory and in one thread.
 
 Offsets that markers and aborted records take up, a last stable offset that an open transaction
-holds back, producers that a later one with the same transactional id fences, topics that are new
-under an old name. What another process would do at a bad moment is done by a hook.
+holds back, producers that a later one with the same transactional id fences, requests of the old
+transaction protocol that come late. What another process would do at a bad moment is done by a
+hook; what a disk does is in `perseid.testing.kafka_disk`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perseid.clocks import Clock, ManualClock
 from perseid.errors import PermanentError, ReplayDataLost, RetryableError
 from perseid.topics.admin import Partition, TopicInfo
+from perseid.worker.sink_outputs import record_batch_bytes
 from perseid.worker.sink_ports import Headers
 
 Fault = Literal["lost", "unanswered"]  # an error before the effect, or after it
-_STATES = Literal["open", "committed", "aborted"]
+Ending = Literal["committed", "aborted"]
+_OVERHEAD_BYTES = 100  # of a record batch around one record; more than it ever is without headers
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ModelTransaction:
     """One transaction; shared by all its records, so that its end decides them all."""
 
-    state: _STATES = "open"
+    state: Literal["open"] | Ending = "open"
     touched: set[Partition] = field(default_factory=set)
+    transactional_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """What stands at one offset. A marker has no value that anybody reads."""
+    """What stands at one offset. A marker has no value, and the transaction that it decided."""
 
     offset: int
     key: bytes | None
@@ -47,7 +51,7 @@ class ModelLog:
 
     start: int = 0
     records: list[ModelRecord] = field(default_factory=list)  # no offset is left out
-    undecided: dict[int, int] = field(default_factory=dict)  # open transaction: its first offset
+    undecided: dict[ModelTransaction, int] = field(default_factory=dict)  # to its first offset
 
     @property
     def end(self) -> int:
@@ -62,6 +66,18 @@ class ModelLog:
         first = self.records[0].offset if self.records else 0
         return self.records[max(start - first, 0) : max(end - first, 0)]
 
+    def trim(self, start: int) -> None:
+        """Removes what lies below `start`."""
+        self.start = max(self.start, start)
+        self.replace([r for r in self.records if r.offset >= self.start])
+
+    def replace(self, records: list[ModelRecord]) -> None:
+        """Other records than before."""
+        self.records, self.undecided = records, {}
+        for record in records:
+            if record.transaction is not None and record.transaction.state == "open":
+                self.undecided.setdefault(record.transaction, record.offset)
+
 
 @dataclass(slots=True)
 class ModelTopic:
@@ -69,12 +85,17 @@ class ModelTopic:
 
     info: TopicInfo
     logs: list[ModelLog]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Producer:
+    """`ended`: how this epoch's last transaction did. `hanging`: parts whose marker was lost."""
+
     epoch: int = 0
     transaction: ModelTransaction | None = None
+    ended: Ending | None = None
+    hanging: dict[Partition, ModelTransaction] = field(default_factory=dict)
 
 
 class ModelKafka:
@@ -84,6 +105,7 @@ class ModelKafka:
         self.clock: Clock = clock or ManualClock()
         self.topics: dict[str, ModelTopic] = {}
         self.changed: set[str] = set()  # topics, since whoever looks at them last cleared it
+        self.lost_tails: list[tuple[Partition, int]] = []  # where power failures cut, in order
         self._producers: dict[str, _Producer] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._hooks: dict[str, list[Callable[[], None]]] = {}
@@ -129,15 +151,14 @@ class ModelKafka:
     ) -> int:
         """One record at the end of the log; its offset."""
         log, limit = self.log(*place), self.topics[place[0]].info.message_bytes_max
-        if len(value or b"") + len(key or b"") > limit:
-            raise PermanentError(f"{place[0]}: the broker refuses a record as too large")
-        offset = log.end
-        log.records.append(
-            ModelRecord(offset, key, value, headers, self.clock.wall_ms(), transaction)
-        )
+        if len(value or b"") + len(key or b"") + _OVERHEAD_BYTES > limit or headers:
+            if record_batch_bytes(key, value or b"", headers) > limit:
+                raise PermanentError(f"{place[0]}: the broker refuses a record as too large")
+        offset, now_ms = log.end, self.clock.wall_ms()
+        log.records.append(ModelRecord(offset, key, value, headers, now_ms, transaction))
         if transaction is not None:
             transaction.touched.add(place)
-            log.undecided.setdefault(id(transaction), offset)
+            log.undecided.setdefault(transaction, offset)
         self.changed.add(place[0])
         return offset
 
@@ -157,39 +178,76 @@ class ModelKafka:
         """A new producer epoch for the id; what was open under it is aborted."""
         producer = self._producers.setdefault(transactional_id, _Producer())
         self.end(transactional_id, producer.epoch, "aborted")
-        producer.epoch += 1
+        self._next_epoch(producer)
         return producer.epoch
 
+    def epoch(self, transactional_id: str) -> int:
+        """The producer epoch that the id has now."""
+        return self._producers[transactional_id].epoch
+
     def begin(self, transactional_id: str, epoch: int) -> None:
-        self._producer(transactional_id, epoch).transaction = ModelTransaction()
+        """The client's own affair: the broker knows of it with the first record.
+
+        So nobody is refused here, and records behind an open transaction join it.
+        """
+        producer = self._producers[transactional_id]
+        if producer.epoch == epoch and producer.transaction is None:
+            producer.transaction = ModelTransaction(transactional_id=transactional_id)
 
     def transaction(self, transactional_id: str, epoch: int) -> ModelTransaction:
         found = self._producer(transactional_id, epoch).transaction
         if found is None:
-            raise RetryableError(f"{transactional_id}: the transaction timed out")
+            raise RetryableError(f"{transactional_id}: no transaction is open")
         return found
 
-    def end(
-        self, transactional_id: str, epoch: int, state: Literal["committed", "aborted"]
-    ) -> None:
+    def end_request(self, transactional_id: str, epoch: int, state: Ending) -> None:
+        """EndTxn of the old protocol: it names a producer epoch and no transaction.
+
+        So one that comes late decides whatever this epoch has open by then. Without anything open
+        it is taken for a repetition, which has to say the same as the one before.
+        """
+        producer = self._producer(transactional_id, epoch)
+        if producer.transaction is not None and producer.transaction.touched:
+            self.end(transactional_id, epoch, state)
+        elif producer.ended != state:
+            raise RetryableError(f"{transactional_id}: no transaction is open to be {state}")
+
+    def end(self, transactional_id: str, epoch: int, state: Ending) -> None:
         """Decides the open transaction and writes its markers; nothing to do without one."""
         producer = self._producer(transactional_id, epoch)
         transaction, producer.transaction = producer.transaction, None
         if transaction is None:
             return
-        transaction.state = state
-        for place in sorted(transaction.touched):
-            log = self.log(*place)
-            log.undecided.pop(id(transaction), None)
-            self.changed.add(place[0])
-            log.records.append(
-                ModelRecord(log.end, None, None, (), self.clock.wall_ms(), None, marker=True)
-            )
+        transaction.state = producer.ended = state
+        for name, partition in sorted(transaction.touched):
+            if name not in self.topics:
+                continue  # it was deleted meanwhile
+            log, hanging = self.log(name, partition), producer.hanging.pop((name, partition), None)
+            if hanging is not None:  # for the partition there is one transaction, open since then
+                hanging.state = state
+                log.undecided.pop(hanging, None)
+            log.undecided.pop(transaction, None)
+            self.changed.add(name)
+            now_ms = self.clock.wall_ms()
+            log.records.append(ModelRecord(log.end, None, None, (), now_ms, transaction, True))
+
+    def hang(self, place: Partition, transaction: ModelTransaction) -> None:
+        """The marker was lost that decided `transaction` at `place`, and nobody will repeat it.
+
+        Readers wait there until the next transaction of the same id has come and gone: its marker
+        decides both. (The broker knows the id's transaction as long ended.)
+        """
+        self._producers[transaction.transactional_id].hanging[place] = transaction
 
     def expire(self, transactional_id: str) -> None:
-        """What the broker does when a transaction is open for too long."""
+        """What the broker does when a transaction is open for too long: abort it, and fence."""
         producer = self._producers[transactional_id]
         self.end(transactional_id, producer.epoch, "aborted")
+        self._next_epoch(producer)
+
+    @staticmethod
+    def _next_epoch(producer: _Producer) -> None:
+        producer.epoch, producer.ended = producer.epoch + 1, None
 
     def _producer(self, transactional_id: str, epoch: int) -> _Producer:
         producer = self._producers[transactional_id]

@@ -1,47 +1,53 @@
 """A ZooKeeper in memory: one `FakeZooKeeper`, any number of `FakeCoordination` sessions.
 
-Faults are given by hand: `suspend` and `resume` a session, `expire` it, or let the next write have
-an unknown outcome, done or not done. Watches are delivered at once, in the caller's thread, or
-collected until `deliver` when the fake is made with `deliver_at_once=False`.
+Sessions end on the server's clock: one that is silent for `session_s` is gone for everybody else at
+once, and its own client hears of it when it is connected again. Watches are one-shot; the session
+arms them again before it calls back, so changes in between are merged and none is missed. They are
+delivered at once, in the caller's thread, or collected until `deliver` when the fake is made with
+`deliver_at_once=False`. Faults are given by hand: `suspend` and `resume` a connection, `expire` a
+session, or let the next write have an unknown outcome: "done", "not done", or done "late", when the
+connection is back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import Literal
 
+from perseid.clocks import Clock, ManualClock
 from perseid.errors import RetryableError
 from perseid.registry.port import (
-    ANY_VERSION,
     Check,
     ConflictError,
     Create,
-    Delete,
     Node,
     SessionState,
     Set,
     UnknownOutcomeError,
     Write,
 )
+from perseid.testing.znodes import Tree, parent
 
-
-@dataclass(slots=True)
-class _Node:
-    data: bytes
-    version: int = 0
-    session: int | None = None
+# ZooKeeper closes the connection on a larger request (jute.maxbuffer), before it looks at it.
+REQUEST_BYTES_MAX = 1_048_575
+_REQUEST_OVERHEAD_BYTES = 100  # around the data of one write, about
 
 
 @dataclass(slots=True)
 class _Watch:
+    """`armed` until it has fired; its session arms it again."""
+
     session: FakeCoordination
     path: str
     callback: Callable[[], None]
+    armed: bool = True
 
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
+    def call(self) -> None:
+        self.armed = True  # before the callback reads, so that nothing falls in between
+        self.callback()
 
 
 @dataclass
@@ -49,39 +55,41 @@ class FakeZooKeeper:
     """The server. Every method takes its lock, so sessions may live in different threads."""
 
     deliver_at_once: bool = True
-    nodes: dict[str, _Node] = field(default_factory=lambda: {"/": _Node(b"")})
+    tree: Tree = field(default_factory=Tree)
     watches: list[_Watch] = field(default_factory=list)
     pending: list[_Watch] = field(default_factory=list)
     sessions: int = 0
+    clock: Clock = field(default_factory=ManualClock)
+    session_s: float = 2.0
+    silent_since_s: dict[int, float] = field(default_factory=dict)  # sessions without a connection
     lock: RLock = field(default_factory=RLock)
 
     def session(self) -> FakeCoordination:
+        return FakeCoordination(self, self.new_session())
+
+    def new_session(self) -> int:
         self.sessions += 1
-        return FakeCoordination(self, self.sessions)
+        return self.sessions
+
+    def expire_silent(self) -> None:
+        """Ends the sessions that have been silent for too long. Every call to the server does."""
+        with self.lock:
+            now_s = self.clock.monotonic_s()
+            for session, since_s in list(self.silent_since_s.items()):
+                if now_s - since_s >= self.session_s:
+                    self.drop_session(session)
 
     def apply(self, session: int, writes: tuple[Write, ...]) -> None:
         """All writes or none, like one ZooKeeper transaction."""
+        self.expire_silent()
         with self.lock:
-            before = {path: _Node(n.data, n.version, n.session) for path, n in self.nodes.items()}
-            try:
-                for write in writes:
-                    self._apply_one(session, write)
-            except ConflictError:
-                self.nodes = before
-                raise
+            self.tree.apply(session, writes)
             self._touch([w.path for w in writes if not isinstance(w, Check)])
 
     def drop_session(self, session: int) -> None:
         with self.lock:
-            gone = [path for path, node in self.nodes.items() if node.session == session]
-            for path in gone:
-                del self.nodes[path]
-            self._touch(gone)
-
-    def children(self, path: str) -> tuple[str, ...]:
-        prefix = path.rstrip("/") + "/"
-        inside = (p.removeprefix(prefix) for p in self.nodes if p.startswith(prefix))
-        return tuple(sorted(name for name in inside if name and "/" not in name))
+            self.silent_since_s.pop(session, None)
+            self._touch(self.tree.drop(session))
 
     def deliver(self) -> None:
         """Calls the watches that fired; each once, however often it fired."""
@@ -89,58 +97,33 @@ class FakeZooKeeper:
             pending, self.pending = self.pending, []
         for watch in pending:
             if watch.session.state is SessionState.CONNECTED:
-                watch.callback()
+                watch.call()
 
     def _touch(self, changed: list[str]) -> None:
-        seen = set(changed) | {_parent(path) for path in changed}
+        seen = set(changed) | {parent(path) for path in changed}
         for watch in self.watches:
-            if watch.path in seen and watch not in self.pending:
+            if watch.armed and watch.path in seen:
+                watch.armed = False
                 self.pending.append(watch)
         if self.deliver_at_once:
             self.deliver()
 
-    def _apply_one(self, session: int, write: Write) -> None:
-        node = self.nodes.get(write.path)
-        match write:
-            case Create(path=path, data=data, ephemeral=ephemeral):
-                _require(node is None and _parent(path) in self.nodes, write)
-                self.nodes[path] = _Node(data, 0, session if ephemeral else None)
-            case Set(data=data, version=version):
-                found = _expect(node, version, write)
-                found.data, found.version = data, found.version + 1
-            case Delete(path=path, version=version):
-                _expect(node, version, write)
-                _require(not self.children(path), write)
-                del self.nodes[path]
-            case Check(version=version):
-                _expect(node, version, write)
-
-
-def _require(holds: bool, write: Write) -> None:
-    if not holds:
-        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
-
-
-def _expect(node: _Node | None, version: int, write: Write) -> _Node:
-    if node is None or version not in (ANY_VERSION, node.version):
-        raise ConflictError(f"{type(write).__name__} {write.path}", write.path)
-    return node
-
 
 class FakeCoordination:
-    """One session. `unknown_next` = "done" or "not done" makes the next write's outcome unknown."""
+    """One session after another. `unknown_next` makes the next write's outcome unknown."""
 
     def __init__(self, server: FakeZooKeeper, session: int) -> None:
         self._server = server
         self._session = session
         self._listeners: list[Callable[[SessionState], None]] = []
+        self._late: list[tuple[Write, ...]] = []
         self.state = SessionState.CONNECTED
-        self.unknown_next: str | None = None
+        self.unknown_next: Literal["done", "not done", "late"] | None = None
 
     def get(self, path: str) -> Node | None:
         self._check_connected()
         with self._server.lock:
-            node = self._server.nodes.get(path)
+            node = self._server.tree.nodes.get(path)
             if node is None:
                 return None
             mine = node.session == self._session
@@ -149,14 +132,21 @@ class FakeCoordination:
     def children(self, path: str) -> tuple[str, ...]:
         self._check_connected()
         with self._server.lock:
-            return self._server.children(path)
+            return self._server.tree.children(path)
 
     def write(self, *writes: Write) -> None:
         if self.state is not SessionState.CONNECTED:
+            self._late.append(writes)  # the client keeps it, although its caller has given up
             raise UnknownOutcomeError("the session is suspended")
         unknown, self.unknown_next = self.unknown_next, None
-        if unknown == "not done":
+        if unknown == "late":
+            self._late.append(writes)
+        if unknown in {"not done", "late"}:
             raise UnknownOutcomeError("no answer")
+        if sum(map(_request_bytes, writes)) > REQUEST_BYTES_MAX:
+            self.suspend()
+            self.resume()
+            raise UnknownOutcomeError("the server has closed the connection")
         self._server.apply(self._session, writes)
         if unknown == "done":
             raise UnknownOutcomeError("no answer")
@@ -175,19 +165,33 @@ class FakeCoordination:
         self.state = SessionState.LOST
 
     def suspend(self) -> None:
+        """The connection is gone; the server's clock runs."""
+        self._server.silent_since_s[self._session] = self._server.clock.monotonic_s()
         self._become(SessionState.SUSPENDED)
 
     def resume(self) -> None:
-        """The connection is back, with a new session if the old one has expired meanwhile."""
+        """The connection is back, with a new session if the old one has expired meanwhile.
+
+        Writes that were waiting are done now, whatever became of those who asked for them; those
+        of a session that is gone are not.
+        """
+        self._server.expire_silent()
+        late, self._late = self._late, []
+        if self.state is SessionState.SUSPENDED:
+            if self._server.silent_since_s.pop(self._session, None) is None:
+                self._session, late = self._server.new_session(), []
+                self._become(SessionState.LOST)
         self._become(SessionState.CONNECTED)
+        for writes in late:
+            with suppress(ConflictError):
+                self._server.apply(self._session, writes)
         for watch in [w for w in self._server.watches if w.session is self]:
-            watch.callback()
+            watch.call()
 
     def expire(self) -> None:
         """The server forgets the session; this client hears of it when it is next connected."""
         self._server.drop_session(self._session)
-        self._server.sessions += 1
-        self._session = self._server.sessions
+        self._session, self._late = self._server.new_session(), []
         self._become(SessionState.SUSPENDED)
         self._become(SessionState.LOST)
 
@@ -199,3 +203,9 @@ class FakeCoordination:
     def _check_connected(self) -> None:
         if self.state is not SessionState.CONNECTED:
             raise RetryableError("the session is suspended")
+        self._server.expire_silent()
+
+
+def _request_bytes(write: Write) -> int:
+    data = write.data if isinstance(write, Create | Set) else b""
+    return len(data) + len(write.path) + _REQUEST_OVERHEAD_BYTES

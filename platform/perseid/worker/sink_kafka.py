@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import RetryableError
 from perseid.topics import clients
 from perseid.topics.admin import Partition
 from perseid.worker.sink_ports import SPARES_MAX, PartitionBatch, Written
@@ -84,7 +84,7 @@ class KafkaTransactions:
         except FutureTimeout as error:
             raise RetryableError(f"{what}: no connection in {timeout_s} s") from error
         except KafkaException as error:
-            raise _outcome(error.args[0], what) from error
+            raise clients.as_error(error.args[0], what) from error
         return producer
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class KafkaTransaction:
             if count > 1:
                 self._send_noted(batch, count - 1)
         except KafkaException as error:
-            raise _outcome(error.args[0], f"producing to {place[0]}[{place[1]}]") from error
+            raise clients.as_error(error.args[0], f"producing to {place[0]}[{place[1]}]") from error
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
         deadline_s = time.monotonic() + timeout_s
@@ -169,7 +169,7 @@ class KafkaTransaction:
         try:
             return getattr(self._needed(), name)(*arguments)
         except KafkaException as error:
-            raise _outcome(error.args[0], f"{name} of {self._id}") from error
+            raise clients.as_error(error.args[0], f"{name} of {self._id}") from error
 
     def _send_noted(self, batch: PartitionBatch, row: int) -> None:
         """One record whose delivery report says where it is."""
@@ -230,16 +230,4 @@ class KafkaTransaction:
 
     def _check_failed(self) -> None:
         if self._failed is not None:
-            raise _outcome(self._failed, f"delivery for {self._id}")
-
-
-def _outcome(error: KafkaError, what: str) -> RetryableError | PermanentError:
-    """Permanent is only what fails again for anybody. A fence is not: the ledger says who leads."""
-    from confluent_kafka import KafkaError
-
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return PermanentError(
-            f"{what}: the broker refuses a record as too large ({error.str()}); raise the "
-            "topic's max.message.bytes or make the record smaller"
-        )
-    return clients.as_error(error, what)
+            raise clients.as_error(self._failed, f"delivery for {self._id}")

@@ -102,7 +102,7 @@ def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
     for row, value in enumerate(batch.values):
         key = batch.keys[row]
         headers = batch.headers[row] if batch.headers is not None else ()
-        size = _record_batch_bytes(key, value, headers)
+        size = record_batch_bytes(key, value, headers)
         if size > bytes_max:
             shown = "none" if key is None else repr(key[:_KEY_SHOWN_BYTES])
             raise PermanentError(
@@ -112,7 +112,7 @@ def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
             )
 
 
-def _record_batch_bytes(
+def record_batch_bytes(
     key: bytes | None, value: bytes, headers: Iterable[tuple[str, bytes]]
 ) -> int:
     """Size of a record batch that holds only this record."""

@@ -153,6 +153,8 @@ def as_error(error: KafkaError, what: str) -> RetryableError | PermanentError:
         Codes._UNKNOWN_PARTITION: "the partition does not exist",
         Codes.TOPIC_AUTHORIZATION_FAILED: "the broker denies access to the topic",
         Codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the broker denies the transactional id",
+        Codes.MSG_SIZE_TOO_LARGE: "the broker refuses a record as too large; raise the topic's "
+        "max.message.bytes or make the record smaller",
         Codes.OFFSET_OUT_OF_RANGE: "the partition does not have that offset",
         Codes.INVALID_CONFIG: "the broker refuses the setting",
         Codes.INVALID_REPLICATION_FACTOR: "there are fewer brokers than copies asked for",

@@ -128,6 +128,8 @@ class KafkaLogWriter:
         self._producer: Producer | None = None
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
+        from confluent_kafka import KafkaException
+
         if self._producer is None:
             self._producer = clients.writer(self._bootstrap)
         report: list[tuple[KafkaError | None, Message]] = []
@@ -136,6 +138,9 @@ class KafkaLogWriter:
                 topic, value, partition=partition, on_delivery=lambda e, m: report.append((e, m))
             )
             self._flush(self._producer, report)
+        except KafkaException as raised:  # too large for any topic, or the log has lost its tail
+            self._producer = None
+            raise clients.as_error(raised.args[0], f"appending to {topic}[{partition}]") from raised
         except BaseException:
             self._producer = None
             raise

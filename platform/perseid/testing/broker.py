@@ -1,0 +1,125 @@
+"""A real Kafka for tests: one broker of its own that may lose the ends of its logs.
+
+Its background work runs every fifth of a second, so that retention and timed-out transactions are
+seen soon. `kill -9` keeps the page cache, so a power failure is played: the broker is killed, the
+log file of a partition cut, and what was derived from it removed; the broker rebuilds that.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from perseid.embedded import parts
+from perseid.embedded.jars import kafka_jars
+from perseid.embedded.java import java_home
+from perseid.embedded.kafka_probe import brokers
+from perseid.embedded.ports import ports
+from perseid.errors import PerseidError
+from perseid.topics.admin import Partition
+
+_START_TIMEOUT_S = 60.0
+_CLUSTER_ID = "conformance-of-models0"  # 22 characters, as Kafka's UUIDs
+_BATCH_PREFIX_BYTES = 12  # base offset (8) and length (4) of a record batch
+_SETTINGS = {
+    "log.retention.check.interval.ms": 200,
+    "log.initial.task.delay.ms": 0,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    "log.segment.delete.delay.ms": 0,
+    "file.delete.delay.ms": 0,
+}
+
+
+class KafkaServer:
+    """Started by `with`; `kill` and `start` again keep data and port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._ports = ports(folder / "ports.json")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        return self._ports["kafka"]
+
+    def __enter__(self) -> KafkaServer:
+        java = java_home()
+        jars = kafka_jars(java)
+        broker = parts.broker_properties(self.folder, self.port, self._ports["controller"])
+        added = "".join(f"{name}={value}\n" for name, value in _SETTINGS.items())
+        (self.folder / "server.properties").write_text(broker + added)
+        (self.folder / "log4j2.properties").write_text(parts.LOG4J)
+        subprocess.run(
+            parts.format_command(java, self.folder, jars, _CLUSTER_ID),
+            check=True, capture_output=True, timeout=_START_TIMEOUT_S,
+        )  # fmt: skip
+        binary, *rest = parts.broker(java, self.folder, jars).command
+        self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # up a second sooner
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.kill()
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while not self._answers():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"no answer from Kafka; see {self.folder / 'log'}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def power_failure(self, ends: Mapping[Partition, int]) -> None:
+        """The broker starts again, and these partitions end at these offsets."""
+        self.kill()
+        for place, end in ends.items():
+            self._cut(place, end)
+        self.start()
+
+    def _cut(self, place: Partition, end: int) -> None:
+        """Only logs of a single segment; `end` is the base offset of a batch, or the end."""
+        folder = self.folder / "data" / f"{place[0]}-{place[1]}"
+        log = folder / f"{0:020d}.log"
+        size = next((at for at, offset in _batches(log) if offset >= end), None)
+        with log.open("r+b") as file:
+            file.truncate(size)
+        for derived in (*folder.glob("*.*index"), *folder.glob("*.snapshot")):
+            derived.unlink()
+
+    def _answers(self) -> bool:
+        try:
+            return brokers(self.bootstrap, 0.5) > 0
+        except PerseidError:
+            return False
+
+
+def _batches(log: Path) -> Iterator[tuple[int, int]]:
+    """Position and base offset of each record batch, and last the file's end."""
+    data = log.read_bytes()
+    at = 0
+    while at < len(data):
+        offset = int.from_bytes(data[at : at + 8], "big")
+        length = int.from_bytes(data[at + 8 : at + _BATCH_PREFIX_BYTES], "big")
+        if length <= 0:  # preallocated
+            break
+        yield at, offset
+        at += _BATCH_PREFIX_BYTES + length
+    yield at, 1 << 62

@@ -1,0 +1,59 @@
+"""Scripts that a model and the real server must answer alike: what keeps the models honest.
+
+A script takes a handle, does things in an order that leaves one possible answer, and yields plain
+observations. `tests/contract/test_conformance_*.py` plays each on both sides and compares them with
+each other and with what is written beside it. They lie here because tests import nothing of each
+other, and because one test counts them and the methods they reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from perseid.errors import ReplayDataLost
+
+Handle = TypeVar("Handle")
+
+
+@dataclass(frozen=True, slots=True)
+class Script(Generic[Handle]):
+    """`expected` None: too long to write down, so the two sides are compared alone."""
+
+    play: Callable[[Handle], Iterable[object]]
+    expected: tuple[object, ...] | None
+
+    @property
+    def name(self) -> str:
+        return self.play.__name__
+
+    def observe(self, handle: Handle) -> list[object]:
+        return list(self.play(handle))
+
+
+class Scripts(list[Script[Handle]]):
+    """The scripts of one module, in its order."""
+
+    def add(
+        self, *expected: object, open_ended: bool = False
+    ) -> Callable[[Callable[[Handle], Iterable[object]]], Callable[[Handle], Iterable[object]]]:
+        """Decorator: a script, and what it yields."""
+
+        def note(
+            play: Callable[[Handle], Iterable[object]],
+        ) -> Callable[[Handle], Iterable[object]]:
+            self.append(Script(play, None if open_ended else expected))
+            return play
+
+        return note
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> object:
+    """What the call gives, or the name of the error's type."""
+    try:
+        return call(*arguments, **named)
+    except ReplayDataLost as error:
+        return f"ReplayDataLost: {error.needed} is below {error.earliest}"
+    except Exception as error:  # an error of a wrong type is an observation, too
+        return type(error).__name__

@@ -1,0 +1,77 @@
+"""Scripts: what a power failure takes from a broker without copies. Each restarts the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perseid.testing.conformance import Scripts, outcome
+from perseid.testing.conformance.kafka_side import KafkaSide
+
+SCRIPTS: Scripts[KafkaSide] = Scripts()
+
+
+@SCRIPTS.add(
+    (0, 2, 2), "PermanentError", "RetryableError", 2, [b"0", b"1", b"other"],
+    (0, 2, 2), [b"0", b"1"], "RetryableError", "committed", [b"x"],
+)  # fmt: skip
+def an_unflushed_tail_is_lost_and_its_offsets_are_given_again(side: KafkaSide) -> Iterator[object]:
+    lost, flushed, half = side.kafka.topic(), side.kafka.topic(), side.kafka.topic()
+    writer = side.kafka.writer
+    for i in range(2):
+        writer.append(lost, 0, b"%d" % i)
+        writer.append(flushed, 0, b"%d" % i)
+    broken, whole = side.opened(f"b-{half}", half, b"a"), side.opened(f"w-{half}", half, b"x")
+    side.send(broken, half, b"b")
+    side.flush()
+    for i in range(2):
+        writer.append(lost, 0, b"lost%d" % i)
+    side.power_failure({(lost, 0): 2, (half, 0): 2})
+    yield side.offsets(lost)
+    yield side.read(lost, 3)  # by somebody who has read that far
+    yield outcome(writer.append, lost, 0, b"refused")  # it would follow what is no more
+    yield writer.append(lost, 0, b"other")
+    yield side.read(lost, 0)
+    yield side.offsets(flushed)
+    yield side.read(flushed, 0)
+    yield side.send(broken, half, b"c")
+    broken.close()
+    yield side.commit(whole)
+    side.settle(f"w-{half}")
+    side.acquire(f"b-{half}").close()
+    side.settle(f"b-{half}")
+    yield side.read(half, 0)
+
+
+@SCRIPTS.add(
+    (0, 0, 1), (0, 0, 1), "RetryableError", (0, 0, 3), "committed", (0, 3, 3), [b"a", b"b"],
+    (0, 3, 3), [], "committed", (0, 1, 1),
+)  # fmt: skip
+def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -> Iterator[object]:
+    one, two, three = side.kafka.topic(), side.kafka.topic(), side.kafka.topic()
+    for name in (one, two):
+        side.write(f"m-{name}", name, b"a")  # acknowledged, and still not safe
+    silent = side.opened(f"m-{three}", three, b"a")
+    side.flush()
+    side.send(silent, three, b"gone")
+    side.power_failure({(one, 0): 1, (two, 0): 1, (three, 0): 1})
+    yield side.offsets(one)
+    side.acquire(f"m-{one}").close()  # does not help
+    yield side.offsets(one)
+    yield side.between(one, 0, 1, wait_s=0.3)
+    other = side.opened(f"o-{two}", two, b"other")
+    side.commit(other)
+    side.settle(f"o-{two}")
+    yield side.offsets(two)  # nor does somebody else's
+    again = side.opened(f"m-{one}", one, b"b")
+    yield side.commit(again)
+    side.settle(f"m-{one}")
+    yield side.offsets(one)
+    yield side.read(one, 0)
+    side.opened(f"m-{two}", two, b"b").close()
+    side.acquire(f"m-{two}").close()
+    side.settle(f"m-{two}")
+    yield side.offsets(two)[0], side.offsets(two)[1] - 2, side.offsets(two)[2] - 2
+    yield [v for v in side.read(two, 0) if v == b"a"]  # type: ignore[attr-defined]
+    yield side.commit(silent)  # sends nothing more, so nobody tells it
+    side.settle(f"m-{three}")
+    yield side.offsets(three)[0], side.offsets(three)[1] - 1, side.offsets(three)[2] - 1

@@ -1,0 +1,107 @@
+"""Topics and offsets on the model of Kafka."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from perseid.errors import PermanentError, RetryableError
+from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelTopic
+from perseid.topics.admin import MESSAGE_BYTES_MAX, Partition, TopicInfo
+from perseid.topics.names import check_topic
+
+# What a broker takes of the settings that this project uses.
+_SETTINGS = {
+    "cleanup.policy": re.compile(r"compact|delete|compact,delete|delete,compact"),
+    "max.message.bytes": re.compile(r"\d+"),
+    "retention.ms": re.compile(r"-1|\d+"),
+    "retention.bytes": re.compile(r"-1|\d+"),
+    "segment.bytes": re.compile(r"\d+"),
+}
+
+
+class FakeTopics:
+    """TopicReader and TopicChanger on the model."""
+
+    def __init__(self, kafka: ModelKafka) -> None:
+        self._kafka = kafka
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        return {t: self._kafka.topics[t].info for t in topics if t in self._kafka.topics}
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        return {name: info.topic_id for name, info in self.describe(topics).items()}
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = True
+    ) -> dict[Partition, int]:
+        logs = {p: self._led(p) for p in partitions}
+        return {p: log.stable_end if committed else log.end for p, log in logs.items()}
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return {p: self._led(p).start for p in partitions}
+
+    def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
+        found = {}
+        for place in partitions:
+            log = self._led(place)
+            end = log.stable_end
+            late = (r.offset for r in log.records if r.time_ms >= time_ms and r.offset < end)
+            found[place] = min(late, default=end)
+        return found
+
+    def list(self) -> list[str]:
+        return sorted(self._kafka.topics)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+        if partitions < 1:
+            raise PermanentError(f"topic {topic} with {partitions} partitions: at least 1")
+        if check_topic(topic) in self._kafka.topics:
+            return False
+        settings = dict(config or {})
+        for name, value in settings.items():
+            if name not in _SETTINGS or not _SETTINGS[name].fullmatch(value):
+                raise PermanentError(
+                    f"topic {topic}: the broker refuses the setting {name}={value}"
+                )
+        info = TopicInfo(
+            topic,
+            uuid.uuid4().hex,
+            partitions,
+            settings.get("cleanup.policy", "delete"),
+            int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
+        )
+        logs = [ModelLog() for _ in range(partitions)]
+        self._kafka.topics[topic] = ModelTopic(info, logs, settings)
+        return True
+
+    def grow(self, topic: str, partitions: int) -> None:
+        found = self._kafka.topics.get(topic)
+        if found is None:
+            raise PermanentError(f"growing topic {topic}: it does not exist")
+        found.logs += [ModelLog() for _ in range(partitions - len(found.logs))]
+        old = found.info
+        found.info = TopicInfo(
+            topic, old.topic_id, len(found.logs), old.cleanup_policy, old.message_bytes_max
+        )
+
+    def delete(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            self._kafka.topics.pop(topic, None)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> None:
+        for (topic, partition), offset in before.items():
+            if topic not in self._kafka.topics:
+                raise RetryableError(f"trimming {topic}[{partition}]: nobody leads it")
+            log = self._led((topic, partition))
+            if offset > log.end:
+                raise PermanentError(f"trimming {topic}[{partition}]: no offset {offset}")
+            log.trim(offset)
+
+    def _led(self, place: Partition) -> ModelLog:
+        """To an admin client a partition that is not there is one that nobody leads right now."""
+        topic = self._kafka.topics.get(place[0])
+        if topic is not None and not 0 <= place[1] < len(topic.logs):
+            raise RetryableError(f"offsets of {place[0]}[{place[1]}]: nobody leads it")
+        return self._kafka.log(*place)
