@@ -73,8 +73,7 @@ def bench(
             result = measured(where, installed, runs, state or STATE, lines or LINES)
     path = results.append(result, data)
     if plot is not None:
-        for drawn in results.plot(result, plot):
-            output.note(f"drew {drawn}")
+        results.plot(result, plot)
     if as_json:
         output.document(result)
     else:

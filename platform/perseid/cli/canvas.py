@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perseid.cli import output
 from perseid.errors import BadInputError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw it: a .png or .svg.", show_default=False),
-]
 ENDINGS = (".png", ".svg")
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # names are the user's: a $ in them is a $
     "svg.fonttype": "none",  # text that can be searched
     "font.size": 9,
@@ -31,15 +28,16 @@ SETTINGS = {
 }
 
 
-def check(path: Path | None) -> None:
+def _checked(path: Path | None) -> Path | None:
     """What can be known before a long computation: ending, folder, matplotlib."""
     if path is None:
-        return
+        return None
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--plot {path}: expected a file ending in {' or '.join(ENDINGS)}")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}")
     check_installed()
+    return path
 
 
 def check_installed() -> None:
@@ -51,6 +49,12 @@ def check_installed() -> None:
             "plots need matplotlib, which is not installed: type `pip install 'perseid[plot]'`, "
             "or leave --plot out"
         ) from error
+
+
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", callback=_checked, help="Draw it: a .png or .svg."),
+]
 
 
 @contextmanager
@@ -67,3 +71,4 @@ def figure(wide: float, high: float, *paths: Path) -> Iterator[Figure]:
                 drawn.savefig(path, dpi=150)
             except OSError as error:
                 raise BadInputError(f"{path}: the drawing cannot be written: {error}") from error
+            output.note(f"drew {path}")
