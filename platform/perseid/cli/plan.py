@@ -133,12 +133,13 @@ def fidelity(
     read = plan_files.topology(topology, rates)
     mask = read.mask(read.number(*partition) for partition in _partitions(failed))
     lost = losses(read, mask)
-    loss = {n.name: [round(float(x), 12) for x in lost[read.slice(n.name)]] for n in read.nodes}
+    shown = lost.round(12) + 0.0  # of -0.0 too it makes 0.0
+    loss = {node.name: shown[read.slice(node.name)].tolist() for node in read.nodes}
     kept = float(fidelities(read, mask))
     if plot is not None:
         from perseid.cli import topology_plot
 
-        groups = {"failed": mask.nonzero()[0], "loses input": (lost > 1e-12).nonzero()[0]}
+        groups = {"failed": mask.nonzero()[0], "loses input": shown.nonzero()[0]}
         topology_plot.draw(
             plot, read, {**groups, "whole": range(read.partitions)}, f"fidelity {kept:.4g}"
         )

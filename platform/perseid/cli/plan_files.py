@@ -8,8 +8,10 @@ job's own file (job.yaml, or the folder that holds it) is a topology too.
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -205,8 +207,10 @@ def _loaded(path: str, text: str) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    with suppress(ValueError):
+        return json.loads(text)  # JSON is YAML, but as such a large topology takes minutes
     try:
-        return YAML(typ="safe").load(text)  # JSON is YAML
+        return YAML(typ="safe").load(text)
     except YAMLError as error:
         raise BadInputError(f"{path}: neither JSON nor YAML: {error}") from error
 

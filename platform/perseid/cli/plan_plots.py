@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from perseid.coordinator.planners.thresholds import Bounds, Share
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
-MARKERS = {"checkpoints": "o", "first_minimum": "^", "oracle": "v", "fixed": "x"}
+PLANS = {
+    "checkpoints": ("chosen", "o"), "first_minimum": ("first minimum", "^"),
+    "oracle": ("oracle", "v"), "fixed": ("fixed", "x"),
+}  # fmt: skip
 NAMES_MAX = 40  # bars that are named
 
 
@@ -42,9 +45,10 @@ def checkpoints(
             since = _since_the_last(changes, taken)
             axis.plot(*since / [[1.0], [unit]], linewidth=0.8, label="a checkpoint would write")
         for plan, points in plans.items():
-            label = f"{plan.replace('_', ' ')}: {sum(p.bytes for p in points) / unit:,.4g} {name}"
+            shown, marker = PLANS[plan]
+            label = f"{shown}, {len(points)}: {sum(p.bytes for p in points) / unit:,.4g} {name}"
             at = np.array([(p.time_s, p.bytes / unit) for p in points]).T
-            axis.plot(*at, MARKERS[plan], markersize=8, fillstyle="none", label=label)
+            axis.plot(*at, marker, markersize=8, fillstyle="none", label=label)
         borders = np.arange(sizes.start_s, sizes.end_s + 1e-9, period_s)
         axis.vlines(borders, 0, totals.max() / unit, colors=GREY, linewidths=0.5, linestyles=":")
         axis.set_xlabel(f"time, s (dotted: periods of {period_s:g} s)")
@@ -80,6 +84,7 @@ def recovery(path: Path, problem: RecoveryProblem, plan: RecoveryPlan) -> None:
         axis.set_xticks(range(len(named)), [query.id for query in named], rotation=60)
         axis.set_xlabel("failed queries")
         axis.set_ylabel("priority")
+        axis.locator_params(axis="y", integer=True)
         total = sum(query.priority for query in queries)
         axis.set_title(
             f"priority {plan.priority} of {total} for {plan.cost:g} of {problem.free:g} free cores"
@@ -106,7 +111,9 @@ def thresholds(path: Path, bounds: Bounds, share: Share, failures: int) -> None:
             axis.axvspan(numbers[-1] - 0.5, numbers[-1] + 0.5, color=GREY, alpha=0.3, label="exact")
         axis.axvline(min(failures, numbers[-1]), color=GREY, linestyle=":", label="now")
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("failures so far")
+        axis.locator_params(axis="x", integer=True)
         axis.set_ylabel("threshold")
         axis.legend(frameon=False)
 
@@ -130,5 +137,6 @@ def workers(
         axis.set_xticks(range(len(named)), labels)
         axis.set_xlabel("workers, with their failure domains")
         axis.set_ylabel("partitions")
+        axis.locator_params(axis="y", integer=True)
         axis.set_title(title)
-        axis.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)

@@ -45,6 +45,7 @@ def draw(path: Path, topology: Topology, groups: Mapping[str, Iterable[int]], ti
         for stream in topology.streams:
             _draw_stream(axis, topology, stream, places)
         dot = min(0.5 * 72 * high / crowd, 13.0)  # points
+        _explain_lines(axis, topology)
         left = np.ones(topology.partitions, dtype=bool)
         for name, numbers in groups.items():
             some = topology.mask(numbers) & left
@@ -66,14 +67,27 @@ def placed(topology: Topology) -> Places:
     found = np.zeros((topology.partitions, 2))
     for column in set(columns.values()):
         nodes = [node for node in topology.nodes if columns[node.name] == column]
-        # One row for the name and one for each partition, from the top downwards.
-        rows, used = sum(node.parallelism + 1 for node in nodes), 0
+        # Room for the name and a row for each partition, from the top downwards.
+        partitions = sum(node.parallelism for node in nodes)
+        name, used = 1 + partitions // 20, 0
         for node in nodes:
             some = topology.slice(node.name)
             found[some, 0] = column
-            found[some, 1] = 1 - (used + 1 + np.arange(node.parallelism)) / rows
-            used += node.parallelism + 1
+            found[some, 1] = used + name + np.arange(node.parallelism)
+            used += name + node.parallelism
+        here = found[:, 0] == column
+        found[here, 1] = 1 - found[here, 1] / used
     return found
+
+
+def _explain_lines(axis: Axes, topology: Topology) -> None:
+    """Their entries in the legend."""
+    large = [len(stream.substreams) > LINES_MAX for stream in topology.streams]
+    if not all(large):
+        axis.plot([], [], color=GREY, label="substream (width: records/s)")
+    if any(large):
+        label = f"stream of more than {LINES_MAX} substreams"
+        axis.plot([], [], color=GREY, alpha=0.25, linewidth=9, label=label)
 
 
 def _draw_stream(axis: Axes, topology: Topology, stream: Stream, places: Places) -> None:
