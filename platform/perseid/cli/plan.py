@@ -209,9 +209,7 @@ def placement(
 
 
 @app.command("mttf", epilog="Example: perseid plan mttf --input placement.yaml")
-def mttf(
-    input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json = False
-) -> None:
+def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json = False) -> None:
     """How long a placement lasts on average until something is lost."""
     from perseid.cli import plan_files
     from perseid.coordinator.planners.mttf import mean_time_to_failure_s

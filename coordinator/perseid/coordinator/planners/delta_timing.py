@@ -77,14 +77,16 @@ class Changes:
 def oracle(changes: Changes, period_s: float) -> list[Point]:
     """One checkpoint in each period, at a bend or at its end, so that all together write least.
 
-    O(periods * bends a period^2). Where little has changed since the last, a checkpoint is almost
-    free: the best plan may have two close to each other, on both sides of a period's end.
+    O(periods * bends a period^2). A period's begin belongs to the one before. Where little has
+    changed since the last, a checkpoint is almost free: the best plan may have two close to each
+    other, on both sides of a period's end.
     """
     bends = changes.bends
     choices = [
-        np.append(bends[(bends >= start_s) & (bends < start_s + period_s)], start_s + period_s)
+        np.append(bends[(bends > start_s) & (bends < start_s + period_s)], start_s + period_s)
         for start_s in periods(changes.sizes, period_s)
     ]
+    choices[0] = np.append(changes.sizes.start_s, choices[0])
     costs = changes.sizes.at(choices[0])
     origins = []
     for before, times in pairwise(choices):

@@ -28,7 +28,7 @@ def draw(result: dict[str, Any], *paths: Path) -> None:
         axes = figure.subplots(high, WIDE, squeeze=False)
         for axis, name in zip(axes.flat, names, strict=False):
             _draw(axis, name, [row for row in rows if row["figure"] == name])
-        for axis in list(axes.flat)[len(names):]:
+        for axis in list(axes.flat)[len(names) :]:
             axis.set_axis_off()
 
 
