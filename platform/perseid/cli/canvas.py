@@ -46,8 +46,8 @@ def check_installed() -> None:
         import matplotlib as _  # noqa: F401
     except ImportError as error:
         raise RefusedError(
-            "plots need matplotlib, which is not installed: type `pip install 'perseid[plot]'`, "
-            "or leave --plot out"
+            "plots need matplotlib, which is not installed (perseid's extra `plot`): "
+            "type `pip install 'matplotlib>=3.10,<4'`, or leave --plot out"
         ) from error
 
 

@@ -67,4 +67,4 @@ def test_without_matplotlib_nothing_is_measured_for_a_plot(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["bench", "planners", "--plot", str(tmp_path)]) == 3
-    assert "pip install 'perseid[plot]'" in capsys.readouterr().err
+    assert "type `pip install 'matplotlib>=3.10,<4'`" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run("plan fidelity --topology t.json --plot drawn.png".split()) == 3
-    assert "pip install 'perseid[plot]'" in capsys.readouterr().err
+    assert "type `pip install 'matplotlib>=3.10,<4'`" in capsys.readouterr().err
 
 
 def test_operators_stand_right_of_what_they_read_and_no_two_partitions_in_one_place() -> None:

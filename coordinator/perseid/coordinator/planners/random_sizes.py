@@ -33,7 +33,7 @@ def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
 def draw_changes(
     random: Random, shape: Shape, length_s: float = 3600.0, age_s: float = 0.0
 ) -> Changes:
-    """Such sizes beside a table that has grown for `age_s` before; all growth is change, of course.
+    """Such sizes beside a table that has grown for `age_s` before; all growth is change.
 
     >>> changes = draw_changes(Random(1), "tmi", 600.0, age_s=1000.0)
     >>> {name: round(rate / 1e6, 1) for name, rate in changes.rates.items()}
