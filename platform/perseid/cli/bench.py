@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perseid.cli import output
+from perseid.cli import canvas, output
 from perseid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from perseid.cli.benches.peer import Install
     from perseid.cli.benches.sides import Side
 
-NAMES = ("wordcount", "recovery", "planners")
+TAKES: dict[str, tuple[str, ...]] = {
+    "wordcount": ("--peer", "--lines"), "recovery": ("--peer", "--state"), "planners": (),
+}  # fmt: skip
 PEERS = ("spark",)
 COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per_s", "ratio",
            "messages_out", "p50_ms", "p99_ms", "p50_ratio", "seconds", "seconds_each",
            "state_bytes", "totals_right", "rss_mb", "runs", "value", "worst", "cases")  # fmt: skip
+STATE, LINES = "100MB", 12_000_000
 TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
@@ -31,10 +34,13 @@ def bench(
         int | None,
         typer.Option("--runs", min=1, help="Runs, 3 and 5; planners: cases a point, 100."),
     ] = None,
-    state: Annotated[str, typer.Option("--state", help="recovery: size of the state.")] = "100MB",
+    state: Annotated[
+        str | None, typer.Option("--state", help="recovery: size of the state (100MB).")
+    ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", min=1, help="wordcount: lines that wait at the start.")
-    ] = 12_000_000,
+        int | None,
+        typer.Option("--lines", min=1, help="wordcount: lines that wait at first (12 million)."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Folder for PNG and SVG.")] = None,
     data: output.Data = None,
     as_json: output.Json = False,
@@ -49,21 +55,25 @@ def bench(
     from perseid.cli.benches import results
     from perseid.cli.benches.bench_cluster import place
 
-    if name not in NAMES:
-        raise UsageError(f"bench {name}: expected one of {', '.join(NAMES)}")
+    if name not in TAKES:
+        raise UsageError(f"bench {name}: expected one of {', '.join(TAKES)}")
+    for option, value in (("--peer", peer), ("--state", state), ("--lines", lines)):
+        if value is not None and option not in TAKES[name]:
+            raise UsageError(f"bench {name} takes no {option}: leave it out")
     if peer is not None and peer not in PEERS:
         raise UsageError(f"--peer {peer}: expected one of {', '.join(PEERS)}")
-    installed = peers.install(output.note) if peer or plot else None
+    if plot is not None:
+        canvas.check_installed()
+    installed = peers.install(output.note) if peer else None
     if name == "planners":
         result = _planners(runs)
     else:
         with place(data) as where:
             measured = _recovery if name == "recovery" else _wordcount
-            result = measured(where, installed if peer else None, runs, state, lines)
+            result = measured(where, installed, runs, state or STATE, lines or LINES)
     path = results.append(result, data)
-    if plot is not None and installed is not None:
-        for drawn in results.plot(result, installed.python, plot):
-            output.note(f"drew {drawn}")
+    if plot is not None:
+        results.plot(result, plot)
     if as_json:
         output.document(result)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -28,11 +29,31 @@ from perseid.errors import PerseidError, RefusedError, UsageError
 
 app = typer.Typer(
     name="perseid",
-    help="Streaming jobs in Python over Kafka and Spark, exactly once.",
     add_completion=False,
     rich_markup_mode=None,  # plain help: rich costs 0.1 s at every start
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version as installed
+
+        output.lines([f"perseid {installed('perseid')}"])
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print perseid's version."
+        ),
+    ] = False,
+) -> None:
+    """Streaming jobs in Python over Kafka and Spark, exactly once."""
+
 
 app.command("up", epilog="Example: perseid up --workers 3")(cluster.up)
 app.command("down", epilog="Example: perseid down --purge")(cluster.down)

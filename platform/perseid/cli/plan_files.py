@@ -1,27 +1,32 @@
 """The files of `perseid plan`: JSON or YAML, `-` for standard input, each key checked.
 
 The shapes are those of "Planner files" in the contracts: what a topology, a recovery problem, a
-placement or a list of sizes must have, and a BadInputError with file and key where it has not.
+placement or a list of sizes must have, and a BadInputError with file and key where it has not. A
+job's own file (job.yaml, or the folder that holds it) is a topology too.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from perseid.errors import BadInputError
+from perseid.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
+    from perseid.coordinator.planners.delta_timing import Changes
     from perseid.coordinator.planners.recovery import RecoveryProblem
-    from perseid.coordinator.planners.state_sizes import Sizes
+    from perseid.coordinator.planners.state_sizes import Point, Sizes
     from perseid.coordinator.planners.topology import Topology
 
 COLUMNS = ("time_s", "operator", "bytes")
+CHANGED = "changed_bytes"  # all that an operator has changed so far, so never less than before
 
 
 class _Document(BaseModel):
@@ -52,6 +57,10 @@ class TopologyFile(_Document):
 
     operators: list[OperatorEntry]
     edges: list[EdgeEntry]
+
+
+class RatesFile(RootModel[dict[str, list[float]]]):
+    """By source or operator of a job, the records/s that leave each of its partitions."""
 
 
 class PartitionEntry(_Document):
@@ -100,15 +109,33 @@ class PlacementFile(_Document):
     worker_mttr_s: float | None = None
 
 
-_AnyDocument = TypeVar("_AnyDocument", bound=_Document)
+_AnyDocument = TypeVar("_AnyDocument", bound=BaseModel)
 
 
-def topology(path: str) -> Topology:
-    """The topology in a file. TopologyError names the element that cannot be."""
+def topology(path: str, rates: str | None = None) -> Topology:
+    """The topology in a file, or that of a job with the rates in a file of their own.
+
+    TopologyError names the element that cannot be, the errors of `perseid.jobs` a line.
+    """
+    from perseid.coordinator.planners.job_topology import job_topology
+    from perseid.jobs import parse
+
+    if path != "-" and Path(path).is_dir():
+        path = str(Path(path) / parse.JOB_FILE)
+    text = _text(path)
+    value = _loaded(path, text)
+    if isinstance(value, dict) and "sources" in value:
+        spec = parse.loads(text, path)
+        return job_topology(spec, read(rates, RatesFile).root if rates is not None else None)
+    if rates is not None:
+        raise UsageError(f"--rates {rates}: {path} is no job, its substreams have their rates")
+    return _topology(_checked(path, value, TopologyFile))
+
+
+def _topology(found: TopologyFile) -> Topology:
     from perseid.coordinator.planners.graph import Node, Stream, TopologyError
     from perseid.coordinator.planners.topology import Topology
 
-    found = read(path, TopologyFile)
     nodes = []
     for entry in found.operators:
         rates = None if entry.output_rates is None else tuple(entry.output_rates)
@@ -139,30 +166,56 @@ def recovery(path: str) -> RecoveryProblem:
 
 def sizes(path: str) -> Sizes:
     """State sizes from a CSV file with the columns time_s, operator, bytes."""
-    from perseid.coordinator.planners.state_sizes import Point, Sizes
+    from perseid.coordinator.planners.state_sizes import Sizes
 
-    operators: dict[str, list[Point]] = {}
+    return Sizes(_points(path, COLUMNS)["bytes"])
+
+
+def changes(path: str) -> Changes:
+    """State sizes and changed bytes from a CSV file that has the column changed_bytes too."""
+    from perseid.coordinator.planners.delta_timing import Changes
+    from perseid.coordinator.planners.state_sizes import Sizes
+
+    found = _points(path, (*COLUMNS, CHANGED))
+    return Changes(Sizes(found["bytes"]), found[CHANGED])
+
+
+def _points(path: str, columns: tuple[str, ...]) -> dict[str, dict[str, list[Point]]]:
+    """By column of bytes and operator, the rows of a CSV file."""
+    from perseid.coordinator.planners.state_sizes import Point
+
     rows = csv.DictReader(_text(path).splitlines())
-    if set(rows.fieldnames or ()) != set(COLUMNS):
-        raise BadInputError(f"{path}: columns {rows.fieldnames}, expected {', '.join(COLUMNS)}")
+    if not set(columns) <= set(rows.fieldnames or ()) <= {*COLUMNS, CHANGED}:
+        raise BadInputError(f"{path}: columns {rows.fieldnames}, expected {', '.join(columns)}")
+    found: dict[str, dict[str, list[Point]]] = {column: {} for column in columns[2:]}
     for line, row in enumerate(rows, start=2):
-        try:
-            point = Point(float(row["time_s"]), float(row["bytes"]))
-        except (TypeError, ValueError) as error:
-            raise BadInputError(f"{path}, line {line}: {error}") from error
-        operators.setdefault(row["operator"], []).append(point)
-    return Sizes(operators)
+        for column, operators in found.items():
+            try:
+                point = Point(float(row["time_s"]), float(row[column]))
+            except (TypeError, ValueError) as error:
+                raise BadInputError(f"{path}, line {line}: {error}") from error
+            operators.setdefault(row["operator"], []).append(point)
+    return found
 
 
 def read(path: str, shape: type[_AnyDocument]) -> _AnyDocument:
     """The document in a file, checked."""
+    return _checked(path, _loaded(path, _text(path)), shape)
+
+
+def _loaded(path: str, text: str) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    with suppress(ValueError):
+        return json.loads(text)  # JSON is YAML, but as such a large topology takes minutes
     try:
-        value: Any = YAML(typ="safe").load(_text(path))  # JSON is YAML
+        return YAML(typ="safe").load(text)
     except YAMLError as error:
         raise BadInputError(f"{path}: neither JSON nor YAML: {error}") from error
+
+
+def _checked(path: str, value: Any, shape: type[_AnyDocument]) -> _AnyDocument:
     try:
         return shape.model_validate(value)
     except ValidationError as error:

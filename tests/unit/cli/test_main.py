@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 
@@ -76,10 +77,16 @@ def test_version_names_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"perseid", "pyspark", "python"} <= json.loads(capsys.readouterr().out).keys()
 
 
+def test_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"perseid {version('perseid')}\n"
+
+
 def test_help_loads_no_heavy_client_and_is_quick() -> None:
     code = (
         "import sys; from perseid.cli.main import run; run(['--help']); "
-        "heavy = {'pyspark', 'pyarrow', 'confluent_kafka', 'kazoo', 'pandas', 'fastapi'}; "
+        "heavy = {'pyspark', 'pyarrow', 'confluent_kafka', 'kazoo', 'pandas', 'fastapi', "
+        "'matplotlib', 'numpy'}; "
         "print('loaded:', *sorted(heavy & set(sys.modules)))"
     )
     started_s = time.monotonic()

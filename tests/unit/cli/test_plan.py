@@ -87,14 +87,6 @@ def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
         }  # fmt: skip
 
 
-@pytest.mark.usefixtures("files")
-def test_thresholds(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--theta", "1e5", "--l", "1000", "--gamma", "1000", "--failures", "3")
-    assert answer(capsys, "thresholds", *flags) == {
-        "theta": 6250.0, "l": 62, "gamma": 62, "exact": False,
-    }  # fmt: skip
-
-
 def test_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [90, 30, 90, 60, 90, 50, 95, 70, 90]
     rows = "".join(f"{t},a,{size}\n" for t, size in enumerate(sizes))
@@ -176,3 +168,54 @@ def test_sizes_that_are_none_are_named(files: Path, capsys: pytest.CaptureFixtur
         assert said in capsys.readouterr().err
     assert run(["plan", "checkpoint", "--sizes", "none.csv", "--period", "4"]) == 1
     assert "none.csv: [Errno 2]" in capsys.readouterr().err
+
+
+JOB = """
+name: views
+parallelism: 2
+sources:
+  lines: {topic: lines, format: text}
+operators:
+  words: {input: lines, sql: "SELECT explode(split(value, ' ')) AS word FROM input"}
+  counts: {input: words, key: word, use: "wordcount:Counts"}
+sinks:
+  counts: {input: counts, topic: word-counts, format: json, key: word}
+"""
+
+
+def test_a_job_is_a_topology(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "job.yaml").write_text(JOB)
+    for path in ("job.yaml", "."):
+        found = answer(capsys, "replication", "--topology", path, "--budget", "3")
+        assert found["replicate"] == [["lines", 0], ["lines", 1], ["counts", 0]]
+        assert found["fidelity"] == pytest.approx(1 / 2)
+    (files / "rates.yaml").write_text("lines: [30, 10, 60]\ncounts: [1, 3]\n")
+    flags = ("--topology", "job.yaml", "--rates", "rates.yaml")
+    found = answer(capsys, "fidelity", *flags, "--failed", '[["lines", 2]]')
+    assert found["loss"] == {"lines": [0.0, 0.0, 1.0], "counts": [0.6, 0.6]}
+    now = answer(capsys, "replication", *flags, "--budget", "2")
+    assert now["replicate"] == [["lines", 2], ["counts", 1]]
+    assert now["fidelity"] == pytest.approx(6 / 10 * 3 / 4)
+    (files / "now.json").write_text(json.dumps(now))
+    (files / "rates.yaml").write_text("lines: [30, 10, 60]\ncounts: [9, 1]\n")
+    found = answer(capsys, "adapt", "--plan", "now.json", *flags, "--moves", "2")
+    assert (found["start"], found["stop"]) == ([["counts", 0]], [["counts", 1]])
+
+
+@pytest.mark.parametrize(
+    ("job", "rates", "code", "said"),
+    [
+        (JOB.replace("lines, sql", "rows, sql"), "{}", 1, "job.yaml:7: operators.words.input"),
+        (JOB, "words: [1]", 1, "rates of words: it runs inside lines"),
+        (JOB, "lines: 1", 1, "rates.yaml: lines: Input should be a valid list"),
+        (json.dumps(TOPOLOGY), "{}", 2, "--rates rates.yaml: job.yaml is no job"),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str], job: str, rates: str, code: int, said: str
+) -> None:
+    (files / "job.yaml").write_text(job)
+    (files / "rates.yaml").write_text(rates)
+    flags = ("--topology", "job.yaml", "--rates", "rates.yaml")
+    assert run(["plan", "fidelity", *flags]) == code
+    assert said in capsys.readouterr().err

@@ -6,14 +6,18 @@ fill and are emptied in turns, 100 to 700 MB. `signalguru`: bursts that come and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Literal
 
+from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.state_sizes import Point, Sizes
 
 Shape = Literal["tmi", "bcp", "signalguru"]
 MB = 1e6
+TABLE_RATE = 1 * MB  # bytes/s by which a table of keys that never go grows
+UPDATED = 0.005  # of its size is what an operator writes again in a second, here
 
 
 def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
@@ -24,6 +28,34 @@ def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
     (['window'], 20)
     """
     return SHAPES[shape](random, length_s)
+
+
+def draw_changes(
+    random: Random, shape: Shape, length_s: float = 3600.0, age_s: float = 0.0
+) -> Changes:
+    """Such sizes beside a table that has grown for `age_s` before; all growth is change.
+
+    >>> changes = draw_changes(Random(1), "tmi", 600.0, age_s=1000.0)
+    >>> {name: round(rate / 1e6, 1) for name, rate in changes.rates.items()}
+    {'window': 2.7, 'model': 0.1, 'table': 1.0}
+    """
+    sizes = dict(draw_sizes(random, shape, length_s).operators)
+    changed = {name: _changed(points) for name, points in sizes.items()}
+    end_s = 2 * length_s
+    sizes["table"] = tuple(Point(t, TABLE_RATE * (age_s + t)) for t in (0.0, end_s))
+    changed["table"] = [Point(0.0, 0.0), Point(end_s, TABLE_RATE * end_s)]
+    return Changes(Sizes(sizes), changed)
+
+
+def _changed(points: Sequence[Point]) -> list[Point]:
+    """What growth and updates have written since the first point."""
+    found, total = [Point(points[0].time_s, 0.0)], 0.0
+    for here, there in pairwise(points):
+        mean = (here.bytes + there.bytes) / 2
+        total += max(there.bytes - here.bytes, 0.0)
+        total += UPDATED * mean * (there.time_s - here.time_s)
+        found.append(Point(there.time_s, total))
+    return found
 
 
 def _tmi(random: Random, length_s: float) -> Sizes:

@@ -1,7 +1,7 @@
 """Plain PySpark as the peer: its own interpreter, its own settings, the same supervisor.
 
 PySpark 4.0.0 and its JVM Kafka connector are fetched once into a venv below the cache folder, so
-neither is ever a dependency of perseid. matplotlib lives there too: only plots need it.
+neither is ever a dependency of perseid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from perseid.embedded.table import ProcessSpec, keeper, write_specs
 from perseid.errors import PermanentError
 
 VERSION = "4.0.0"
-REQUIREMENTS = (f"pyspark=={VERSION}", "matplotlib>=3.9,<4")
 JOB = Path(__file__).with_name("spark_job.py")
 PROCESS = "peer"
 
@@ -61,7 +60,7 @@ def install(say: Callable[[str], None]) -> Install:
     say(f"fetching PySpark {VERSION} and its Kafka connector into {folder} (once)")
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
-    _run([str(found.python), "-m", "pip", "install", "--quiet", *REQUIREMENTS])
+    _run([str(found.python), "-m", "pip", "install", "--quiet", f"pyspark=={VERSION}"])
     nothing = ["--kafka=-", "--source=-", "--sink=-", "--checkpoint=-", "--resolve-only"]
     _run([str(found.python), str(JOB), f"--ivy={found.ivy}", *nothing])
     done.touch()

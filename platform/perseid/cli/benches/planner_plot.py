@@ -1,11 +1,14 @@
-"""Draws `bench planners`, a JSON document on stdin, into a folder. Run by the peer's Python."""
+"""Draws the result of `bench planners`: a panel a figure of the papers."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from perseid.cli import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LABELS = {
     "13": ("replicated share of partitions", "output fidelity"),
@@ -14,31 +17,22 @@ LABELS = {
     "15": ("free share of the cost", "priority / optimum"),
     "ch": ("", "bytes / oracle"),
 }
+WIDE = 4  # panels in a row
 
 
-def main() -> None:
-    import matplotlib as mpl  # type: ignore[import-not-found]
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    rows: list[dict[str, Any]] = json.load(sys.stdin)["rows"]
-    figures = list(dict.fromkeys(row["figure"] for row in rows))
-    wide = 4
-    high = -(-len(figures) // wide)
-    canvas, axes = pyplot.subplots(high, wide, figsize=(4.2 * wide, 3.4 * high), squeeze=False)
-    for axis, figure in zip(axes.flat, figures, strict=False):
-        _draw(axis, figure, [row for row in rows if row["figure"] == figure])
-    for axis in list(axes.flat)[len(figures):]:
-        axis.set_axis_off()
-    canvas.tight_layout()
-    for kind in ("png", "svg"):
-        path = Path(sys.argv[1]) / f"planners.{kind}"
-        canvas.savefig(path)
-        print(path)
+def draw(result: dict[str, Any], *paths: Path) -> None:
+    rows = result["rows"]
+    names = list(dict.fromkeys(row["figure"] for row in rows))
+    high = -(-len(names) // WIDE)
+    with canvas.figure(4.2 * WIDE, 3.4 * high, *paths) as figure:
+        axes = figure.subplots(high, WIDE, squeeze=False)
+        for axis, name in zip(axes.flat, names, strict=False):
+            _draw(axis, name, [row for row in rows if row["figure"] == name])
+        for axis in list(axes.flat)[len(names) :]:
+            axis.set_axis_off()
 
 
-def _draw(axis: Any, figure: str, rows: list[dict[str, Any]]) -> None:
+def _draw(axis: Axes, figure: str, rows: list[dict[str, Any]]) -> None:
     lines = list(dict.fromkeys((row["setting"], row["system"]) for row in rows))
     if all(row["x"] == rows[0]["x"] for row in rows):
         names = [f"{setting}\n{system}" for setting, system in lines]
@@ -56,8 +50,4 @@ def _draw(axis: Any, figure: str, rows: list[dict[str, Any]]) -> None:
         axis.set_ylabel(LABELS[figure[:2]][1], fontsize=8)
         axis.set_ylim(bottom=0)
         axis.legend(fontsize=6)
-    axis.set_title(f"figure {figure}" if figure[:1].isdigit() else figure, fontsize=9)
-
-
-if __name__ == "__main__":
-    main()
+    axis.set_title(f"figure {figure}" if figure[:1].isdigit() else figure)

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from perseid.cli import output
-from perseid.coordinator.planners import recovery
+from perseid.coordinator.planners import delta_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
@@ -25,7 +25,7 @@ from perseid.coordinator.planners.checkpoint_timing import (
 )
 from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
-from perseid.coordinator.planners.random_sizes import SHAPES, draw_sizes
+from perseid.coordinator.planners.random_sizes import SHAPES, draw_changes, draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw, substreams
 from perseid.coordinator.planners.replication import ReplicationPlan, greedy, optimal
 from perseid.coordinator.planners.state_sizes import Point
@@ -52,7 +52,7 @@ class Settings:
 def run(settings: Settings) -> list[Row]:
     """All rows. Some minutes with 100 cases a point."""
     rows: list[Row] = []
-    for part in (_figure_13, _figure_14, _optimum, _figure_15, _timing):
+    for part in (_figure_13, _figure_14, _optimum, _figure_15, _timing, _delta_timing):
         output.note(f"planners: {part.__name__.strip('_').replace('_', ' ')}")
         rows += part(settings)
     return rows
@@ -190,6 +190,32 @@ def _timing(settings: Settings) -> Iterator[Row]:
                 found[system].append(_bytes(plan) / best)
         for system, values in found.items():
             row = _row("checkpoint size", shape, 1.0, system, values)
+            yield {**row, "worst": round(max(values), 4)}
+
+
+def _delta_timing(settings: Settings) -> Iterator[Row]:
+    """The same where changes are written: an hour later, beside a table that grows for ever."""
+    for shape in SHAPES:
+        found: dict[str, list[float]] = {"by size": [], "ours": [], "fixed": []}
+        for number in range(settings.cases):
+            before = draw_changes(Random(settings.seed + 10_000 + number), shape)
+            changes = draw_changes(Random(settings.seed + number), shape, age_s=3600.0)
+            rates = before.rates
+            seen = {
+                "by size": (before.sizes, changes.sizes),
+                "ours": (before.shown(PERIOD_S, rates), changes.shown(PERIOD_S, rates)),
+            }
+            plans = {
+                system: played(sizes, PERIOD_S, Stopping(profile(learned, PERIOD_S)))
+                for system, (learned, sizes) in seen.items()
+            }
+            plans["fixed"] = fixed(changes.sizes, PERIOD_S)
+            best = _bytes(delta_timing.oracle(changes, PERIOD_S))
+            for system, plan in plans.items():
+                written = changes.checkpoints([point.time_s for point in plan])
+                found[system].append(_bytes(written) / best)
+        for system, values in found.items():
+            row = _row("checkpoint delta", shape, 1.0, system, values)
             yield {**row, "worst": round(max(values), 4)}
 
 

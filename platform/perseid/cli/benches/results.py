@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perseid.cli import output
+from perseid.cli import canvas, output
+from perseid.cli.benches import planner_plot
+from perseid.cli.benches import plot as cluster_plot
 from perseid.embedded.paths import locate, repository
-from perseid.errors import PermanentError
-
-PLOT = Path(__file__).with_name("plot.py")
-PLANNER_PLOT = Path(__file__).with_name("planner_plot.py")
 
 
 def machine() -> dict[str, Any]:
@@ -71,17 +68,13 @@ def show(result: dict[str, Any], columns: Sequence[str]) -> None:
     output.table(used, [[_cell(row.get(c)) for c in used] for row in rows], title=result["bench"])
 
 
-def plot(result: dict[str, Any], python: Path, folder: Path) -> list[Path]:
-    """The result as PNG and SVG, drawn by the peer's interpreter, which has matplotlib."""
+def plot(result: dict[str, Any], folder: Path) -> list[Path]:
+    """The result as PNG and SVG in a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    script = PLANNER_PLOT if result["bench"] == "planners" else PLOT
-    done = subprocess.run(
-        [str(python), str(script), str(folder)],
-        input=json.dumps(result), text=True, capture_output=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise PermanentError(f"the plot could not be drawn: {done.stderr[-2000:]}")
-    return [Path(line) for line in done.stdout.splitlines()]
+    draw = planner_plot.draw if result["bench"] == "planners" else cluster_plot.draw
+    paths = [folder / f"{result['bench']}{ending}" for ending in canvas.ENDINGS]
+    draw(result, *paths)
+    return paths
 
 
 def _cell(value: Any) -> Any:

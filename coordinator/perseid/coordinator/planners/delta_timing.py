@@ -1,0 +1,110 @@
+"""When to take checkpoints that write what has changed: the question of `checkpoint_timing` again.
+
+An operator's part of a checkpoint is what it has changed since the last one or, where that is less,
+its whole state: min(changed(t) - changed(last), size(t)). Meteor Shower leaves this open.
+
+What a checkpoint would write now is nothing to decide by: right behind the last one it is almost
+nothing, and all is left to the next. So a policy of `checkpoint_timing` is shown what one writes
+whose predecessor was a period ago: `shown`. A large state that changes little is level there and
+decides nothing, however it grows; a window that has just been emptied is seen as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from perseid.coordinator.planners.checkpoint_timing import periods
+from perseid.coordinator.planners.state_sizes import Numbers, Point, Sizes
+from perseid.errors import BadInputError
+
+
+class Changes:
+    """State sizes, and by operator all bytes changed so far; BadInputError names what cannot be.
+
+    Both are linear between their points. Not to be changed.
+
+    >>> window = [Point(0.0, 0.0), Point(9.0, 90.0), Point(10.0, 0.0), Point(20.0, 100.0)]
+    >>> written = [Point(0.0, 0.0), Point(9.0, 90.0), Point(10.0, 90.0), Point(20.0, 190.0)]
+    >>> changes = Changes(Sizes({"window": window}), {"window": written})
+    >>> changes.checkpoints([5.0, 8.0, 12.0])  # all, 3 s of changes, all that is left
+    [Point(time_s=5.0, bytes=50.0), Point(time_s=8.0, bytes=30.0), Point(time_s=12.0, bytes=20.0)]
+    """
+
+    def __init__(self, sizes: Sizes, changed: Mapping[str, Sequence[Point]]) -> None:
+        if odd := sizes.operators.keys() ^ changed.keys():
+            raise BadInputError(f"only one of sizes and changed bytes of {', '.join(sorted(odd))}")
+        self.sizes = sizes
+        # In the order of the sizes, so that rows of both belong together.
+        self.changed = Sizes({name: changed[name] for name in sizes.operators})
+        for name, points in self.changed.operators.items():
+            _check(name, points)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """By operator, the bytes that it changes a second, on average."""
+        ends = self.changed.start_s, self.changed.end_s
+        rows = self.changed.each(ends)
+        rates = (rows[:, 1] - rows[:, 0]) / (ends[1] - ends[0])
+        return dict(zip(self.changed.operators, rates.tolist(), strict=True))
+
+    def shown(self, period_s: float, rates: Mapping[str, float]) -> Sizes:
+        """The sizes with no operator's above what it changes in a period, at these rates."""
+        return Sizes({
+            name: [Point(p.time_s, min(p.bytes, rates[name] * period_s)) for p in points]
+            for name, points in self.sizes.operators.items()
+        })  # fmt: skip
+
+    def written(self, last_s: float, times: Sequence[float] | Numbers) -> Numbers:
+        """Bytes that checkpoints at these times write, the last one having been at `last_s`."""
+        since = self.changed.each(times) - self.changed.each([last_s])
+        return np.asarray(np.minimum(since, self.sizes.each(times)).sum(axis=0))
+
+    def checkpoints(self, times: Sequence[float]) -> list[Point]:
+        """What checkpoints at these times write, one after the other. The first writes all."""
+        first = [Point(t, float(self.sizes.at([t])[0])) for t in times[:1]]
+        rest = [Point(t, float(self.written(last, [t])[0])) for last, t in pairwise(times)]
+        return first + rest
+
+    @property
+    def bends(self) -> Numbers:
+        """Where a size or a change rate bends: between two of these no sum has a minimum."""
+        return np.union1d(self.sizes.bends, self.changed.bends)
+
+
+def oracle(changes: Changes, period_s: float) -> list[Point]:
+    """One checkpoint in each period, at a bend or at its end, so that all together write least.
+
+    O(periods * bends a period^2). A period's begin belongs to the one before. Where little has
+    changed since the last, a checkpoint is almost free: the best plan may have two close to each
+    other, on both sides of a period's end.
+    """
+    bends = changes.bends
+    choices = [
+        np.append(bends[(bends > start_s) & (bends < start_s + period_s)], start_s + period_s)
+        for start_s in periods(changes.sizes, period_s)
+    ]
+    choices[0] = np.append(changes.sizes.start_s, choices[0])
+    costs = changes.sizes.at(choices[0])
+    origins = []
+    for before, times in pairwise(choices):
+        ways = [cost + changes.written(t, times) for t, cost in zip(before, costs, strict=True)]
+        origins.append(np.argmin(ways, axis=0))
+        costs = np.min(ways, axis=0)
+    chosen = [int(np.argmin(costs))]
+    for origin in reversed(origins):
+        chosen.append(int(origin[chosen[-1]]))
+    return changes.checkpoints(
+        [float(times[i]) for times, i in zip(choices, reversed(chosen), strict=True)]
+    )
+
+
+def _check(name: str, points: Sequence[Point]) -> None:
+    for before, after in pairwise(points):
+        if after.bytes < before.bytes:
+            raise BadInputError(
+                f"operator {name} at {after.time_s} s: {after.bytes} changed bytes so far, and "
+                f"{before.bytes} before: they never become less"
+            )

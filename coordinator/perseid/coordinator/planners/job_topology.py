@@ -1,0 +1,92 @@
+"""The topology of a job: what of its job file holds partitions, and how their rows go on.
+
+Sources and keyed operators hold partitions, and so do the writers of a source or stateless operator
+that feeds a sink (`perseid.jobs.layout`). A stateless operator runs inside the tasks of what it
+reads, so it is part of that. Everything between is shuffled by key: full streams. Who has several
+inputs joins them. Left out are the dead letters, which are no part of the output.
+
+A job file knows no rates. So keys are taken to spread evenly, each source partition to give one
+record/s, and an operator to give what it gets, unless the caller has measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perseid.coordinator.planners.graph import Node, Stream, TopologyError
+from perseid.coordinator.planners.random_topology import substreams
+from perseid.coordinator.planners.topology import Topology
+from perseid.jobs.layout import is_keyed, node_levels, writers
+from perseid.jobs.spec import JobSpec
+
+
+def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = None) -> Topology:
+    """The topology of `spec`. TopologyError names a rate that cannot be. O(substreams).
+
+    `rates`: by source or operator the records/s that leave each of its partitions. Those of a
+    source also say how many partitions its topic has, else it is the job's parallelism.
+    """
+    given = dict(rates or {})
+    readers = _readers(spec)
+    _check(given, spec, readers)
+    nodes = [Node(n, len(r), output_rates=r) for n, r in _source_rates(spec, given).items()]
+    made = {node.name: node for node in nodes}
+    streams: list[Stream] = []
+    for name, (parallelism, upstream) in readers.items():
+        got = [0.0] * parallelism
+        for source in upstream:
+            rows = substreams("full", made[source].output_rates or (), [1.0] * parallelism)
+            streams.append(Stream(source, name, rows))
+            for _, target, rate in rows:
+                got[target] += rate
+        made[name] = Node(
+            name,
+            parallelism,
+            "correlated" if len(upstream) > 1 else "independent",
+            tuple(given.get(name, got)),
+        )
+    return Topology(list(made.values()), streams)
+
+
+def _source_rates(
+    spec: JobSpec, given: Mapping[str, Sequence[float]]
+) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(given.get(name, [1.0] * spec.parallelism)) for name in spec.sources}
+
+
+def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
+    """Keyed operators and writers, upstream first: parallelism, and whose tasks send them rows."""
+    levels = node_levels(spec)
+    keyed = sorted((n for n, o in spec.operators.items() if is_keyed(o)), key=levels.__getitem__)
+    found: dict[str, tuple[int, list[str]]] = {}
+    for name in keyed:
+        operator = spec.operators[name]
+        hosts = dict.fromkeys(_host(spec, i) for i in operator.inputs.values())
+        found[name] = operator.parallelism, list(hosts)
+    for name, parallelism in writers(spec).items():
+        # A source and its writers are two operators here, and no name of a job has a blank.
+        shown = f"{name} writer" if name in spec.sources else name
+        found[shown] = parallelism, [_host(spec, name)]
+    return found
+
+
+def _host(spec: JobSpec, name: str) -> str:
+    """The source or keyed operator in whose tasks a node runs."""
+    while name in spec.operators and not is_keyed(spec.operators[name]):
+        (name,) = spec.operators[name].inputs.values()
+    return name
+
+
+def _check(
+    given: Mapping[str, Sequence[float]], spec: JobSpec, readers: Mapping[str, object]
+) -> None:
+    known = [*spec.sources, *readers]
+    for name in given:
+        if name in known:
+            continue
+        if name in spec.operators:
+            host = _host(spec, name)
+            raise TopologyError(
+                f"rates of {name}: it runs inside {host}, so give what leaves {host}"
+            )
+        raise TopologyError(f"rates of {name}, which is not there; there are {', '.join(known)}")

@@ -1,0 +1,70 @@
+"""Plots of benchmarks, and what `bench` refuses before it measures anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.cli.benches import results
+from perseid.cli.main import run
+
+MACHINE = {"cores": 2, "memory_gib": 8.0}
+WORDCOUNT: dict[str, Any] = {
+    "bench": "wordcount", "machine": MACHINE,
+    "rows": [
+        {"system": "perseid", "rows_per_s": 150_000.0, "p50_ms": 294.9, "rss_mb": 4046.0},
+        {"system": "spark", "rows_per_s": 90_000.0, "rss_mb": 1308.0},
+    ],
+}  # fmt: skip
+PLANNERS: dict[str, Any] = {
+    "bench": "planners", "machine": MACHINE,
+    "rows": [
+        {"figure": "13", "setting": "Q1", "x": 0.2, "system": "dp", "value": 0.2},
+        {"figure": "13", "setting": "Q1", "x": 0.4, "system": "dp", "value": 0.4},
+        {"figure": "checkpoint size", "setting": "tmi", "x": 1.0, "system": "ours", "value": 1.04},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (WORDCOUNT, ["wordcount, 2 cores", "median latency, ms", "150,000", "spark"]),
+        (PLANNERS, ["figure 13", "output fidelity", "dp, Q1", "bytes / oracle", "1.04"]),
+    ],
+)
+def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: list[str]) -> None:
+    png, svg = results.plot(result, tmp_path / "new" / "folder")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    drawn = svg.read_text()
+    assert [text for text in said if text not in drawn] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nothing", "bench nothing: expected one of wordcount, recovery, planners"),
+        ("planners --peer spark", "bench planners takes no --peer"),
+        ("planners --state 1GB", "bench planners takes no --state"),
+        ("planners --lines 5", "bench planners takes no --lines"),
+        ("wordcount --state 1GB", "bench wordcount takes no --state"),
+        ("recovery --lines 5", "bench recovery takes no --lines"),
+        ("recovery --peer flink", "--peer flink: expected one of spark"),
+    ],
+)
+def test_what_a_benchmark_does_not_take_is_refused(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", *line.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_matplotlib_nothing_is_measured_for_a_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run(["bench", "planners", "--plot", str(tmp_path)]) == 3
+    assert "type `pip install 'matplotlib>=3.10,<4'`" in capsys.readouterr().err
