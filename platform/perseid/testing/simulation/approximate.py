@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from perseid.state.counters import CounterKey, Divergence, judge
-from perseid.testing.counters import FakeRedis
-
 from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.thresholds import Bounds, thresholds
 from perseid.errors import RetryableError
+from perseid.state.counters import CounterKey, Divergence, judge
+from perseid.testing.counters import FakeRedis
 from perseid.testing.simulation.engine import Defect, Group, Simulation
 
 ALPHA = 2.0
