@@ -5,8 +5,8 @@ once, and its own client hears of it when it is connected again. Watches are one
 arms them again before it calls back, so changes in between are merged and none is missed. They are
 delivered at once, in the caller's thread, or collected until `deliver` when the fake is made with
 `deliver_at_once=False`. Faults are given by hand: `suspend` and `resume` a connection, `expire` a
-session, or let the next write have an unknown outcome: "done", "not done", or done "late", when the
-connection is back.
+session, or let the next write have an unknown outcome, "done" or "not done". What is written while
+suspended is unknown to its caller, too, and is done when the connection is back.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class FakeCoordination:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._late: list[tuple[Write, ...]] = []
         self.state = SessionState.CONNECTED
-        self.unknown_next: Literal["done", "not done", "late"] | None = None
+        self.unknown_next: Literal["done", "not done"] | None = None
 
     def get(self, path: str) -> Node | None:
         self._check_connected()
@@ -139,9 +139,7 @@ class FakeCoordination:
             self._late.append(writes)  # the client keeps it, although its caller has given up
             raise UnknownOutcomeError("the session is suspended")
         unknown, self.unknown_next = self.unknown_next, None
-        if unknown == "late":
-            self._late.append(writes)
-        if unknown in {"not done", "late"}:
+        if unknown == "not done":
             raise UnknownOutcomeError("no answer")
         if sum(map(_request_bytes, writes)) > REQUEST_BYTES_MAX:
             self.suspend()

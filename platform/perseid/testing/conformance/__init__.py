@@ -15,14 +15,15 @@ from typing import Any, Generic, TypeVar
 from perseid.errors import ReplayDataLost
 
 Handle = TypeVar("Handle")
+Play = Callable[[Handle], Iterable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Script(Generic[Handle]):
-    """`expected` None: too long to write down, so the two sides are compared alone."""
+    """`expected` is what both sides must yield."""
 
-    play: Callable[[Handle], Iterable[object]]
-    expected: tuple[object, ...] | None
+    play: Play[Handle]
+    expected: tuple[object, ...]
 
     @property
     def name(self) -> str:
@@ -35,15 +36,11 @@ class Script(Generic[Handle]):
 class Scripts(list[Script[Handle]]):
     """The scripts of one module, in its order."""
 
-    def add(
-        self, *expected: object, open_ended: bool = False
-    ) -> Callable[[Callable[[Handle], Iterable[object]]], Callable[[Handle], Iterable[object]]]:
+    def add(self, *expected: object) -> Callable[[Play[Handle]], Play[Handle]]:
         """Decorator: a script, and what it yields."""
 
-        def note(
-            play: Callable[[Handle], Iterable[object]],
-        ) -> Callable[[Handle], Iterable[object]]:
-            self.append(Script(play, None if open_ended else expected))
+        def note(play: Play[Handle]) -> Play[Handle]:
+            self.append(Script(play, expected))
             return play
 
         return note
