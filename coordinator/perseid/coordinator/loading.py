@@ -99,6 +99,9 @@ class Loader:
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
         tokens, highest = self._claim_and_read(job, base)
+        ledger = self._ledger(job, entry.uuid, program.spec, plan)
+        if base is not None:
+            _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         progress, progress_end = self._progress(job)
         return JobLoaded(
             job=job, entry=entry, program=program, plan=plan, generation=registry.generation(job),
@@ -107,7 +110,7 @@ class Loader:
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
             tokens=tokens, highest_epoch=highest,
             starts={} if tokens else self._starts(program.spec, topics, _time_of(entry)),
-            ledger=self._ledger(job, entry.uuid, program.spec, plan), progress=progress,
+            ledger=ledger, progress=progress,
             progress_offset=progress_end,
         )  # fmt: skip
 
@@ -151,6 +154,8 @@ class Loader:
         start = base.offset if base is not None else max(low, claim - TOKENS_TAIL)
         entries = clients.reader.read_range(topic, 0, start, claim + 1, timeout_s=READ_TIMEOUT_S)
         records = [(e.offset, cast(TokenRecord, codec.decode(e.value))) for e in entries]
+        if not records:
+            raise _lost(job, f"ends at {claim}, and the plan is based on its offset {start}")
         claimed = max(r.coordinator_epoch for _, r in records)
         if claimed > self._epoch:
             raise HigherClaim(claimed)
@@ -226,6 +231,22 @@ def source_topics(topics: TopicReader, wanted: Iterable[str]) -> dict[str, Sourc
         own = {p: starts[name, p] for p in range(info.partitions)}
         found[name] = SourceTopic(name, info.topic_id, info.compacted, own)
     return found
+
+
+def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
+    """An epoch that is committed has a token, and none that a ledger holds is ever taken back."""
+    committed = max(ledger.values(), default=0)
+    if committed > tip:
+        raise _lost(job, f"ends with epoch {tip}, and epoch {committed} was committed")
+
+
+def _lost(job: str, what: str) -> PermanentError:
+    return PermanentError(
+        f"the token log of {job} {what}: the topic was deleted, or the broker has lost records "
+        "that it had acknowledged. Nothing is issued again, because the sink topics may hold what "
+        "is missing: restore the broker's logs and start the job again, or start it `--from "
+        "scratch` into new sink topics"
+    )
 
 
 def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:

@@ -20,17 +20,24 @@ class TokenHistory:
     """The valid tokens behind a base that the log held when it was read.
 
     `offsets`: epoch -> offset, the base's too. `checks`: what earlier runs read, by epoch. `end`:
-    the offset behind the last record that was read.
+    the offset behind the last record that was read. `rewound_at`: offset of the last Rewind, -1
+    without one.
     """
 
     base: Base
     offsets: Mapping[int, int]
     checks: Mapping[int, tuple[InputCheck, ...]]
     end: int
+    rewound_at: int = -1
 
     @property
     def tip_epoch(self) -> int:
         return max(self.offsets)
+
+    @property
+    def taken_back_below(self) -> int:
+        """A token below this offset that is not among `offsets` may have been taken back."""
+        return max(self.base.offset, self.rewound_at)
 
     def base_at(self, epoch: int) -> Base:
         """A base for readers that go on behind `epoch`, which must be on the chain."""
@@ -42,7 +49,7 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
     chain = Chain(base)
     offsets = {base.epoch: base.offset}
     checks: dict[int, tuple[InputCheck, ...]] = {}
-    end = base.offset
+    end, rewound_at = base.offset, -1
     for offset, record in entries:
         end = offset + 1
         seen = chain.feed(offset, record)
@@ -52,9 +59,10 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
             offsets[seen.token.epoch] = offset
             _remember(checks, seen.token)
         elif seen.kind == "rewind":
+            rewound_at = offset
             offsets = {e: o for e, o in offsets.items() if e <= chain.tip_epoch}
             checks = {e: c for e, c in checks.items() if e <= chain.tip_epoch}
-    return TokenHistory(base, offsets, checks, end)
+    return TokenHistory(base, offsets, checks, end, rewound_at)
 
 
 class EpochFeed:

@@ -2,7 +2,8 @@
 
 1. The owner's directory of a dead owner on this host is renamed to ours; the old one is fenced.
 2. The log is repaired: what is damaged, and all behind it, is set aside; entries made for tokens
-   that were taken back are discarded.
+   that were taken back are discarded. A token that is gone without that is an error: the broker has
+   lost it, and what came of its epoch may stand in the sink topics.
 3. A checkpoint that is newer than the log (which another host's owner has left behind, or which a
    power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
    means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
@@ -30,11 +31,13 @@ class RestoreOrder:
     """What to restore to.
 
     `tokens`: epoch -> offset of the valid tokens behind the oldest usable base. `tip_epoch`: the
-    newest of them. `floor`: the state must not be above it, None at the first try.
+    newest of them. `taken_back_below`: a token below this offset may have been taken back. `floor`:
+    the state must not be above it, None at the first try.
     """
 
     tokens: Mapping[int, int]
     tip_epoch: int
+    taken_back_below: int
     pointers: tuple[CheckpointPointer, ...]
     base_epoch: int
     base_offset: int
@@ -71,10 +74,21 @@ class PartitionRestore:
         """Entries of epochs that were issued anew, or taken back and not issued again."""
         for epoch in self.log.epochs():
             known = order.tokens.get(epoch)
-            stale = known is not None and self.log.entry(epoch).header.token_offset != known
-            if stale or epoch > order.tip_epoch:
-                self.log.discard_from(epoch)
-                return
+            if known is None and epoch <= order.tip_epoch:
+                continue
+            offset = self.log.entry(epoch).header.token_offset
+            if offset == known:
+                continue
+            if offset >= order.taken_back_below:
+                raise PermanentError(
+                    f"the state of {self.task.label} has epoch {epoch} of the token at offset "
+                    f"{offset}, and the token log has none there: the broker has lost records "
+                    "that it had acknowledged. Nothing was issued again, because the sink topics "
+                    "may hold that epoch's outputs: restore the broker's logs and start the job "
+                    "again, or start it `--from scratch` into new sink topics"
+                )
+            self.log.discard_from(epoch)
+            return
 
     def _from_log(self, order: RestoreOrder) -> Restored | None:
         last = self.log.last_epoch()

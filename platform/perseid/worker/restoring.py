@@ -41,6 +41,7 @@ def restore_all(
     order = RestoreOrder(
         tokens=past.offsets,
         tip_epoch=past.tip_epoch,
+        taken_back_below=past.taken_back_below,
         pointers=usable_pointers(plan),
         base_epoch=plan.base_epoch,
         base_offset=plan.base_offset,

@@ -4,12 +4,19 @@ An epoch runs for all operator partitions or for none, so the fragment goes on b
 epoch that any of them has finished. A partition that is ahead must be able to hand out again what
 it made since then: its log has those epochs' retained outputs, or its ledger has committed them.
 One that is ahead and lacks them goes back to a checkpoint, which may lower the epoch for all.
+
+No epoch begins before the one before is committed. So a ledger that is further back than that has
+lost records that the broker had acknowledged, as a power failure does to logs that were not flushed
+(reliability.md, fault 5). Its sink topics may still hold what those records told of: to write it
+again would be to double it, silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from perseid.errors import PermanentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,33 @@ def decide(
         ledgers: by gid, the last committed epoch of all partitions that feed a sink; partitions
             that have committed nothing yet are at `base_epoch`.
         base_epoch: the epoch behind which the plan starts.
+
+    Raises:
+        PermanentError: a ledger is behind what must have been committed.
     """
+    _check_ledgers(restored, ledgers)
     reached = [r.epoch for r in restored.values()] + list(ledgers.values())
     floor = min(reached, default=base_epoch)
     lacking = tuple(
         gid for gid, r in sorted(restored.items()) if r.epoch > floor and r.held_from > floor + 1
     )
     return Again(lacking, floor) if lacking else GoOn(floor)
+
+
+def _check_ledgers(restored: Mapping[int, Restored], ledgers: Mapping[int, int]) -> None:
+    committed = max((_committed(found) for found in restored.values()), default=0)
+    behind = {gid: epoch for gid, epoch in sorted(ledgers.items()) if epoch < committed}
+    if behind:
+        gid, epoch = next(iter(behind.items()))
+        raise PermanentError(
+            f"{len(behind)} ledger partitions are behind the state, first that of task {gid}: it "
+            f"ends with epoch {epoch}, and epoch {committed} was committed. The broker has lost "
+            "records that it had acknowledged. Nothing was written again, because the sink topics "
+            "may still hold those epochs' outputs: restore the broker's logs and start the job "
+            "again, or start it `--from scratch` into new sink topics"
+        )
+
+
+def _committed(found: Restored) -> int:
+    """The epoch that all had committed when this state came to be."""
+    return found.epoch - 1 if found.source == "log" else found.epoch

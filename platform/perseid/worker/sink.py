@@ -15,7 +15,7 @@ Whatever ends without a clear success is followed by 1: then the ledger says wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -23,11 +23,17 @@ from perseid.clocks import Clock, SystemClock
 from perseid.errors import FencedError, LedgerGap, PermanentError, RetryableError
 from perseid.records import crashpoints
 from perseid.topics import codec, names
-from perseid.topics.admin import TopicInfo, TopicReader
+from perseid.topics.admin import Partition, TopicInfo, TopicReader
 from perseid.topics.clients import BATCH_BYTES_MAX
 from perseid.topics.records import LedgerRecord, SinkWindow
 from perseid.worker.sink_outputs import divide, windows
-from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Transaction, Transactions
+from perseid.worker.sink_ports import (
+    PartitionBatch,
+    SinkBatch,
+    Transaction,
+    Transactions,
+    Written,
+)
 
 __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 
@@ -144,6 +150,8 @@ class SinkSession:
         self._ledger_topic = names.ledger(who.job)
         self._batch_bytes = BATCH_BYTES_MAX
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
+        self._ends: dict[Partition, int] = {}  # last offset that was committed
+        self._lost: PermanentError | None = None
 
     def prepare(self) -> None:
         """Connects ahead of the first commit; fences nobody, waits for nothing."""
@@ -165,6 +173,8 @@ class SinkSession:
         """
         if self.who.sparse and not any(b.values for b in outputs):
             return CommitResult(skipped=False)
+        if self._lost is not None:
+            raise self._lost
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
         while True:
@@ -264,12 +274,31 @@ class SinkSession:
         entry = PartitionBatch(self._ledger_topic, who.ledger, [None], [codec.encode(record)])
         transaction.send(entry)
         noted = transaction.flush(ATTEMPT_S)
+        self._check_written({**written, **noted})
         crashpoints.reach("sink.before-commit")
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit")
+        self._ends.update((place, w.last) for place, w in (written | noted).items())
         offset = noted[self._ledger_topic, who.ledger].last
         self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
         return record, clean
+
+    def _check_written(self, written: Mapping[Partition, Written]) -> None:
+        """Before the commit: a log that has become shorter has lost what was committed there.
+
+        For good: what this session remembers of the ledger is no longer there.
+        """
+        for (topic, partition), place in sorted(written.items()):
+            before = self._ends.get((topic, partition), -1)
+            if place.first <= before:
+                self._lost = PermanentError(
+                    f"{topic}[{partition}] took a record at offset {place.first}, and had one of "
+                    f"this sink at {before} before: the topic was deleted and made again, or the "
+                    "broker has lost records that it had acknowledged. Nothing was committed: "
+                    "restore the broker's logs and start the job again, or start it `--from "
+                    "scratch` into new sink topics"
+                )
+                raise self._lost
 
     def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
         """The sink topics, asked for once."""

@@ -128,7 +128,7 @@ class Partition:
         log = self.take_over(generation)
         fields = {
             "tokens": {e: 100 + e for e in range(tip + 1)}, "tip_epoch": tip, "base_epoch": 0,
-            "base_offset": 100, "floor": None, **changes,
+            "base_offset": 100, "floor": None, "taken_back_below": 1000, **changes,
         }  # fmt: skip
         order = RestoreOrder(pointers=pointers, generation=generation, **fields)
         found = PartitionRestore(self.files, self.store, log, self.task, self.identity).run(order)

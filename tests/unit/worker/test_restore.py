@@ -37,6 +37,18 @@ def test_the_log_on_this_host_is_kept(partition: Any, totals_at: Any) -> None:
     assert partition.run(state, 3).retained
 
 
+@pytest.mark.parametrize("tokens", [{0: 100, 1: 101}, {0: 100, 1: 101, 2: 107, 3: 108}])
+def test_a_token_that_is_gone_and_was_not_taken_back_is_an_error(
+    partition: Any, tokens: dict[int, int]
+) -> None:
+    """Lost, or lost and issued anew: epoch 2 of the token at 102 may be in the sinks."""
+    ran(partition, 3)
+    with pytest.raises(PermanentError, match="epoch 2 of the token at offset 102"):
+        partition.restore(2, max(tokens), tokens=tokens, taken_back_below=102)
+    found, _ = partition.restore(3, max(tokens), tokens=tokens, taken_back_below=103)
+    assert found.epoch == 1
+
+
 def test_a_collected_log_holds_outputs_behind_its_base_only(partition: Any) -> None:
     state = ran(partition, 6, snapshots=(2, 4))
     state.log.collect(4)

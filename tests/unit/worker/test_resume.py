@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perseid.errors import PermanentError
 from perseid.worker.resume import Again, GoOn, Restored, decide
 
 
@@ -19,7 +21,7 @@ def test_a_job_without_state_and_sinks_goes_on_behind_its_base() -> None:
 
 def test_the_lowest_of_logs_and_ledgers_decides() -> None:
     assert decide(restored((9, 5), (7, 5)), {0: 8, 1: 8}, 0) == GoOn(7)
-    assert decide(restored((9, 5), (9, 5)), {0: 8, 1: 6}, 0) == GoOn(6)
+    assert decide(restored((9, 5), (9, 5)), {0: 9, 1: 8}, 0) == GoOn(8)
     assert decide({}, {0: 8, 1: 6}, 0) == GoOn(6)
 
 
@@ -30,7 +32,16 @@ def test_a_ledger_ahead_of_the_log_does_not_raise_it() -> None:
 def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
     assert decide(restored((9, 8), (6, 7)), {}, 0) == Again((0,), 6)
     assert decide(restored((9, 7), (6, 7)), {}, 0) == GoOn(6)
-    assert decide(restored((9, 10), (8, 9), (6, 1)), {2: 6}, 0) == Again((0, 1), 6)
+    assert decide(restored((9, 10), (8, 9), (6, 1)), {2: 8}, 0) == Again((0, 1), 6)
+
+
+@pytest.mark.parametrize("source, committed", [("log", 8), ("checkpoint:9", 9), ("scratch", 9)])
+def test_a_ledger_behind_what_was_committed_is_an_error(source: str, committed: int) -> None:
+    """State 9 came to be when all had committed 8; a checkpoint of 9 when all had committed 9."""
+    found = {0: Restored(0, 9, 1, source)}
+    assert isinstance(decide(found, {0: committed, 1: committed}, 0), GoOn)
+    with pytest.raises(PermanentError, match=f"task 1: it ends with epoch {committed - 1}"):
+        decide(found, {0: committed, 1: committed - 1}, 0)
 
 
 def test_what_is_at_the_floor_needs_to_hold_nothing() -> None:
@@ -44,8 +55,10 @@ partition = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
 
 @given(st.lists(partition, max_size=4), st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
 def test_nobody_is_asked_for_an_epoch_that_it_lacks(
-    found: list[tuple[int, int]], ledgers: dict[int, int]
+    found: list[tuple[int, int]], ahead: dict[int, int]
 ) -> None:
+    committed = max((epoch - 1 for epoch, _ in found), default=0)
+    ledgers = {gid: committed + more for gid, more in ahead.items()}
     verdict = decide(restored(*found), ledgers, 0)
     lowest = min([e for e, _ in found] + list(ledgers.values()), default=0)
     if isinstance(verdict, GoOn):

@@ -31,6 +31,10 @@ class Defect(AssertionError):
     """What must never happen has happened."""
 
 
+class Reported(Exception):
+    """What nobody could have kept is gone, and the user is told so: a good end."""
+
+
 class Group:
     """Processes that die and stop together. `on_death` is called once, by the scheduler."""
 

@@ -38,6 +38,7 @@ class Faults:
     cut: float = 0.0  # per half second: some process does not reach some server
     user: float = 0.0  # per second: stops the job, and starts it again
     grow: float = 0.0  # per second: a source topic gets another partition
+    lose_tails: float = 0.0  # per second, once: the broker loses what it has not flushed
 
     @classmethod
     def draw(cls, chance: random.Random) -> Faults:
@@ -47,6 +48,8 @@ class Faults:
             if field.name in STRENGTHS and chance.random() < 0.45:
                 low, high = STRENGTHS[field.name]
                 setattr(drawn, field.name, low * (high / low) ** chance.random())
+        if chance.random() < TAILS_SHARE:
+            drawn.lose_tails = TAILS_STRENGTH
         return drawn
 
     def stop(self) -> None:
@@ -69,6 +72,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "cut": (0.02, 0.4), "user": (0.02, 0.2), "grow": (0.02, 0.1),
 }  # fmt: skip
 
+TAILS_SHARE, TAILS_STRENGTH = 0.05, 0.1  # rare: what is asked of such a seed is less
 
 # Where a history must have been for the seeds to mean something, beside the faults themselves.
 BRANCHES = (
@@ -79,7 +83,7 @@ BRANCHES = (
     "transaction expired", "void token", "output retained", "epoch was in the ledger",
     "restored from log", "restored from checkpoint", "restored from scratch",
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
-    "fragment stopped", "epoch ran", "safety", "liveness",
+    "fragment stopped", "epoch ran", "tails lost", "loss reported", "safety", "liveness",
 )  # fmt: skip
 
 

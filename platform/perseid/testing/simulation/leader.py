@@ -20,7 +20,7 @@ from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import Defect, Group, SimulatedClock
+from perseid.testing.simulation.engine import Defect, Group, Reported, SimulatedClock
 from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogReader, SimulatedLogWriter
 from perseid.testing.simulation.world import World
@@ -216,6 +216,8 @@ class Life:
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
+            if self.world.tails_lost:
+                raise Reported(str(after.error))
             raise Defect(f"the job failed: {after.error}")
         outcomes: list[ev.Event] = []
         failed = False

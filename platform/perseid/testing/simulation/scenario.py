@@ -12,7 +12,7 @@ from unittest.mock import patch
 from perseid.coordinator import issue
 from perseid.errors import RetryableError
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import START_S, Defect, Process, Simulation
+from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
 from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
@@ -21,6 +21,7 @@ from perseid.testing.simulation.world import World
 
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
+AFTER_LOSS_S = 60.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 PRODUCE_EVERY_S = 1.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
@@ -71,6 +72,9 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
             _play(simulation, world, mode)
         except Defect as defect:
             error = str(defect)
+        except Reported as report:
+            simulation.say(f"reported: {report}")
+            world.gates.hit("loss reported")
         except Exception as defect:
             error = f"{type(defect).__name__}: {defect}"
             simulation.say(error)
@@ -100,7 +104,8 @@ def _play(simulation: Simulation, world: World, mode: Mode) -> None:
         _run(simulation, world.shape.input_s + MORE_FAULTS_S)
     else:
         _heal(simulation, world)
-    world.checker.finish()
+    if not world.tails_lost:
+        world.checker.finish()
 
 
 def _heal(simulation: Simulation, world: World) -> None:
@@ -108,6 +113,9 @@ def _heal(simulation: Simulation, world: World) -> None:
     world.faults.stop()
     world.network.heal()
     simulation.say(f"HEALED; faults so far: {dict(world.gates.struck)}")
+    if world.tails_lost:
+        _run(simulation, input_s + AFTER_LOSS_S)
+        return
     _run(simulation, input_s + 1.0)  # a user's second thought may still come
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
@@ -137,6 +145,8 @@ def _user(simulation: Simulation, world: World) -> None:
     """Once a second: what people do to a running job."""
     if world.gates.strikes("grow"):
         world.grow(simulation.random.choice(["left", "right"]))
+    if not world.tails_lost and world.gates.strikes("lose_tails"):
+        world.lose_tails()
     if world.gates.strikes("user"):
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)

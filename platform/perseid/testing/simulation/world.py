@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
+from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.simulation import job
@@ -23,6 +24,7 @@ from perseid.testing.simulation.ports import (
 )
 
 STATE = "/state"
+FLUSH_S = 2.7
 
 
 class World:
@@ -46,6 +48,9 @@ class World:
             self.topics.create(name, partitions)
         for topic, partitions in spec.written_topics.items():
             self.topics.create(topic, partitions)
+        self.disk = ModelDisk(self.kafka)
+        self.tails_lost = False
+        simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
@@ -97,6 +102,19 @@ class World:
             self.topics.grow(topic, partitions + 1)
 
     # Bad luck -----------------------------------------------------------------------------------
+
+    def lose_tails(self) -> None:
+        """A power failure of the broker. What perseid cannot keep then, it must not keep quiet."""
+        ends = self.disk.power_failure(self.simulation.random)
+        self.simulation.say(f"THE BROKER LOSES TAILS: {ends}")
+        if ends:
+            self.gates.hit("tails lost")
+            self.tails_lost = True
+            self.checker.start_again()
+
+    def _flush(self) -> None:
+        self.disk.flush()
+        self.simulation.after(FLUSH_S, self._flush)
 
     def damage_checkpoint(self) -> None:
         """One part of the newest checkpoint, if there is a whole one to fall back to."""
