@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TAKES: dict[str, tuple[str, ...]] = {
     "wordcount": ("--peer", "--lines"), "recovery": ("--peer", "--state"), "planners": (),
+    "simulation": (),
 }  # fmt: skip
 PEERS = ("spark",)
 COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per_s", "ratio",
@@ -27,12 +28,12 @@ TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount, recovery or planners.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount, recovery, planners, simulation.")],
     *,
     peer: Annotated[str | None, typer.Option("--peer", help="Run beside it: spark.")] = None,
     runs: Annotated[
         int | None,
-        typer.Option("--runs", min=1, help="Runs, 3 and 5; planners: cases a point, 100."),
+        typer.Option("--runs", min=1, help="Runs, 3 and 5; planners: cases a point, 100; seeds, 40."),
     ] = None,
     state: Annotated[
         str | None, typer.Option("--state", help="recovery: size of the state (100MB).")
@@ -49,7 +50,7 @@ def bench(
 
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. recovery: seconds from
     kill -9 of the worker to new output, with and without the warm second worker. planners: the
-    papers' experiments on the planners, without a cluster.
+    papers' experiments on the planners, and simulation: seeds/s, both without a cluster.
     """
     from perseid.cli.benches import peer as peers
     from perseid.cli.benches import results
@@ -67,6 +68,8 @@ def bench(
     installed = peers.install(output.note) if peer else None
     if name == "planners":
         result = _planners(runs)
+    elif name == "simulation":
+        result = _simulation(runs)
     else:
         with place(data) as where:
             measured = _recovery if name == "recovery" else _wordcount
@@ -88,6 +91,15 @@ def _planners(runs: int | None) -> dict[str, Any]:
 
     settings = planners.Settings(cases=runs or 100)
     return results.document("planners", asdict(settings), planners.run(settings))
+
+
+def _simulation(runs: int | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from perseid.cli.benches import results, simulation
+
+    settings = simulation.Settings(seeds=runs or 40)
+    return results.document("simulation", asdict(settings), simulation.run(settings))
 
 
 def _wordcount(

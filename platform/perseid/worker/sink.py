@@ -278,7 +278,7 @@ class SinkSession:
         crashpoints.reach("sink.before-commit")
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit")
-        self._ends.update((place, w.last) for place, w in (written | noted).items())
+        self._ends.update((place, w.last) for place, w in {**written, **noted}.items())
         offset = noted[self._ledger_topic, who.ledger].last
         self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
         return record, clean

@@ -157,8 +157,8 @@ class Fragment:
     def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
         """As `perseid.worker.restoring.restore_all`."""
         order = RestoreOrder(
-            past.offsets, past.tip_epoch, past.taken_back_below, self._usable(), self.plan.base_epoch,
-            self.plan.base_offset, self.plan.generation,
+            past.offsets, past.tip_epoch, past.taken_back_below, self._usable(),
+            self.plan.base_epoch, self.plan.base_offset, self.plan.generation,
         )  # fmt: skip
         ledgers = committed_epochs(
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
