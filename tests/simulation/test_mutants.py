@@ -6,7 +6,6 @@ longer: `python tests/simulation/test_mutants.py` looks for the first ones that 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -350,6 +349,5 @@ def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    logging.disable()
     for planted, _ in FOUND_BY:
         print(planted.__name__, *find(planted, range(SEEDS_MAX)), flush=True)

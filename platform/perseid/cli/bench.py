@@ -28,12 +28,12 @@ TRIGGER_LINES = 200_000  # the peer's largest trigger is our largest epoch
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="wordcount, recovery, planners, simulation.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(TAKES)}.")],
     *,
     peer: Annotated[str | None, typer.Option("--peer", help="Run beside it: spark.")] = None,
     runs: Annotated[
         int | None,
-        typer.Option("--runs", min=1, help="Runs, 3 and 5; planners: cases a point, 100; seeds, 40."),
+        typer.Option("--runs", min=1, help="Runs (3, 5), cases a point (100) or seeds (40)."),
     ] = None,
     state: Annotated[
         str | None, typer.Option("--state", help="recovery: size of the state (100MB).")

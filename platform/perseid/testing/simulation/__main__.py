@@ -6,7 +6,6 @@ that fail, and how often each fault and branch was hit.
 
 from __future__ import annotations
 
-import logging
 import sys
 
 from perseid.testing.simulation.many import Tally, play
@@ -25,7 +24,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _one(seed: int) -> int:
-    logging.disable()  # the trace tells more
     outcome = run(seed)
     print("\n".join(outcome.lines))
     print(f"seed {seed} ({outcome.mode.value}): {outcome.error or 'all held'}; "

@@ -5,7 +5,6 @@ One seed of a hundred is played twice: a history that differs is an error of the
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 from collections import Counter
@@ -54,12 +53,8 @@ class Tally:
 def play(seeds: Iterable[int], processes: int | None = None) -> Iterator[Outcome]:
     """Outcomes in the order of `seeds`; traces only of those that failed."""
     count = processes or len(os.sched_getaffinity(0))
-    with multiprocessing.get_context("spawn").Pool(count, initializer=_quiet) as pool:
+    with multiprocessing.get_context("spawn").Pool(count) as pool:
         yield from pool.imap(_played, seeds, chunksize=CHUNK)
-
-
-def _quiet() -> None:
-    logging.disable()  # the trace tells more
 
 
 def _played(seed: int) -> Outcome:

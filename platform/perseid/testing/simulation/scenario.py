@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ class Outcome:
 
 def run(seed: int, shape: Shape | None = None) -> Outcome:
     """Plays one seed to its end. Without `shape` the seed draws one."""
-    with Simulation(seed) as simulation, small_splits():
+    with Simulation(seed) as simulation, small_splits(), without_logs():
         faults = Faults.draw(simulation.random)
         told = faults.told()
         drawn = Shape.draw(simulation.random)
@@ -82,6 +83,17 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
             seed, mode, error, simulation.trace_hash, tuple(simulation.lines), told,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
         )  # fmt: skip
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """The trace tells more, and warnings are what a seed is made for."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
