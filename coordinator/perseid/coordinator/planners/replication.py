@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseid.coordinator.planners.fidelity import fidelities
+from perseid.coordinator.planners.flow import Ids, Rates
 from perseid.coordinator.planners.mc_trees import Tree, mc_trees
-from perseid.coordinator.planners.topology import Ids, Mask, Rates, Topology
+from perseid.coordinator.planners.topology import Mask, Topology
 from perseid.errors import RefusedError, UsageError
 
 PLANS_MAX = 500_000  # candidate plans of the dynamic programme: some 100 MB
