@@ -53,7 +53,7 @@ class Settings:
 def run(settings: Settings) -> list[Row]:
     """All rows. Some minutes with 100 cases a point."""
     rows: list[Row] = []
-    for part in (_figure_13, _figure_14, _optimum, _figure_15, _timing):
+    for part in (_figure_13, _figure_14, _optimum, _figure_15, _bounded_seeds, _timing):
         output.note(f"planners: {part.__name__.strip('_').replace('_', ' ')}")
         rows += part(settings)
     return rows
@@ -173,6 +173,21 @@ def _figure_15(settings: Settings) -> Iterator[Row]:
             for system, values in found.items():
                 if values:
                     yield _row(figure, setting, share, system, values)
+
+
+def _bounded_seeds(settings: Settings) -> Iterator[Row]:
+    """Priority of BestDensity as above 60 queries, as a share of that with all pairs as seeds."""
+    ratios = []
+    for number in range(10 * settings.cases):
+        random = Random(settings.seed + number)
+        drawn = DrawnQueries(
+            queries=random.randint(20, 60), partitions=150, share_max=random.choice([3, 6]),
+            free=random.uniform(0.2, 0.8),
+        )  # fmt: skip
+        problem = draw_queries(random, drawn)
+        bounded = best_density(problem, all_pairs_queries_max=0).priority
+        ratios.append(bounded / best_density(problem).priority)
+    yield _row("bounded seeds", "20 to 60 queries", 1.0, "best-density", ratios)
 
 
 def _timing(settings: Settings) -> Iterator[Row]:
