@@ -53,20 +53,19 @@ class _Search:
 
     def visit(self, taken: Mask, open_: Mask) -> None:
         """All plans with what is taken and none of what is neither taken nor open."""
+        left = self._budget - int(taken.sum())
+        open_ = open_ & (left > 0)
         whole, gains = self._gains(taken | open_)
         if (taken & (gains == 0)).any():
             return  # without that one it is as good, and that plan is looked at elsewhere
         open_ = open_ & (gains > 0)
-        left = self._budget - int(taken.sum())
         if open_.sum() <= left:
             self._offer(taken | open_, whole)
-        elif left and self._bound(taken, open_, gains, left) > self._kept * (1 + SLACK):
+        elif self._bound(taken, open_, gains, left) > self._kept * (1 + SLACK):
             number = int(np.argmax(np.where(open_, gains, -1.0)))
             one = self._topology.mask((number,))
             self.visit(taken | one, open_ & ~one)
             self.visit(taken, open_ & ~one)
-        elif not left:
-            self._offer(taken, float(fidelities(self._topology, ~taken)))
 
     def _offer(self, plan: Mask, kept: float) -> None:
         if kept > self._kept * (1 + SLACK):
