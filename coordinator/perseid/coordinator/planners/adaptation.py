@@ -43,6 +43,13 @@ def adapt(
     """`topology` has the new rates. O(moves * substreams), and grows TRIES_MAX plans at most.
 
     A running plan above the budget shrinks at once, whatever that gains.
+
+    >>> from perseid.coordinator.planners.graph import Node, Stream
+    >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
+    >>> nodes = [Node("a", 2), Node("b", 2, output_rates=(1.0, 3.0))]
+    >>> topology = Topology(nodes, [Stream("a", "b", pairs)])
+    >>> adapt(topology, [("a", 0), ("b", 0)], budget=2, moves=2).start
+    (('a', 1), ('b', 1))
     """
     check_budget(topology, budget)
     if moves < 0:

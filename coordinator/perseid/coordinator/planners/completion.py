@@ -6,6 +6,14 @@
 2. Up the topology: how much of its output would reach a sink, with the best choice of whom to add
    behind it, and what these need beside it.
 
+>>> from perseid.coordinator.planners.graph import Node, Stream
+>>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
+>>> nodes = [Node("a", 2), Node("b", 2, output_rates=(1.0, 3.0))]
+>>> topology = Topology(nodes, [Stream("a", "b", pairs)])
+>>> completion = Completion(topology, topology.mask(()))
+>>> completion.density().tolist(), sorted(completion.piece(1))
+([0.125, 0.375, 0.125, 0.375], [1, 3])
+
 Best is the highest share a partition added. Each pass is O(substreams), vectorised by operator.
 """
 

@@ -7,6 +7,10 @@ and kept in the form in which that takes least time:
 1. `Even`: all rows are alike, as in a shuffle by hash. One row stands for all: O(partitions).
 2. `Full`: many pairs exist. The matrix itself, so that no operation needs an index.
 3. `Listed`: few pairs exist. The substreams.
+
+>>> flow = flow_of([(0, 0, 1.0), (1, 0, 3.0), (1, 1, 2.0)], source=0, target=2)
+>>> flow.received(np.array([1.0, 0.0, 0.0, 0.0])).tolist()
+[0.25, 0.0]
 """
 
 from __future__ import annotations

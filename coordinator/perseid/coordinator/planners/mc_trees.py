@@ -23,6 +23,7 @@ def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
     """All of them, smallest first. RefusedError when there are more than `trees_max`.
 
     Where an operator reaches another on two ways, sets that contain a smaller one are no trees.
+    O(trees), and O(trees^2) where they differ in size.
     """
     number = count(topology)
     if number > trees_max:

@@ -49,11 +49,14 @@ class Sizes:
         self.end_s = min(points[-1].time_s for points in self.operators.values())
         if self.start_s >= self.end_s:
             raise BadInputError("the operators' sizes have no time in common")
+        self._curves = [
+            (np.array([p.time_s for p in points]), np.array([p.bytes for p in points]))
+            for points in self.operators.values()
+        ]
 
     def at(self, times: Sequence[float] | Numbers) -> Numbers:
         """The total of all operators at these times."""
-        each = [_interpolated(points, times) for points in self.operators.values()]
-        return np.asarray(np.sum(each, axis=0))
+        return np.asarray(np.sum([np.interp(times, *curve) for curve in self._curves], axis=0))
 
     def of(self, operators: Sequence[str]) -> Sizes:
         return Sizes({name: self.operators[name] for name in operators})
@@ -95,10 +98,6 @@ def turning_points(points: Sequence[Point]) -> list[Point]:
         elif kept[-1].bytes == here.bytes != after.bytes:
             kept.append(here)
     return [*kept, points[-1]]
-
-
-def _interpolated(points: Sequence[Point], times: Sequence[float] | Numbers) -> Numbers:
-    return np.interp(times, [p.time_s for p in points], [p.bytes for p in points])
 
 
 def _is_dynamic(points: Sequence[Point]) -> bool:
