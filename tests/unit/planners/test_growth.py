@@ -7,14 +7,12 @@ above the one that it states.
 
 from __future__ import annotations
 
+import doctest
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -45,7 +43,7 @@ from perseid.coordinator.planners.mttf import mean_time_to_failure_s
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw
-from perseid.coordinator.planners.recovery_capacity import Worker, place, placed_plan
+from perseid.coordinator.planners.recovery_capacity import Worker, place
 from perseid.coordinator.planners.recovery_schedule import Recovery
 from perseid.coordinator.planners.replica_placement import place_replicas
 from perseid.coordinator.planners.structure_aware import structure_aware
@@ -56,33 +54,15 @@ from perseid.coordinator.planners.thresholds import (
     thresholds,
 )
 from perseid.coordinator.planners.topology import Topology
+from perseid.testing import growth
+from perseid.testing.growth import case, exponent
 
 TOLERANCE = 0.1  # what is constant or logarithmic bends an exponent
-PLANNERS = str(Path(recovery.__file__).parent)
-
-Case = tuple[float, Callable[[], Any]]  # the size, and what is counted
-Counter = Callable[[Callable[[], Any]], int]
-
+PLANNERS = Path(recovery.__file__).parent
 
 def instructions(run: Callable[[], Any]) -> int:
     """Bytecode instructions that the planners' files execute."""
-    counted = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal counted
-        if not frame.f_code.co_filename.startswith(PLANNERS):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        counted += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        run()
-    finally:
-        sys.settrace(before)
-    return counted
+    return growth.instructions(run, PLANNERS)
 
 
 def cells(run: Callable[[], Any]) -> int:
@@ -121,20 +101,6 @@ def looked_at(run: Callable[[], Any]) -> int:
     return counted
 
 
-def case(size: float, decide: Callable[..., Any], *arguments: Any, **more: Any) -> Case:
-    return size, partial(decide, *arguments, **more)
-
-
-def exponent(cases: list[Case], counter: Counter) -> float:
-    """The steepest of the steps between sizes, on a double logarithmic scale."""
-    found = [(size, counter(run)) for size, run in cases]
-    assert all(counted > 0 for _, counted in found)
-    return max(
-        math.log(more / less) / math.log(larger / smaller)
-        for (smaller, less), (larger, more) in pairwise(found)
-    )
-
-
 def topology_of(partitions: int, structure: str = "structured") -> Topology:
     """Eight operators with about as many partitions each."""
     wide = (partitions // 8, partitions // 8 + 2)
@@ -152,6 +118,10 @@ def chains(number: int) -> Topology:
     pairs = tuple((i, i, rate) for i, rate in enumerate(rates))
     nodes = [Node("a", number), Node("b", number, output_rates=rates)]
     return Topology(nodes, [Stream("a", "b", pairs)])
+
+
+def test_the_measure_itself() -> None:
+    assert doctest.testmod(growth) == doctest.TestResults(failed=0, attempted=4)
 
 
 @pytest.mark.parametrize("structure", ["structured", "full"])
@@ -229,23 +199,6 @@ def test_a_recovery_is_placed_partition_by_worker() -> None:
         free = {f"w{i}": 1.0 for i in range(n)}
         cases.append(case(len(costs) * n, place, costs, free))
     assert exponent(cases, instructions) <= 1 + TOLERANCE
-
-
-def test_a_plan_takes_no_more_schedules_than_queries() -> None:
-    """At worst: each needs one partition that is larger than any worker."""
-    for n in (5, 10, 20):
-        partitions = [recovery.Partition(f"p{i}", 1.0) for i in range(n)]
-        queries = [recovery.Query(f"q{i}", 1, (f"p{i}",)) for i in range(n)]
-        asked: list[int] = []
-
-        def scheduler(problem: recovery.RecoveryProblem, asked: list[int] = asked) -> Any:
-            asked.append(len(problem.queries))
-            return best_density.best_density(problem)
-
-        free = {f"w{i}": 0.9 for i in range(2 * n)}
-        names = [p.id for p in partitions]
-        assert placed_plan(partitions, queries, names, free, scheduler=scheduler) == {}
-        assert asked == list(range(n, -1, -1))
 
 
 def test_a_whole_recovery_is_at_most_quadratic() -> None:

@@ -9,8 +9,15 @@ from random import Random
 
 import pytest
 
+from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
-from perseid.coordinator.planners.recovery import Partition, Query, optimal
+from perseid.coordinator.planners.recovery import (
+    Partition,
+    Query,
+    RecoveryPlan,
+    RecoveryProblem,
+    optimal,
+)
 from perseid.coordinator.planners.recovery_capacity import (
     SHARE_MAX,
     Worker,
@@ -56,6 +63,23 @@ def test_a_query_that_fits_only_in_sum_waits_and_lets_others_go_first() -> None:
     # Each of these fits alone, so the less important one waits.
     pair, single = Query("pair", 2, ("p1", "p2")), Query("single", 1, ("p3",))
     assert placed_plan(PARTITIONS, [pair, single], ALL, free).keys() == {"p1", "p2"}
+
+
+def test_a_plan_takes_no_more_schedules_than_queries() -> None:
+    """At worst: each needs one partition that is larger than any worker."""
+    for n in (5, 10, 20):
+        partitions = [Partition(f"p{i}", 1.0) for i in range(n)]
+        queries = [Query(f"q{i}", 1, (f"p{i}",)) for i in range(n)]
+        asked: list[int] = []
+
+        def scheduler(problem: RecoveryProblem, asked: list[int] = asked) -> RecoveryPlan:
+            asked.append(len(problem.queries))
+            return best_density(problem)
+
+        free = {f"w{i}": 0.9 for i in range(2 * n)}
+        names = [p.id for p in partitions]
+        assert placed_plan(partitions, queries, names, free, scheduler=scheduler) == {}
+        assert asked == list(range(n, -1, -1))
 
 
 def test_what_replicas_keep_is_not_installed() -> None:

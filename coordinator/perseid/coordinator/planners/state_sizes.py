@@ -45,18 +45,22 @@ class Sizes:
         self.operators = {name: tuple(points) for name, points in operators.items()}
         for name, points in self.operators.items():
             _check(name, points)
+        self._arrays = {
+            name: np.array([(p.time_s, p.bytes) for p in points], dtype=np.float64).T
+            for name, points in self.operators.items()
+        }
         self.start_s = max(points[0].time_s for points in self.operators.values())
         self.end_s = min(points[-1].time_s for points in self.operators.values())
         if self.start_s >= self.end_s:
             raise BadInputError("the operators' sizes have no time in common")
-        self._curves = [
-            (np.array([p.time_s for p in points]), np.array([p.bytes for p in points]))
-            for points in self.operators.values()
-        ]
 
     def at(self, times: Sequence[float] | Numbers) -> Numbers:
         """The total of all operators at these times."""
-        return np.asarray(np.sum([np.interp(times, *curve) for curve in self._curves], axis=0))
+        return np.asarray(self.each(times).sum(axis=0))
+
+    def each(self, times: Sequence[float] | Numbers) -> Numbers:
+        """By operator, a row, its size at these times."""
+        return np.array([np.interp(times, *points) for points in self._arrays.values()])
 
     def of(self, operators: Sequence[str]) -> Sizes:
         return Sizes({name: self.operators[name] for name in operators})
@@ -65,6 +69,12 @@ class Sizes:
     def dynamic(self) -> list[str]:
         """Operators whose smallest size is below half of their mean: only these decide when."""
         return [name for name, points in self.operators.items() if _is_dynamic(points)]
+
+    @property
+    def bends(self) -> Numbers:
+        """The times of all points that lie within what the operators have in common."""
+        times = np.unique(np.concatenate([times for times, _ in self._arrays.values()]))
+        return times[(times >= self.start_s) & (times <= self.end_s)]
 
     def times(self) -> Numbers:
         """Where any operator turns, and both ends: the total has its extremes at these."""
