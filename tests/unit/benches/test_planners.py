@@ -17,12 +17,14 @@ def test_every_experiment_has_rows_that_can_be(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(planners, "SHARES", (0.5,))
     rows = planners.run(Settings(cases=1, seed=5))
     assert {row["figure"] for row in rows} >= {
-        "13", "14a", "14b", "14c", "14d", "of the optimum", "15a", "15b", "15c", "checkpoint size",
-        "checkpoint delta",
+        "13", "14a", "14b", "14c", "14d", "of the optimum", "15a", "15b", "15c",
+        "bounded seeds", "checkpoint size", "checkpoint delta",
     }  # fmt: skip
     for row in rows:
         if row["figure"].startswith("checkpoint"):
             assert row["value"] >= 1  # nobody beats the oracle
+        elif row["figure"] == "bounded seeds":
+            assert 0.9 <= row["worst"] <= row["value"]  # the exchange can beat all pairs
         else:
             assert 0 <= row["value"] <= 1 + 1e-9
 

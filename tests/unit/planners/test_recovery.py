@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from perseid.coordinator.planners import best_density as module
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.recovery import (
@@ -87,7 +88,7 @@ def test_best_density_is_close_to_the_optimum(share_max: int, priority: str) -> 
 
 
 def test_bounded_seeds_are_close_to_all_pairs() -> None:
-    """99 % on average over 1,000 cases of 20 to 60 queries: `tests/benchmarks`; here fewer."""
+    """99 % is what the issue asks; `bench planners` has the same on 1,000 cases."""
     ratios = []
     for seed in range(60):
         random = Random(seed)
@@ -96,9 +97,20 @@ def test_bounded_seeds_are_close_to_all_pairs() -> None:
             free=random.uniform(0.2, 0.8),
         )  # fmt: skip
         problem = draw_queries(random, drawn)
-        bounded = best_density(problem, all_pairs_queries_max=0).priority
-        ratios.append(bounded / best_density(problem).priority)
-    assert mean(ratios) >= 0.99
+        bounded = best_density(problem, all_pairs_queries_max=0)
+        assert bounded.cost <= problem.free + 1e-9
+        ratios.append(bounded.priority / best_density(problem).priority)
+    assert mean(ratios) >= 0.995
+    assert min(ratios) >= 0.94
+
+
+def test_an_exchange_finds_what_few_seeds_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = [draw_queries(Random(s), DrawnQueries(queries=50, partitions=150)) for s in range(9)]
+    found = [best_density(p, all_pairs_queries_max=0).priority for p in problems]
+    monkeypatch.setattr(module, "EXCHANGES_MAX", 0)
+    without = [best_density(p, all_pairs_queries_max=0).priority for p in problems]
+    assert all(a >= b for a, b in zip(found, without, strict=True))
+    assert sum(found) > sum(without)
 
 
 def test_what_replicas_keep_costs_nothing() -> None:

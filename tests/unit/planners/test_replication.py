@@ -10,7 +10,9 @@ from statistics import mean
 import pytest
 
 from perseid.coordinator.planners import structure_aware as module
+from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.fidelity import fidelity
+from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.replication import ReplicationPlan, greedy, kept_by, optimal
 from perseid.coordinator.planners.structure_aware import structure_aware
@@ -53,7 +55,42 @@ def test_the_dynamic_programme_is_optimal() -> None:
             assert best_of_all(topology, len(plan.replicate) - 1) < plan.fidelity - 1e-12
 
 
-@pytest.mark.parametrize("planner", [optimal, structure_aware, greedy])
+def test_branch_and_bound_is_optimal() -> None:
+    """Against all subsets; and where these are too many, against the other exact planner."""
+    for topology, budget in small_cases(300, 12):
+        plan = branch_and_bound(topology, budget)
+        assert plan.fidelity == pytest.approx(best_of_all(topology, budget), rel=1e-8, abs=1e-15)
+    drawn = Drawn(operators=(4, 6), parallelism=(2, 4), skew=0.5)
+    for seed in range(20):
+        topology = draw(Random(seed), drawn)
+        if topology.partitions <= 20:
+            budget = round(0.4 * topology.partitions)
+            expected = optimal(topology, budget).fidelity
+            found = branch_and_bound(topology, budget).fidelity
+            assert found == pytest.approx(expected, rel=1e-8, abs=1e-15)
+
+
+def test_branch_and_bound_sees_a_partition_that_is_on_two_ways() -> None:
+    """Of a diamond the fidelity is no sum over one operator's partitions: 1/4 for one of two."""
+    full, one = ((0, 0, 1.0), (1, 0, 1.0)), ((0, 0, 1.0),)
+    topology = Topology(
+        [Node("a", 2), Node("b", 1), Node("c", 1), Node("d", 1, "correlated", (1.0,))],
+        [
+            Stream("a", "b", full), Stream("a", "c", full),
+            Stream("b", "d", one), Stream("c", "d", one),
+        ],
+    )  # fmt: skip
+    found = [branch_and_bound(topology, budget).fidelity for budget in range(6)]
+    assert found == pytest.approx([0, 0, 0, 0, 0.25, 1.0])
+
+
+def test_branch_and_bound_says_when_there_is_too_much() -> None:
+    topology = draw(Random(1), Drawn(operators=(5, 5), parallelism=(5, 5)))
+    with pytest.raises(RefusedError, match=r"25 partitions.*24 at most: use structure-aware"):
+        branch_and_bound(topology, 5)
+
+
+@pytest.mark.parametrize("planner", [optimal, branch_and_bound, structure_aware, greedy])
 def test_a_plan_keeps_what_it_says(planner: Planner) -> None:
     for topology, budget in small_cases(50, 12):
         plan = planner(topology, budget)
@@ -81,7 +118,7 @@ def test_everything_and_nothing() -> None:
         assert planner(topology, topology.partitions).fidelity == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("planner", [optimal, structure_aware, greedy])
+@pytest.mark.parametrize("planner", [optimal, branch_and_bound, structure_aware, greedy])
 @pytest.mark.parametrize("budget", [-1, 1000])
 def test_a_budget_outside_of_the_topology_is_refused(planner: Planner, budget: int) -> None:
     with pytest.raises(UsageError, match=f"a budget of {budget}"):

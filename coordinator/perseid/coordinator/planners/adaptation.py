@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseid.coordinator.planners.completion import Completion
+from perseid.coordinator.planners.completion import Completion, Piece
 from perseid.coordinator.planners.replication import ReplicationPlan, check_budget, kept_by, plan_of
 from perseid.coordinator.planners.structure_aware import grow
 from perseid.coordinator.planners.topology import Topology
@@ -40,19 +40,23 @@ def adapt(
     moves: int,
     gain_min: float = GAIN_MIN,
 ) -> Adaptation:
-    """`topology` has the new rates. O(tries * rounds * substreams).
+    """`topology` has the new rates. O(moves * substreams), and grows TRIES_MAX plans at most.
 
     A running plan above the budget shrinks at once, whatever that gains.
+
+    >>> from perseid.coordinator.planners.graph import Node, Stream
+    >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
+    >>> nodes = [Node("a", 2), Node("b", 2, output_rates=(1.0, 3.0))]
+    >>> topology = Topology(nodes, [Stream("a", "b", pairs)])
+    >>> adapt(topology, [("a", 0), ("b", 0)], budget=2, moves=2).start
+    (('a', 1), ('b', 1))
     """
     check_budget(topology, budget)
     if moves < 0:
         raise UsageError(f"moves is {moves}: 0 or more")
     have = frozenset(topology.number(*partition) for partition in running)
-    candidates = [
-        _filled(topology, rest, budget, moves)
-        for rest in _shrinking(topology, have)
-        if len(rest) <= budget
-    ]
+    rests = _shrinking(topology, have, max(budget - moves, 0))
+    candidates = [_filled(topology, rest, budget, moves) for rest in rests if len(rest) <= budget]
     kept = kept_by(topology, [sorted(have), *map(sorted, candidates)])
     best = int(np.argmax(kept[1:]))
     if len(have) <= budget and kept[best + 1] - kept[0] < gain_min:
@@ -65,21 +69,22 @@ def adapt(
     )
 
 
-def _shrinking(topology: Topology, have: frozenset[int]) -> list[frozenset[int]]:
-    """The plan without its least valuable partition, again and again down to nothing."""
+def _shrinking(topology: Topology, have: Piece, size_min: int) -> list[Piece]:
+    """The plan without its least valuable partition, again and again.
+
+    What is smaller than `size_min` cannot be filled up to the budget and is no better.
+    """
     found, rest = [have], set(have)
-    while rest:
+    while len(rest) > size_min:
         value = Completion(topology, topology.mask(rest)).value()
         least = min(rest, key=lambda i: (value[i], i))
         rest.discard(least)
         found.append(frozenset(rest))
-    step = max(1, -(-len(found) // TRIES_MAX))
+    step = -(-len(found) // TRIES_MAX)
     return [*found[::step], found[-1]]
 
 
-def _filled(
-    topology: Topology, rest: frozenset[int], budget: int, moves: int
-) -> frozenset[int]:
+def _filled(topology: Topology, rest: Piece, budget: int, moves: int) -> Piece:
     """With the densest pieces that moves and budget allow, and without what is in no whole tree.
 
     What stays counts as no move even where its tree has to be completed again.

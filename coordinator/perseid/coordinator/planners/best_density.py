@@ -14,10 +14,19 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from perseid.coordinator.planners.recovery import SLACK, RecoveryPlan, RecoveryProblem
+from perseid.coordinator.planners.recovery import (
+    SLACK,
+    Matrix,
+    RecoveryPlan,
+    RecoveryProblem,
+    Sets,
+)
 
-ALL_PAIRS_QUERIES_MAX = 60  # above, only pairs of the densest are seeds
+ALL_PAIRS_QUERIES_MAX = 60  # above, only the densest and pairs of these are seeds
 SEED_QUERIES = 20           # so many of these
+EXCHANGES_MAX = 4           # improvements of the plan that came of few seeds
+GIVEN_UP = 40               # queries, the least dense ones, that are tried to be given up for one
+NONE = -1
 _NOTHING = 1e-12  # below it a sum of costs is a rest of rounding
 
 Ids = npt.NDArray[np.int64]
@@ -48,8 +57,9 @@ def best_density(
 ) -> RecoveryPlan:
     """At least 1 - e^(-1/d) of the optimum, d the most that share a partition (theorem 5.1).
 
-    O(queries^3) rounds times partitions a query. Above `all_pairs_queries_max` failed queries the
-    seeds are bounded, O(queries), and the theorem does not hold.
+    O(queries^2) seeds, each grown in O(queries) rounds that look at every query: O(queries^4).
+    Above `all_pairs_queries_max` failed queries there are O(1) seeds, so O(queries^2). What they
+    miss an exchange makes up for, but the theorem does not hold.
 
     >>> from perseid.coordinator.planners.recovery import Partition, Query
     >>> problem = RecoveryProblem(
@@ -63,9 +73,36 @@ def best_density(
     if not problem.queries:
         return problem.plan(())
     growth = Growth(problem)
-    for seed in growth.seeds(all_pairs_queries_max):
-        growth.begin(seed)
-    return growth.finish()
+    few = len(problem.queries) > all_pairs_queries_max
+    found = growth.grown(growth.seeds(SEED_QUERIES if few else len(problem.queries)))
+    return problem.plan((exchanged(growth, found) if few else found).columns.tolist())
+
+
+def exchanged(growth: Growth, plan: Grown) -> Grown:
+    """Better by giving up one query for others, as long as that can be had."""
+    for _ in range(EXCHANGES_MAX):
+        other = growth.grown(growth.without_one(plan))
+        if (other.priority, -other.cost) <= (plan.priority, -plan.cost):
+            break
+        plan = other
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The partitions that a plan begins with, and a query that it must not grow by, if any."""
+
+    columns: Ids
+    never: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The best of some plans."""
+
+    columns: Ids
+    priority: int
+    cost: float
 
 
 class Growth:
@@ -74,65 +111,71 @@ class Growth:
     def __init__(self, problem: RecoveryProblem) -> None:
         self._problem = problem
         self._needs, self._sharers = Rows.of(problem.members), Rows.of(problem.members.T)
-        shares = problem.members.sum(axis=0)
-        self._weight = problem.costs / np.maximum(shares, 1)
+        self._lack = problem.members.sum(axis=1)
+        self._weight = problem.costs / np.maximum(problem.members.sum(axis=0), 1)
         self._cost_of = problem.members @ problem.costs
         self._weight_of = problem.members @ self._weight
-        self._begun: list[Ids] = []
+        self._density_of = problem.priorities / np.maximum(self._weight_of, _NOTHING)
+        self._density_of[self._lack == 0] = 0.0
 
-    def seeds(self, all_pairs_queries_max: int) -> list[tuple[int, ...]]:
-        """Queries that fit, the densest first, and pairs. One query and pairs in the paper."""
-        density = self._problem.priorities / np.maximum(self._weight_of, _NOTHING)
-        fitting = np.flatnonzero(self._cost_of <= self._problem.free + SLACK)
-        ranked = fitting[np.argsort(-density[fitting], kind="stable")].tolist()
-        few = ranked if len(density) <= all_pairs_queries_max else ranked[:SEED_QUERIES]
-        return [*((q,) for q in few), *combinations(few, 2)]
+    def seeds(self, queries: int) -> list[Start]:
+        """So many queries that fit, the densest first, and pairs of them that fit."""
+        limit = self._problem.free + SLACK
+        fitting = np.flatnonzero(self._cost_of <= limit)
+        ranked = fitting[np.argsort(-self._density_of[fitting], kind="stable")][:queries].tolist()
+        found = [Start(self._columns(*some)) for n in (1, 2) for some in combinations(ranked, n)]
+        return [one for one in found if self._problem.costs[one.columns].sum() <= limit]
 
-    def begin(self, seed: tuple[int, ...]) -> None:
-        """A plan with these queries, unless they do not fit together."""
-        _, columns = self._needs.gather(np.array(seed))
-        columns = np.unique(columns)
-        if self._problem.costs[columns].sum() <= self._problem.free + SLACK:
-            self._begun.append(columns)
+    def _columns(self, *queries: int) -> Ids:
+        return np.unique(self._needs.gather(np.array(queries))[1])
 
-    def finish(self) -> RecoveryPlan:
+    def without_one(self, plan: Grown) -> list[Start]:
+        """For each query that the plan recovers: what the others need, and this one never again."""
+        have = np.zeros(len(self._problem.failed), dtype=bool)
+        have[plan.columns] = True
+        members = self._problem.members
+        done = np.flatnonzero(~(members & ~have).any(axis=1) & (self._lack > 0))
+        needed = members[done].sum(axis=0)
+        least = done[np.argsort(self._density_of[done], kind="stable")][:GIVEN_UP]
+        return [Start(np.flatnonzero(needed > members[query]), int(query)) for query in least]
+
+    def grown(self, starts: list[Start]) -> Grown:
         """Grows all plans until nothing fits; the highest priority, the cheapest of these."""
-        begun = self._begun or [np.zeros(0, dtype=np.int64)]
-        shape = (len(begun), len(self._problem.queries))
-        have = np.zeros((len(begun), len(self._problem.failed)), dtype=bool)
-        left = np.full(len(begun), self._problem.free)
-        lack = np.tile(self._problem.members.sum(axis=1), (len(begun), 1))
-        cost = np.tile(self._cost_of, (len(begun), 1))
-        weight = np.tile(self._weight_of, (len(begun), 1))
-        plan = np.repeat(np.arange(len(begun)), [len(c) for c in begun])
-        column = np.concatenate(begun)
+        starts = starts or [Start(np.zeros(0, dtype=np.int64))]
+        queries = len(self._problem.queries)
+        have = np.zeros((len(starts), len(self._problem.failed)), dtype=bool)
+        left = np.full(len(starts), self._problem.free)
+        # By plan and query, one behind the other, so that a round touches only what changes.
+        lack = np.tile(self._lack, len(starts))
+        cost = np.tile(self._cost_of, len(starts))
+        weight = np.tile(self._weight_of, len(starts))
+        density = np.tile(self._density_of, len(starts))
+        barred = [(row, start.never) for row, start in enumerate(starts) if start.never != NONE]
+        cost[[row * queries + query for row, query in barred]] = np.inf  # so it never fits
+        plan = np.repeat(np.arange(len(starts)), [len(start.columns) for start in starts])
+        column = np.concatenate([start.columns for start in starts])
         while len(column):
             have[plan, column] = True
-            left -= np.bincount(plan, self._problem.costs[column], len(begun))
+            left -= np.bincount(plan, self._problem.costs[column], len(starts))
             owner, query = self._sharers.gather(column)
-            cells = plan[owner] * shape[1] + query
-            size = shape[0] * shape[1]
-            lack -= np.bincount(cells, minlength=size).reshape(shape)
-            cost -= np.bincount(cells, self._problem.costs[column][owner], size).reshape(shape)
-            weight -= np.bincount(cells, self._weight[column][owner], size).reshape(shape)
-            plan, column = self._next(have, left, lack, cost, weight)
-        priority = (lack == 0) @ self._problem.priorities
+            cells = plan[owner] * queries + query
+            np.subtract.at(lack, cells, 1)
+            np.subtract.at(cost, cells, self._problem.costs[column][owner])
+            np.subtract.at(weight, cells, self._weight[column][owner])
+            density[cells] = self._problem.priorities[query] / np.maximum(weight[cells], _NOTHING)
+            density[cells[lack[cells] == 0]] = 0.0
+            shape = (len(starts), queries)
+            plan, column = self._next(have, left, cost.reshape(shape), density.reshape(shape))
+        priority = (lack.reshape(len(starts), queries) == 0) @ self._problem.priorities
         best = np.lexsort((-left, -priority))[0]
-        return self._problem.plan(np.flatnonzero(have[best]).tolist())
+        spent = self._problem.free - float(left[best])
+        return Grown(np.flatnonzero(have[best]), int(priority[best]), spent)
 
-    def _next(
-        self,
-        have: npt.NDArray[np.bool_],
-        left: npt.NDArray[np.float64],
-        lack: Ids,
-        cost: npt.NDArray[np.float64],
-        weight: npt.NDArray[np.float64],
-    ) -> tuple[Ids, Ids]:
+    def _next(self, have: Sets, left: Matrix, cost: Matrix, density: Matrix) -> tuple[Ids, Ids]:
         """For each plan that can grow: the partitions of its densest query that fits."""
-        density = self._problem.priorities / np.maximum(weight, _NOTHING)
-        density[(lack == 0) | (cost > left[:, None] + SLACK)] = 0.0
-        query = np.argmax(density, axis=1)
-        plans = np.flatnonzero(density[np.arange(len(query)), query] > 0)
+        fitting = np.where(cost <= left[:, None] + SLACK, density, 0.0)
+        query = np.argmax(fitting, axis=1)
+        plans = np.flatnonzero(fitting[np.arange(len(query)), query] > 0)
         owner, column = self._needs.gather(query[plans])
         plan = plans[owner]
         new = ~have[plan, column]

@@ -8,10 +8,20 @@ good. If none is taken, the end of the period is. `oracle` knows the future, `fi
    seen, at the period's begin or when an operator has lost more than half; then the first minimum.
 2. `Stopping`, ours: a minimum that is no more than what waiting on would cost on average. Waiting
    costs more the closer the end is: optimal stopping over the minima that the profile has seen.
+
+Profiles and plans are O(turning points * operators), each moment of a policy O(1).
+
+>>> saw = [Point(t * 50.0, size) for t, size in enumerate([80, 90, 20, 90, 60, 90, 30, 90, 80])]
+>>> sizes = Sizes({"window": saw})
+>>> [p.bytes for p in played(sizes, 200.0, FirstMinimum(profile(sizes, 200.0)))]
+[20.0, 80.0]
+>>> [p.bytes for p in oracle(sizes, 200.0)], [p.bytes for p in fixed(sizes, 200.0)]
+([20.0, 30.0], [60.0, 80.0])
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -130,7 +140,10 @@ def profile(sizes: Sizes, period_s: float) -> Profile:
     return Profile(
         period_s,
         tuple(
-            tuple(Point(p.time_s - s, p.bytes) for p in minima if s <= p.time_s < s + period_s)
+            tuple(
+                Point(p.time_s - s, p.bytes)
+                for p in minima[_first(minima, s) : _first(minima, s + period_s)]
+            )
             for s in starts
         ),
         tuple(float(b) for b in dynamic.at([s + period_s for s in starts])),
@@ -147,7 +160,7 @@ def played(sizes: Sizes, period_s: float, policy: Policy) -> list[Point]:
     taken = []
     for start_s in periods(sizes, period_s):
         policy.begin(float(dynamic.at([start_s])[0]))
-        inside = [m for m in moments if start_s <= m.time_s < start_s + period_s]
+        inside = moments[_first(moments, start_s) : _first(moments, start_s + period_s)]
         chosen = next((m.time_s for m in inside if _is_taken(policy, m, start_s)), None)
         taken.append(start_s + period_s if chosen is None else chosen)
     return _points(sizes, taken)
@@ -159,13 +172,18 @@ def _is_taken(policy: Policy, moment: Moment, start_s: float) -> bool:
     return moment.grows and policy.about_to_grow(moment.time_s - start_s, moment.total)
 
 
+def _first(found: Sequence[Point] | Sequence[Moment], time_s: float) -> int:
+    """The position of the first one at that time or later; they are sorted by time."""
+    return bisect_left(found, time_s, key=lambda one: one.time_s)
+
+
 def oracle(sizes: Sizes, period_s: float) -> list[Point]:
     """The smallest total of each period."""
     turns = sizes.times()
     taken = []
     for start_s in periods(sizes, period_s):
-        inside = turns[(turns >= start_s) & (turns <= start_s + period_s)]
-        times = np.array([start_s, *inside, start_s + period_s])
+        first, last = np.searchsorted(turns, (start_s, start_s + period_s))
+        times = np.array([start_s, *turns[first:last], start_s + period_s])
         taken.append(float(times[int(np.argmin(sizes.at(times)))]))
     return _points(sizes, taken)
 

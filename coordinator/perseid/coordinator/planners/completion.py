@@ -6,6 +6,14 @@
 2. Up the topology: how much of its output would reach a sink, with the best choice of whom to add
    behind it, and what these need beside it.
 
+>>> from perseid.coordinator.planners.graph import Node, Stream
+>>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
+>>> nodes = [Node("a", 2), Node("b", 2, output_rates=(1.0, 3.0))]
+>>> topology = Topology(nodes, [Stream("a", "b", pairs)])
+>>> completion = Completion(topology, topology.mask(()))
+>>> completion.density().tolist(), sorted(completion.piece(1))
+([0.125, 0.375, 0.125, 0.375], [1, 3])
+
 Best is the highest share a partition added. Each pass is O(substreams), vectorised by operator.
 """
 
@@ -14,7 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from perseid.coordinator.planners.fidelity import kept
-from perseid.coordinator.planners.topology import Flow, Ids, Mask, Rates, Topology
+from perseid.coordinator.planners.flow import Flow, Ids, Rates
+from perseid.coordinator.planners.topology import Mask, Topology
 
 Plan = Mask  # by partition: whether it is replicated
 Piece = frozenset[int]  # numbers of partitions that bring something together
@@ -108,19 +117,18 @@ class Completion:
     def _base(self, flow: Flow, first: int, parallelism: int) -> Rates:
         """What of this input the plan keeps alive."""
         base = np.zeros(parallelism)
-        alive = self._alive[flow.source] * flow.weight
-        base[flow.targets - first] = np.add.reduceat(alive, flow.starts)
+        base[flow.targets - first] = flow.received(self._alive)
         return base
 
     def _best_option(self, flow: Flow, first: int, parallelism: int) -> tuple[Rates, Rates, Ids]:
         """By partition: the input partition to add, what it brings of this input, what it costs."""
-        worth = np.where(self._plan[flow.source], 0.0, flow.weight * self._have[flow.source])
-        price = 1 + self._cost[flow.source]
-        at = _first_best(self._score(worth, price), flow.starts)
+        worth = np.where(self._plan[flow.sources], 0.0, self._have[flow.sources])
+        price = 1 + self._cost[flow.sources]
+        at, weight = flow.best_source(self._score(worth, price), alike=self._cheapest)
         brings, costs = np.zeros(parallelism), np.zeros(parallelism)
         whom = np.full(parallelism, NONE)
         here = flow.targets - first
-        brings[here], costs[here], whom[here] = worth[at], price[at], flow.source[at]
+        brings[here], costs[here], whom[here] = weight * worth[at], price[at], flow.sources[at]
         return brings, costs, whom
 
     def _look_behind(self, name: str) -> None:
@@ -128,7 +136,7 @@ class Completion:
         self._close(self._topology.slice(name))
         node, first = self._topology.node(name), self._topology.slice(name).start
         for index, flow in enumerate(self._topology.flows[name]):
-            here = flow.target - first
+            here = flow.targets - first
             if node.input == "correlated":
                 others = [t for i, t in enumerate(self._there[name]) if i != index]
                 more = [p for i, p in enumerate(self._price[name]) if i != index]
@@ -136,12 +144,10 @@ class Completion:
                 beside = np.sum(more, axis=0)[here] if more else 0.0
             else:
                 part, beside = self._topology.shares[name][index][here], 0.0
-            reach = flow.weight * part * self._reach[flow.target]
-            lives = self._plan[flow.target]
-            self._kept_reach += np.bincount(
-                flow.source, np.where(lives, reach, 0.0), len(self._kept_reach)
-            )
-            price = 1 + beside + self._cost_behind[flow.target]
+            reach = part * self._reach[flow.targets]
+            lives = self._plan[flow.targets]
+            self._kept_reach[flow.sources] += flow.sent(np.where(lives, reach, 0.0))
+            price = 1 + beside + self._cost_behind[flow.targets]
             self._offer(flow, np.where(lives, 0.0, reach), price, index)
 
     def _score(self, value: Rates, price: Rates) -> Rates:
@@ -158,19 +164,10 @@ class Completion:
 
     def _offer(self, flow: Flow, reach: Rates, price: Rates, index: int) -> None:
         """To the partitions before a stream: its best target, where that beats earlier offers."""
-        worth = self._score(reach, price)
-        at = flow.by_source[_first_best(worth[flow.by_source], flow.source_starts)]
-        sources = flow.source[at]
+        at, weight = flow.best_target(self._score(reach, price), alike=self._cheapest)
+        sources, reach, price = flow.sources, weight * reach[at], price[at]
         before = self._score(self._offered[sources], np.maximum(self._cost_behind[sources], 1))
-        won = worth[at] > before
+        won = self._score(reach, price) > before
         sources, at = sources[won], at[won]
-        self._offered[sources], self._cost_behind[sources] = reach[at], price[at]
-        self._through[sources], self._as_input[sources] = flow.target[at], index
-
-
-def _first_best(worth: Rates, starts: Ids) -> Ids:
-    """The first position of the highest value of each group."""
-    counts = np.diff(np.append(starts, len(worth)))
-    highest = np.repeat(np.maximum.reduceat(worth, starts), counts)
-    positions = np.where(worth == highest, np.arange(len(worth)), len(worth))
-    return np.asarray(np.minimum.reduceat(positions, starts))
+        self._offered[sources], self._cost_behind[sources] = reach[won], price[won]
+        self._through[sources], self._as_input[sources] = flow.targets[at], index

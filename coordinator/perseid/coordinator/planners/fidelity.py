@@ -24,8 +24,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from perseid.coordinator.planners.flow import Rates
 from perseid.coordinator.planners.graph import Node
-from perseid.coordinator.planners.topology import Mask, Rates, Topology
+from perseid.coordinator.planners.topology import Mask, Topology
 
 
 def fidelity(topology: Topology, failed: Iterable[tuple[str, int]]) -> float:
@@ -58,7 +59,7 @@ def _passed_on(topology: Topology, node: Node, found: Rates) -> Rates:
     first, correlated = topology.slice(node.name).start, node.input == "correlated"
     result = np.full((*found.shape[:-1], node.parallelism), 1.0 if correlated else 0.0)
     for flow, share in zip(topology.flows[node.name], topology.shares[node.name], strict=True):
-        of_input = np.add.reduceat(found[..., flow.source] * flow.weight, flow.starts, axis=-1)
+        of_input = flow.received(found)
         here = flow.targets - first
         if correlated:
             result[..., here] *= of_input

@@ -1,4 +1,8 @@
-"""The parts of a topology, and what they must be: operators and their streams (PPA section II)."""
+"""The parts of a topology, and what they must be: operators and their streams (PPA section II).
+
+>>> Stream("a", "b", ((0, 0, 1.0), (1, 0, 2.0))).kind
+'merge'
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ def mean_time_to_failure_s(
     worker_mttf_s: float,
     worker_mttr_s: float,
 ) -> float:
-    """Seconds; infinite without partitions. UsageError for times that are not above 0.
+    """Seconds; infinite without partitions. O(partitions).
+
+    UsageError for times that are not above 0.
 
     Four machines in two pairs, 2 * MTTF^2 / (N * MTTR):
 

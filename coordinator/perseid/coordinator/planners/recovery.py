@@ -111,7 +111,13 @@ class RecoveryProblem:
 
 
 def optimal(problem: RecoveryProblem) -> RecoveryPlan:
-    """The highest priority, the cheapest of these (algorithm 3). O(2^queries), hence a limit."""
+    """The highest priority, the cheapest of these (algorithm 3). O(2^queries), hence a limit.
+
+    >>> partitions = [Partition("p1", 0.5), Partition("p2", 0.5), Partition("p3", 0.8)]
+    >>> queries = [Query("q1", 3, ("p1", "p2")), Query("q2", 2, ("p2",)), Query("q3", 4, ("p3",))]
+    >>> optimal(RecoveryProblem(partitions, queries, failed={"p1", "p2", "p3"}, free=1.3)).queries
+    ('q2', 'q3')
+    """
     if len(problem.queries) > QUERIES_MAX:
         raise RefusedError(
             f"{len(problem.queries)} failed queries, and the dynamic programme takes "
@@ -131,20 +137,22 @@ def optimal(problem: RecoveryProblem) -> RecoveryPlan:
 
 
 def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
-    """The baseline: the cheapest partition whose upstream is there, again and again."""
+    """The baseline: the cheapest partition whose upstream is there, again and again.
+
+    O(partitions^2), times how many each reads.
+    """
     number = {p.id: i for i, p in enumerate(problem.failed)}
-    chosen: list[int] = []
+    waiting = set(number)
     left = problem.free
     while True:
-        waiting = {p.id for i, p in enumerate(problem.failed) if i not in chosen}
         ready = [
             p for p in problem.failed
             if p.id in waiting and p.cost <= left + SLACK and not waiting & set(p.upstream)
         ]  # fmt: skip
         if not ready:
-            return problem.plan(chosen)
+            return problem.plan(i for name, i in number.items() if name not in waiting)
         next_one = min(ready, key=lambda p: p.cost)
-        chosen.append(number[next_one.id])
+        waiting.discard(next_one.id)
         left -= next_one.cost
 
 

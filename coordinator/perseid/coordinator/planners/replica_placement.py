@@ -33,12 +33,16 @@ def place_replicas(
         if worker not in domains:
             raise BadInputError(f"worker {worker} runs partitions and has no failure domain")
     order = chain(domains)
+    after: dict[str, str] = {}
     found = {}
     for partition in sorted(replicate):
         if partition not in primaries:
             name, number = partition
             raise BadInputError(f"{name}[{number}] is to be replicated and runs nowhere")
-        found[partition] = _after(order, primaries[partition], domains)
+        worker = primaries[partition]
+        if worker not in after:
+            after[worker] = _after(order, worker, domains)
+        found[partition] = after[worker]
     return found
 
 

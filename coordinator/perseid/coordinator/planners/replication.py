@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseid.coordinator.planners.fidelity import fidelities
+from perseid.coordinator.planners.flow import Ids, Rates
 from perseid.coordinator.planners.mc_trees import Tree, mc_trees
-from perseid.coordinator.planners.topology import Ids, Mask, Rates, Topology
+from perseid.coordinator.planners.topology import Mask, Topology
 from perseid.errors import RefusedError, UsageError
 
 PLANS_MAX = 500_000  # candidate plans of the dynamic programme: some 100 MB
@@ -55,7 +56,9 @@ def kept_by(topology: Topology, plans: Sequence[Iterable[int]]) -> Rates:
 
 
 def greedy(topology: Topology, budget: int) -> ReplicationPlan:
-    """The partitions whose failure alone would hurt most (PPA algorithm 2). O(partitions^2).
+    """The partitions whose failure alone would hurt most (PPA algorithm 2).
+
+    O(partitions * substreams).
 
     It does not see that only complete trees bring anything, so it is there to be compared with.
     """
@@ -79,8 +82,15 @@ def alone_failed(topology: Topology) -> Rates:
 def optimal(topology: Topology, budget: int, plans_max: int = PLANS_MAX) -> ReplicationPlan:
     """The best plan there is, the smallest of the best (PPA algorithm 1 and theorem 1).
 
-    Dynamic programming over unions of MC-trees, each plan once: O(2^trees) plans at worst.
-    RefusedError beyond `plans_max` of them, or when the trees cannot be listed.
+    >>> from perseid.coordinator.planners.graph import Node, Stream
+    >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
+    >>> nodes = [Node("a", 2), Node("b", 2, output_rates=(1.0, 3.0))]
+    >>> topology = Topology(nodes, [Stream("a", "b", pairs)])
+    >>> optimal(topology, 2), greedy(topology, 1).fidelity
+    (ReplicationPlan(replicate=(('a', 1), ('b', 1)), fidelity=0.75), 0.0)
+
+    Dynamic programming over unions of MC-trees, each plan once: at worst O(2^trees) plans,
+    O(trees) each. RefusedError beyond `plans_max` of them, or when the trees cannot be listed.
     """
     check_budget(topology, budget)
     trees = [tree for tree in mc_trees(topology) if len(tree) <= budget]

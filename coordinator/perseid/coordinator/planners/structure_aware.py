@@ -28,7 +28,15 @@ ROUNDS = 32    # so many at most: with a large budget a round adds several piece
 
 
 def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:
-    """O(partitions + substreams) a round. UsageError for a budget outside of the topology."""
+    """O(partitions + substreams) a round. UsageError for a budget outside of the topology.
+
+    >>> from random import Random
+    >>> from perseid.coordinator.planners.random_topology import draw
+    >>> topology = draw(Random(1))
+    >>> plan = structure_aware(topology, 20)
+    >>> topology.partitions, len(plan.replicate), plan.fidelity > greedy(topology, 20).fidelity
+    (34, 20, True)
+    """
     check_budget(topology, budget)
     nothing = topology.mask(())
     firsts = pieces(topology, nothing, budget)

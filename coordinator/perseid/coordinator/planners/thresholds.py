@@ -96,6 +96,8 @@ def failures_that_count(
 ) -> int:
     """Failures whose errors are still in the window: of its hop, or of the last `length_s`.
 
+    O(failures).
+
     >>> failures_that_count([1.0, 11.0, 12.0], 15.0, "hopping", 10.0)
     2
     >>> failures_that_count([1.0, 11.0, 12.0], 21.5, "sliding", 10.0)

@@ -15,12 +15,12 @@ in topological order, so that everything about them is an array.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from perseid.coordinator.planners.flow import Flow, Rates, flow_of
 from perseid.coordinator.planners.graph import (
     Node,
     Stream,
@@ -31,23 +31,7 @@ from perseid.coordinator.planners.graph import (
     ordered,
 )
 
-Ids = npt.NDArray[np.int64]
-Rates = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]  # (..., partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A stream as arrays over the numbers of all partitions, its substreams sorted by target."""
-
-    source: Ids    # a substream
-    target: Ids    # a substream
-    weight: Rates  # a substream: its share of what its target gets from this stream
-    starts: Ids    # a target: where its substreams begin
-    targets: Ids   # a target: its number
-    rate: Rates    # a target: records/s that it gets from this stream
-    by_source: Ids      # a substream: its position when they are sorted by source
-    source_starts: Ids  # a source: where its substreams begin in that order
 
 
 class Topology:
@@ -125,8 +109,15 @@ class Topology:
 
     @cached_property
     def flows(self) -> dict[str, list[Flow]]:
-        """By operator, its inputs as arrays."""
-        return {n.name: [self._flow(s) for s in self.inputs(n.name)] for n in self.nodes}
+        """By operator, its inputs as matrices."""
+        first = self._first
+        return {
+            node.name: [
+                flow_of(s.substreams, first[s.source], first[s.target])
+                for s in self.inputs(node.name)
+            ]
+            for node in self.nodes
+        }
 
     @cached_property
     def shares(self) -> dict[str, list[Rates]]:
@@ -142,19 +133,3 @@ class Topology:
         # Without any rate nothing is known, and each input counts the same.
         rates = np.where(rates.sum(axis=0) > 0, rates, fed)
         return list(rates / rates.sum(axis=0))
-
-    def _flow(self, stream: Stream) -> Flow:
-        table = np.array(stream.substreams, dtype=np.float64).reshape(-1, 3)
-        table = table[np.lexsort((table[:, 0], table[:, 1]))]
-        target = table[:, 1].astype(np.int64) + self._first[stream.target]
-        targets, starts = np.unique(target, return_index=True)
-        source = table[:, 0].astype(np.int64) + self._first[stream.source]
-        rate = np.add.reduceat(table[:, 2], starts)
-        counts = np.diff(np.append(starts, len(table)))
-        # Where all rates of a target are 0 nothing is known, and each substream counts the same.
-        known = np.repeat(rate > 0, counts)
-        amount, total = np.where(known, table[:, 2], 1.0), np.where(rate > 0, rate, counts)
-        weight = amount / np.repeat(total, counts)
-        by_source = np.argsort(source, kind="stable")
-        _, source_starts = np.unique(source[by_source], return_index=True)
-        return Flow(source, target, weight, starts, targets, rate, by_source, source_starts)

@@ -15,6 +15,7 @@ LABELS = {
     "14": ("replicated share of partitions", "output fidelity"),
     "of": ("replicated share of partitions", "fidelity / optimum"),
     "15": ("free share of the cost", "priority / optimum"),
+    "bo": ("", "priority / all pairs"),
     "ch": ("", "bytes / oracle"),
 }
 WIDE = 4  # panels in a row

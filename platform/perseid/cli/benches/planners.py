@@ -15,6 +15,7 @@ from typing import Any
 from perseid.cli import output
 from perseid.coordinator.planners import delta_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
+from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
     Stopping,
@@ -34,7 +35,7 @@ from perseid.coordinator.planners.topology import Topology
 
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the partitions that are replicated, or of the cost that is free
 PERIOD_S = 200.0
-TASKS_MAX = 20  # where the optimum is computed
+TASKS_MAX = 20  # where structure-aware is compared with the optimum
 PLANNERS: dict[str, Callable[[Topology, int], ReplicationPlan]] = {
     "dp": optimal, "structure-aware": structure_aware, "greedy": greedy,
 }  # fmt: skip
@@ -52,7 +53,8 @@ class Settings:
 def run(settings: Settings) -> list[Row]:
     """All rows. Some minutes with 100 cases a point."""
     rows: list[Row] = []
-    for part in (_figure_13, _figure_14, _optimum, _figure_15, _timing, _delta_timing):
+    parts = (_figure_13, _figure_14, _optimum, _figure_15, _bounded_seeds, _timing, _delta_timing)
+    for part in parts:
         output.note(f"planners: {part.__name__.strip('_').replace('_', ' ')}")
         rows += part(settings)
     return rows
@@ -127,7 +129,7 @@ def _figure_14(settings: Settings) -> Iterator[Row]:
 
 
 def _optimum(settings: Settings) -> Iterator[Row]:
-    """Fidelity as a share of the best one that there is, where that can be computed."""
+    """Fidelity as a share of the best one that there is, by branch and bound over the tasks."""
     drawn = Drawn(operators=(3, 7), parallelism=(1, 5), skew=0.5)
     small: list[Topology] = []
     seed = settings.seed
@@ -140,7 +142,7 @@ def _optimum(settings: Settings) -> Iterator[Row]:
         found: dict[str, list[float]] = {"structure-aware": [], "greedy": []}
         for topology in small:
             budget = round(share * topology.partitions)
-            best = optimal(topology, budget).fidelity
+            best = branch_and_bound(topology, budget).fidelity
             for system, values in found.items():
                 if best > 0:
                     values.append(PLANNERS[system](topology, budget).fidelity / best)
@@ -172,6 +174,21 @@ def _figure_15(settings: Settings) -> Iterator[Row]:
             for system, values in found.items():
                 if values:
                     yield _row(figure, setting, share, system, values)
+
+
+def _bounded_seeds(settings: Settings) -> Iterator[Row]:
+    """Priority of BestDensity as above 60 queries, as a share of that with all pairs as seeds."""
+    ratios = []
+    for number in range(10 * settings.cases):
+        random = Random(settings.seed + number)
+        drawn = DrawnQueries(
+            queries=random.randint(20, 60), partitions=150, share_max=random.choice([3, 6]),
+            free=random.uniform(0.2, 0.8),
+        )  # fmt: skip
+        problem = draw_queries(random, drawn)
+        bounded = best_density(problem, all_pairs_queries_max=0).priority
+        ratios.append(bounded / best_density(problem).priority)
+    yield _row("bounded seeds", "20 to 60 queries", 1.0, "best-density", ratios)
 
 
 def _timing(settings: Settings) -> Iterator[Row]:
