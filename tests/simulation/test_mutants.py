@@ -83,6 +83,7 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
         if held is None or _is_fenced(held):
             held = acquire(self)[0]
             self.__dict__["_mine"] = held
+        held._inner._begun = False  # for the client the transaction before has ended somehow
         return held, self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
 
     return patch.object(SinkSession, "_acquire", mutant)

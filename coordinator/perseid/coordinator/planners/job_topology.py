@@ -25,6 +25,15 @@ def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = No
 
     `rates`: by source or operator the records/s that leave each of its partitions. Those of a
     source also say how many partitions its topic has, else it is the job's parallelism.
+
+    >>> from perseid.jobs.spec import JobSpec, OperatorSpec, SourceSpec
+    >>> counts = OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("word",), parallelism=1)
+    >>> lines = {"lines": SourceSpec(topic="lines", format="text")}
+    >>> job = JobSpec(
+    ...     name="j", parallelism=2, sources=lines, operators={"counts": counts}, sinks={}
+    ... )
+    >>> [(n.name, n.parallelism, n.output_rates) for n in job_topology(job).nodes]
+    [('lines', 2, (1.0, 1.0)), ('counts', 1, (2.0,))]
     """
     given = dict(rates or {})
     readers = _readers(spec)
