@@ -79,7 +79,7 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
     acquire = SinkSession._acquire
 
     def mutant(self: SinkSession) -> Any:
-        held = self.__dict__.get("_mine")
+        held: Any = self.__dict__.get("_mine")
         if held is None or _is_fenced(held):
             held = acquire(self)[0]
             self.__dict__["_mine"] = held

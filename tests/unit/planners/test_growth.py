@@ -60,6 +60,7 @@ from perseid.testing.growth import case, exponent
 TOLERANCE = 0.1  # what is constant or logarithmic bends an exponent
 PLANNERS = Path(recovery.__file__).parent
 
+
 def instructions(run: Callable[[], Any]) -> int:
     """Bytecode instructions that the planners' files execute."""
     return growth.instructions(run, PLANNERS)
@@ -130,8 +131,7 @@ def test_fidelity_and_completion_touch_each_substream_a_few_times(structure: str
     nothing = [topology.mask(()) for topology in topologies]
     for decide in (fidelities, Completion):
         cases = [
-            case(size_of(t), decide, t, mask)
-            for t, mask in zip(topologies, nothing, strict=True)
+            case(size_of(t), decide, t, mask) for t, mask in zip(topologies, nothing, strict=True)
         ]
         assert exponent(cases, cells) <= 1 + TOLERANCE
 
@@ -265,8 +265,6 @@ def test_replicas_are_placed_and_their_mttf_known_in_one_pass() -> None:
         primaries = {("a", i): f"w{i % n:03}" for i in range(n * n)}
         placing.append(case(n**2 + len(primaries), place_replicas, primaries, primaries, domains))
         replicas = place_replicas(primaries, primaries, domains)
-        lasting.append(
-            case(len(primaries), mean_time_to_failure_s, primaries, replicas, 1e6, 10.0)
-        )
+        lasting.append(case(len(primaries), mean_time_to_failure_s, primaries, replicas, 1e6, 10.0))
     assert exponent(placing, instructions) <= 1 + TOLERANCE
     assert exponent(lasting, instructions) <= 1 + TOLERANCE

@@ -2,6 +2,7 @@
 
 AF-Stream appendix A. Theorem 1: beyond its own error a Count-Min sketch overestimates by at most
 Theta + alpha * L. Theorem 2: a ripple join loses Theta + L * beta + Gamma sampled items at most.
+All of it is O(1).
 """
 
 from __future__ import annotations

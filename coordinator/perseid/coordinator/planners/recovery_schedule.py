@@ -9,6 +9,7 @@ Incremental recovery, sections 4.3 and 5. One plan at a time, and its states are
 
 A partition counts as soon as it is installed, whatever becomes of its plan. A lost worker gives
 its partitions back to what has failed, and the next plan has them. Only the first plan rolls back.
+A step is O(partitions), but for `planned`, which schedules.
 
 >>> partitions = [Partition("p1", 0.5), Partition("p2", 0.5), Partition("p3", 0.7)]
 >>> queries = [Query("q1", 3, ("p1", "p2")), Query("q2", 1, ("p3",))]
