@@ -46,6 +46,14 @@ def test_too_few_moves_for_a_chain_change_nothing() -> None:
     assert found.plan.replicate == (("a", 0), ("b", 0))
 
 
+def test_one_move_is_enough_where_one_partition_is_shared() -> None:
+    """Both partitions of the running tree are worth the same, and only the right one may go."""
+    rows = ((0, 0, 0.5), (0, 1, 0.5), (1, 0, 9.0), (1, 1, 1.0))
+    nodes = [Node("a", 2), Node("b", 2, output_rates=(9.5, 1.5))]
+    found = adapt(Topology(nodes, [Stream("a", "b", rows)]), [("a", 1), ("b", 1)], 2, moves=1)
+    assert (found.start, found.stop) == ((("b", 0),), (("b", 1),))
+
+
 def test_a_small_gain_is_not_worth_a_move() -> None:
     running = [("a", 0), ("b", 0)]
     assert adapt(chains(0.99, 1.0), running, budget=2, moves=2).start == ()

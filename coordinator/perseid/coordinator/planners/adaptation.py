@@ -22,6 +22,7 @@ from perseid.errors import UsageError
 
 GAIN_MIN = 0.02  # of fidelity: hysteresis
 TRIES_MAX = 64  # of how many are taken out, spread evenly
+SINGLES_MAX = 64  # of so small a plan every partition is also taken out alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def adapt(
     moves: int,
     gain_min: float = GAIN_MIN,
 ) -> Adaptation:
-    """`topology` has the new rates. O(moves * substreams), and grows TRIES_MAX plans at most.
+    """`topology` has the new rates. O(moves * substreams), and grows TRIES_MAX + SINGLES_MAX plans at most.
 
     A running plan above the budget shrinks at once, whatever that gains.
 
@@ -56,6 +57,8 @@ def adapt(
         raise UsageError(f"moves is {moves}: 0 or more")
     have = frozenset(topology.number(*partition) for partition in running)
     rests = _shrinking(topology, have, max(budget - moves, 0))
+    if len(have) <= SINGLES_MAX:  # the order may take the wrong one of two
+        rests += [have - {one} for one in sorted(have)]
     candidates = [_filled(topology, rest, budget, moves) for rest in rests if len(rest) <= budget]
     kept = kept_by(topology, [sorted(have), *map(sorted, candidates)])
     best = int(np.argmax(kept[1:]))
