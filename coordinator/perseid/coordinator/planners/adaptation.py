@@ -41,7 +41,7 @@ def adapt(
     moves: int,
     gain_min: float = GAIN_MIN,
 ) -> Adaptation:
-    """`topology` has the new rates. O(moves * substreams), and grows TRIES_MAX + SINGLES_MAX plans at most.
+    """`topology` has the new rates. O(moves * substreams); grows TRIES_MAX + SINGLES_MAX plans.
 
     A running plan above the budget shrinks at once, whatever that gains.
 
