@@ -59,7 +59,7 @@ class Network:
         return found if self._simulation.now_s < until_s else None
 
     def cut_here(self, server: str) -> Cut | None:
-        """For the running process; waits for the timeout of a request when something is cut."""
+        """What is cut between the running process and `server`."""
         process = self._simulation.current
         return self.cut(process.group, server) if process is not None else None
 
