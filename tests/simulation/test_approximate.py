@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -18,9 +17,9 @@ from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.thresholds import Bounds, Thresholds, thresholds
 from perseid.testing.simulation import approximate
 from perseid.testing.simulation.approximate import BRANCHES, STRENGTHS, Owner, Store, run
+from perseid.testing.simulation.planted import Mutant, check, search
 
 SEEDS = 500
-SEEDS_MAX = 2000
 
 
 def checked_afterwards() -> AbstractContextManager[Any]:
@@ -88,7 +87,6 @@ def old_backups_are_taken() -> AbstractContextManager[Any]:
     return patch.object(Store, "put", mutant)
 
 
-Mutant = Callable[[], AbstractContextManager[Any]]
 FOUND_BY: list[tuple[Mutant, int]] = [
     (checked_afterwards, 2),
     (reset_on_issue, 115),
@@ -97,16 +95,6 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (failures_count_late, 7),
     (old_backups_are_taken, 18),
 ]
-
-
-def find(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str]:
-    """The first of `seeds` that finds the mutant, and what it says; (-1, "") without one."""
-    with mutant():
-        for seed in seeds:
-            error = run(seed).error
-            if error:
-                return seed, error
-    return -1, ""
 
 
 def test_the_bounds_hold_in_every_seed_and_every_fault_strikes() -> None:
@@ -120,10 +108,8 @@ def test_the_bounds_hold_in_every_seed_and_every_fault_strikes() -> None:
 
 @pytest.mark.parametrize(("mutant", "seed"), FOUND_BY, ids=lambda v: getattr(v, "__name__", ""))
 def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
-    assert find(mutant, [seed])[0] == seed
-    assert not run(seed).error, "the seed fails without the planted defect too"
+    check(run, mutant, seed)
 
 
 if __name__ == "__main__":
-    for planted, _ in FOUND_BY:
-        print(planted.__name__, *find(planted, range(SEEDS_MAX)), flush=True)
+    search(run, [mutant for mutant, _ in FOUND_BY])

@@ -6,7 +6,6 @@ longer: `python tests/simulation/test_mutants.py` looks for the first ones that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from perseid.state import blob
 from perseid.state.log import StateLog
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.network import SimulatedCoordination
+from perseid.testing.simulation.planted import Mutant, check, search
 from perseid.testing.simulation.ports import SimulatedLogWriter, SimulatedTransaction
 from perseid.testing.simulation.scenario import run
 from perseid.topics.chain import Accepted, Chain, Void
@@ -32,8 +32,6 @@ from perseid.worker.partition_state import PartitionState
 from perseid.worker.restore import PartitionRestore
 from perseid.worker.sink import SinkSession
 from perseid.worker.sink_ports import PartitionBatch
-
-SEEDS_MAX = 2000
 
 
 def no_read_back() -> AbstractContextManager[Any]:
@@ -304,7 +302,6 @@ def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
     return patch.object(SimulatedLogWriter, "append", mutant)
 
 
-Mutant = Callable[[], AbstractContextManager[Any]]
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
@@ -332,22 +329,10 @@ FOUND_BY: list[tuple[Mutant, int]] = [
 ]
 
 
-def find(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str]:
-    """The first of `seeds` that finds the mutant, and what it says; (-1, "") without one."""
-    with mutant():
-        for seed in seeds:
-            error = run(seed).error
-            if error:
-                return seed, error
-    return -1, ""
-
-
 @pytest.mark.parametrize(("mutant", "seed"), FOUND_BY, ids=lambda v: getattr(v, "__name__", ""))
 def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
-    assert find(mutant, [seed])[0] == seed, f"look for another seed: python {__file__}"
-    assert run(seed).error == "", "the seed fails without the planted defect too"
+    check(run, mutant, seed)
 
 
 if __name__ == "__main__":
-    for planted, _ in FOUND_BY:
-        print(planted.__name__, *find(planted, range(SEEDS_MAX)), flush=True)
+    search(run, [mutant for mutant, _ in FOUND_BY])

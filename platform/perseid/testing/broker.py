@@ -8,10 +8,9 @@ log file of a partition cut, and what was derived from it removed; the broker re
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from perseid.embedded import parts
 from perseid.embedded.jars import kafka_jars
@@ -19,9 +18,9 @@ from perseid.embedded.java import java_home
 from perseid.embedded.kafka_probe import brokers
 from perseid.embedded.ports import ports
 from perseid.errors import PerseidError
+from perseid.testing.server import Server
 from perseid.topics.admin import Partition
 
-_START_TIMEOUT_S = 60.0
 _CLUSTER_ID = "conformance-of-models0"  # 22 characters, as Kafka's UUIDs
 _BATCH_PREFIX_BYTES = 12  # base offset (8) and length (4) of a record batch
 _SETTINGS = {
@@ -33,13 +32,14 @@ _SETTINGS = {
 }
 
 
-class KafkaServer:
-    """Started by `with`; `kill` and `start` again keep data and port."""
+class KafkaServer(Server):
+    """One of its own for a test. It is formatted when it is entered."""
+
+    name = "Kafka"
+    start_timeout_s = 60.0
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
         self._ports = ports(folder / "ports.json")
 
     @property
@@ -50,7 +50,7 @@ class KafkaServer:
     def port(self) -> int:
         return self._ports["kafka"]
 
-    def __enter__(self) -> KafkaServer:
+    def __enter__(self) -> Self:
         java = java_home()
         jars = kafka_jars(java)
         broker = parts.broker_properties(self.folder, self.port, self._ports["controller"])
@@ -59,33 +59,14 @@ class KafkaServer:
         (self.folder / "log4j2.properties").write_text(parts.LOG4J)
         subprocess.run(
             parts.format_command(java, self.folder, jars, _CLUSTER_ID),
-            check=True, capture_output=True, timeout=_START_TIMEOUT_S,
+            check=True, capture_output=True, timeout=self.start_timeout_s,
         )  # fmt: skip
         binary, *rest = parts.broker(java, self.folder, jars).command
         self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # up a second sooner
-        self.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.kill()
-
-    def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        deadline_s = time.monotonic() + _START_TIMEOUT_S
-        while not self._answers():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"no answer from Kafka; see {self.folder / 'log'}")
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def command(self) -> list[str]:
+        return self._command
 
     def power_failure(self, ends: Mapping[Partition, int]) -> None:
         """The broker starts again, and these partitions end at these offsets."""
@@ -104,7 +85,7 @@ class KafkaServer:
         for derived in (*folder.glob("*.*index"), *folder.glob("*.snapshot")):
             derived.unlink()
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             return brokers(self.bootstrap, 0.5) > 0
         except PerseidError:

@@ -213,6 +213,7 @@ class FakeTransaction:
         place = (batch.topic, batch.partition)
         self._kafka.log(*place)
         self._sequence.check(place)
+        transaction.touched.add(place)
         self._sent = True
         offsets = [
             self._kafka.append(

@@ -96,4 +96,4 @@ class RealSide(RedisSide):
             self.server.resume()
 
     def put(self, text: str) -> None:
-        self.server.command("SET", self.session().name(self.key), text)
+        self.server.execute("SET", self.session().name(self.key), text)

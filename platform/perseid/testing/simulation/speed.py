@@ -1,14 +1,17 @@
-"""`bench simulation`: how fast the protocol's simulation is, on one core."""
+"""How fast the simulation is, on one core: `python -m perseid.testing.simulation.speed SEEDS`.
+
+Prints rows as JSON; `perseid bench simulation` shows them. A seed that fails ends it.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from perseid.errors import RetryableError
-from perseid.testing.simulation.engine import Simulation
+from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run as play
 
@@ -20,19 +23,12 @@ NORMAL = Shape()  # 3 workers, 8 operator partitions, 2 sources, 20 virtual seco
 LARGE = Shape(workers=20, hosts=10, totals=150, relays=50, input_s=60.0)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How many seeds a row stands for."""
-
-    seeds: int = 40
-
-
-def run(settings: Settings) -> list[Row]:
+def measure(seeds: int) -> list[Row]:
     """Events of an empty protocol, then seeds as drawn, normal ones, and a large one."""
     return [
         _empty(),
-        _seeds("as drawn", None, settings.seeds),
-        _seeds("normal", NORMAL, settings.seeds),
+        _seeds("as drawn", None, seeds),
+        _seeds("normal", NORMAL, seeds),
         _seeds("20 workers, 200 partitions, 60 s", LARGE, 1),
     ]
 
@@ -61,7 +57,7 @@ def _seeds(setting: str, shape: Shape | None, count: int) -> Row:
     play(FIRST_SEED - 1, shape and NORMAL)  # imports and caches
     seconds = _timed(work)
     if any(errors):
-        raise RetryableError(f"a seed failed, so its speed means nothing: {max(errors)}")
+        raise Defect(max(errors))
     return _row(setting, "seeds/s", count / seconds, seconds)
 
 
@@ -75,3 +71,7 @@ def _timed(work: Callable[[], object]) -> float:
     started_s = time.process_time()
     work()
     return time.process_time() - started_s
+
+
+if __name__ == "__main__":
+    json.dump(measure(int(sys.argv[1])), sys.stdout)

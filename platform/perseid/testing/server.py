@@ -1,0 +1,74 @@
+"""A server process of a test's own: started, killed, paused, and gone at the end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from perseid.testing.wait import until
+
+
+class Server(ABC):
+    """Started by `with`; `kill` and `start` again keep data and port. Its output is in `log`."""
+
+    name: str
+    start_timeout_s: float
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What is executed."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether it does; asked until it does."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.kill()
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        until(self.answers, self.start_timeout_s, f"{self.name} answers; see {self.folder / 'log'}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        self._process.send_signal(number)
+
+
+def free_port() -> int:
+    """One on loopback that nobody has at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
