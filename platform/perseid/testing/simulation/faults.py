@@ -49,7 +49,8 @@ class Faults:
                 low, high = STRENGTHS[field.name]
                 setattr(drawn, field.name, low * (high / low) ** chance.random())
         if chance.random() < TAILS_SHARE:
-            drawn.lose_tails = TAILS_STRENGTH
+            # When the hosts' files go too, nothing is left that could contradict the broker.
+            drawn.lose_tails, drawn.lose_host, drawn.erase_state = TAILS_STRENGTH, 0.0, 0.0
         return drawn
 
     def stop(self) -> None:
