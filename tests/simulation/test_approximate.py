@@ -17,7 +17,7 @@ from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.thresholds import Bounds, Thresholds, thresholds
 from perseid.testing.simulation import approximate
 from perseid.testing.simulation.approximate import BRANCHES, STRENGTHS, Owner, Store, run
-from perseid.testing.simulation.planted import Mutant, check, search
+from perseid.testing.simulation.planted import Mutant, expect_found, search
 
 SEEDS = 500
 
@@ -108,7 +108,7 @@ def test_the_bounds_hold_in_every_seed_and_every_fault_strikes() -> None:
 
 @pytest.mark.parametrize(("mutant", "seed"), FOUND_BY, ids=lambda v: getattr(v, "__name__", ""))
 def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
-    check(run, mutant, seed)
+    expect_found(run, mutant, seed)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from perseid.state import blob
 from perseid.state.log import StateLog
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.network import SimulatedCoordination
-from perseid.testing.simulation.planted import Mutant, check, search
+from perseid.testing.simulation.planted import Mutant, expect_found, search
 from perseid.testing.simulation.ports import SimulatedLogWriter, SimulatedTransaction
 from perseid.testing.simulation.scenario import run
 from perseid.topics.chain import Accepted, Chain, Void
@@ -331,7 +331,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
 
 @pytest.mark.parametrize(("mutant", "seed"), FOUND_BY, ids=lambda v: getattr(v, "__name__", ""))
 def test_a_planted_defect_is_found(mutant: Mutant, seed: int) -> None:
-    check(run, mutant, seed)
+    expect_found(run, mutant, seed)
 
 
 if __name__ == "__main__":

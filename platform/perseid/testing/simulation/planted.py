@@ -20,7 +20,7 @@ def find(play: Callable[[int], Any], mutant: Mutant, seeds: Iterable[int]) -> tu
     return -1, ""
 
 
-def check(play: Callable[[int], Any], mutant: Mutant, seed: int) -> None:
+def expect_found(play: Callable[[int], Any], mutant: Mutant, seed: int) -> None:
     """AssertionError when `seed` does not find `mutant`, or fails without it too."""
     assert find(play, mutant, [seed])[0] == seed, "look for another seed: run this file"
     assert not play(seed).error, "the seed fails without the planted defect too"
