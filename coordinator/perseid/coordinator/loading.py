@@ -20,7 +20,7 @@ from perseid.coordinator import sources
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, lost_by_broker
 from perseid.jobs import parse
 from perseid.jobs.layout import build
 from perseid.jobs.spec import JobSpec
@@ -155,7 +155,10 @@ class Loader:
         entries = clients.reader.read_range(topic, 0, start, claim + 1, timeout_s=READ_TIMEOUT_S)
         records = [(e.offset, cast(TokenRecord, codec.decode(e.value))) for e in entries]
         if not records:
-            raise _lost(job, f"ends at {claim}, and the plan is based on its offset {start}")
+            raise lost_by_broker(
+                f"the token log of {job} ends at {claim}, and the plan is based on its offset "
+                f"{start}"
+            )
         claimed = max(r.coordinator_epoch for _, r in records)
         if claimed > self._epoch:
             raise HigherClaim(claimed)
@@ -237,16 +240,9 @@ def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
     """An epoch that is committed has a token, and none that a ledger holds is ever taken back."""
     committed = max(ledger.values(), default=0)
     if committed > tip:
-        raise _lost(job, f"ends with epoch {tip}, and epoch {committed} was committed")
-
-
-def _lost(job: str, what: str) -> PermanentError:
-    return PermanentError(
-        f"the token log of {job} {what}: the topic was deleted, or the broker has lost records "
-        "that it had acknowledged. Nothing is issued again, because the sink topics may hold what "
-        "is missing: restore the broker's logs and start the job again, or start it `--from "
-        "scratch` into new sink topics"
-    )
+        raise lost_by_broker(
+            f"the token log of {job} ends with epoch {tip}, and epoch {committed} was committed"
+        )
 
 
 def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:

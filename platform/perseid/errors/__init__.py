@@ -103,6 +103,16 @@ _KINDS: dict[str, type[PerseidError]] = {
 }  # fmt: skip
 
 
+def lost_by_broker(what: str) -> PermanentError:
+    """The error for records that were acknowledged and are gone; `what` says where that shows."""
+    return PermanentError(
+        f"{what}: the topic was deleted and made again, or the broker has lost records that it had "
+        "acknowledged. Nothing is written in their place, because the sink topics may hold what "
+        "came of them: restore the broker's logs and start the job again, or start it `--from "
+        "scratch` into new sink topics"
+    )
+
+
 def describe(error: BaseException) -> str:
     """The error as one text that `parse` finds again inside a Spark stack trace."""
     return f"perseid-error[{type(error).__name__}]: {error} ::end"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from perseid.errors import DamagedFile, PermanentError
+from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.state.blob import Identity, Sections
@@ -80,12 +80,9 @@ class PartitionRestore:
             if offset == known:
                 continue
             if offset >= order.taken_back_below:
-                raise PermanentError(
+                raise lost_by_broker(
                     f"the state of {self.task.label} has epoch {epoch} of the token at offset "
-                    f"{offset}, and the token log has none there: the broker has lost records "
-                    "that it had acknowledged. Nothing was issued again, because the sink topics "
-                    "may hold that epoch's outputs: restore the broker's logs and start the job "
-                    "again, or start it `--from scratch` into new sink topics"
+                    f"{offset}, and the token log has none there"
                 )
             self.log.discard_from(epoch)
             return

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perseid.errors import PermanentError
+from perseid.errors import lost_by_broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,9 @@ def _check_ledgers(restored: Mapping[int, Restored], ledgers: Mapping[int, int])
     behind = {gid: epoch for gid, epoch in sorted(ledgers.items()) if epoch < committed}
     if behind:
         gid, epoch = next(iter(behind.items()))
-        raise PermanentError(
+        raise lost_by_broker(
             f"{len(behind)} ledger partitions are behind the state, first that of task {gid}: it "
-            f"ends with epoch {epoch}, and epoch {committed} was committed. The broker has lost "
-            "records that it had acknowledged. Nothing was written again, because the sink topics "
-            "may still hold those epochs' outputs: restore the broker's logs and start the job "
-            "again, or start it `--from scratch` into new sink topics"
+            f"ends with epoch {epoch}, and epoch {committed} was committed"
         )
 
 

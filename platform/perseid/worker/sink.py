@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from perseid.clocks import Clock, SystemClock
-from perseid.errors import FencedError, LedgerGap, PermanentError, RetryableError
+from perseid.errors import (
+    FencedError,
+    LedgerGap,
+    PermanentError,
+    RetryableError,
+    lost_by_broker,
+)
 from perseid.records import crashpoints
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicInfo, TopicReader
@@ -274,11 +280,12 @@ class SinkSession:
         entry = PartitionBatch(self._ledger_topic, who.ledger, [None], [codec.encode(record)])
         transaction.send(entry)
         noted = transaction.flush(ATTEMPT_S)
-        self._check_written({**written, **noted})
+        places = {**written, **noted}
+        self._check_written(places)
         crashpoints.reach("sink.before-commit")
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit")
-        self._ends.update((place, w.last) for place, w in {**written, **noted}.items())
+        self._ends.update((place, w.last) for place, w in places.items())
         offset = noted[self._ledger_topic, who.ledger].last
         self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
         return record, clean
@@ -291,12 +298,9 @@ class SinkSession:
         for (topic, partition), place in sorted(written.items()):
             before = self._ends.get((topic, partition), -1)
             if place.first <= before:
-                self._lost = PermanentError(
+                self._lost = lost_by_broker(
                     f"{topic}[{partition}] took a record at offset {place.first}, and had one of "
-                    f"this sink at {before} before: the topic was deleted and made again, or the "
-                    "broker has lost records that it had acknowledged. Nothing was committed: "
-                    "restore the broker's logs and start the job again, or start it `--from "
-                    "scratch` into new sink topics"
+                    f"this sink at {before} before"
                 )
                 raise self._lost
 

@@ -22,15 +22,6 @@ TOPOLOGY = {
         {"from": "o2", "to": "o3", "substreams": [[0, 0, 3.0], [1, 0, 2.0]]},
     ],
 }
-FAILURE = {
-    "partitions": [{"id": "p1", "cost": 0.2}, {"id": "p2", "cost": 1.4}],
-    "queries": [
-        {"id": "q1", "priority": 3, "partitions": ["p1"]},
-        {"id": "q2", "partitions": ["p1", "p2"]},
-    ],
-    "failed": ["p1", "p2"],
-    "free": 1.5,
-}
 PLACEMENT = {
     "workers": {"w1": "rack1", "w2": "rack2"},
     "primaries": [["o1", 0, "w1"], ["o1", 1, "w2"]],
@@ -42,9 +33,9 @@ PLACEMENT = {
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: dict[str, Any]) -> Path:
     monkeypatch.chdir(tmp_path)
-    documents = {"topology": TOPOLOGY, "failure": FAILURE, "placement": PLACEMENT}
+    documents = {"topology": TOPOLOGY, "failure": failure, "placement": PLACEMENT}
     for name, value in documents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
     return tmp_path

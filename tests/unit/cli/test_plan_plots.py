@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,15 +27,6 @@ TOPOLOGY = {
         {"from": "views", "to": "join", "substreams": [[0, 0, 1.0], [1, 1, 2.0]]},
         {"from": "costs $5", "to": "join", "substreams": [[0, 0, 3.0], [0, 1, 2.0]]},
     ],
-}
-FAILURE = {
-    "partitions": [{"id": "p1", "cost": 0.2}, {"id": "p2", "cost": 1.4}],
-    "queries": [
-        {"id": "q1", "priority": 3, "partitions": ["p1"]},
-        {"id": "q2", "partitions": ["p1", "p2"]},
-    ],
-    "failed": ["p1", "p2"],
-    "free": 1.5,
 }
 PLACEMENT = {
     "workers": {"w1": "rack1", "w2": "rack2"},
@@ -65,9 +57,9 @@ COMMANDS = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: dict[str, Any]) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name, value in (("t", TOPOLOGY), ("f", FAILURE), ("p", PLACEMENT), ("plan", PLAN)):
+    for name, value in (("t", TOPOLOGY), ("f", failure), ("p", PLACEMENT), ("plan", PLAN)):
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
     sizes = [90, 30, 90, 60, 90, 50, 95, 70, 90]
     rows = "".join(f"{t},a,{size}e6,{t}e9\n" for t, size in enumerate(sizes))

@@ -11,6 +11,11 @@ from perseid.testing.conformance.redis_side import RedisSide
 SCRIPTS: Scripts[RedisSide] = Scripts()
 
 
+def judged(known: Divergence, read: Divergence | None) -> tuple[str, float, bool]:
+    hint = judge(known, read)
+    return hint.standing.value, hint.divergence, hint.back_up_first
+
+
 @SCRIPTS.add(None, True, Divergence(1, 1, 2.5), True, Divergence(1, 2, 0.0))
 def what_is_published_is_read(side: RedisSide) -> Iterator[object]:
     owner, reader = side.session(), side.session()
@@ -82,10 +87,7 @@ def an_emptied_server_is_absent_and_lowers_trust(side: RedisSide) -> Iterator[ob
     side.empty()
     found = session.read(side.key)
     yield found
-    hint = judge(known, found)
-    yield hint.standing.value
-    yield hint.divergence
-    yield hint.back_up_first
+    yield from judged(known, found)
     yield session.publish(side.key, Divergence(1, 8, 0.5))
     yield session.read(side.key)
 
@@ -99,10 +101,7 @@ def a_failover_takes_acknowledged_counters_back(side: RedisSide) -> Iterator[obj
     side.fall_back()
     found = session.read(side.key)
     yield found
-    hint = judge(known, found)
-    yield hint.standing.value
-    yield hint.divergence
-    yield hint.back_up_first
+    yield from judged(known, found)
 
 
 @SCRIPTS.add(True, Divergence(1, 4, 2.0))
@@ -133,10 +132,7 @@ def a_current_counter_is_believed_when_it_says_more(side: RedisSide) -> Iterator
     session = side.session()
     session.publish(side.key, Divergence(1, 4, 7.0))
     for known in (Divergence(1, 2, 5.0), Divergence(1, 4, 5.0)):
-        hint = judge(known, session.read(side.key))
-        yield hint.standing.value
-        yield hint.divergence
-        yield hint.back_up_first
+        yield from judged(known, session.read(side.key))
         session.publish(side.key, Divergence(1, 5, 0.5))
 
 

@@ -60,6 +60,7 @@ class World:
     failures: int = 0  # durable, as in ZooKeeper
     generation: int = 0
     items: list[float] = field(default_factory=list)  # upstream
+    sums: list[float] = field(default_factory=lambda: [0.0])  # of the items before each
     taken: int = 0  # upstream has given away the items before
     exact_from: int = 0
     lost_outputs: int = 0
@@ -75,6 +76,7 @@ class World:
     def between(self, start: int, end: int) -> list[float]:
         while end > len(self.items):
             self.items.append(self.simulation.random.choice([0.0, 0.5, 1.0, ALPHA]))
+            self.sums.append(self.sums[-1] + self.items[-1])
         return self.items[start:end]
 
     def new_owner(self) -> None:
@@ -85,7 +87,7 @@ class World:
         owner = self.owner
         live = owner is not None and not owner.group.dead and not owner.exact
         there = owner.applied + sum(owner.waiting) if owner and live else self.store.applied
-        error = sum(self.between(0, max(self.taken, self.store.cursor))) - there
+        error = self.sums[max(self.taken, self.store.cursor)] - there
         most = self.bounds.theta + self.bounds.l * ALPHA if self.generation > 1 else 0.0
         if live and not -1e-9 <= error <= most + 1e-9:
             raise Defect(f"the state is off by {error}, allowed is {most}")
@@ -141,7 +143,7 @@ class Owner:
             world.exact_from = max(world.exact_from, world.taken)
         elif judge(Divergence(self.generation, 0, 0.0), self.counter()).back_up_first:
             world.hit["backed up first"] += 1
-            self._put(*self._copy())
+            world.store.put(*self._copy())
         while True:
             world.simulation.sleep(world.simulation.random.choice([0.0, 0.01, 0.05]))
             self._gate()
@@ -186,7 +188,7 @@ class Owner:
         self.applied = world.store.applied + sum(world.between(start, end))
         self._gate()
         self.sequence += 1
-        self._put((self.generation, self.sequence), self.applied, end)
+        world.store.put((self.generation, self.sequence), self.applied, end)
         self._gate()
         world.taken = max(world.taken, end)
 
@@ -209,9 +211,6 @@ class Owner:
         self.sequence += 1
         return (self.generation, self.sequence), self.applied, self.world.taken
 
-    def _put(self, stamp: tuple[int, int], applied: float, cursor: int) -> None:
-        self.world.store.put(stamp, applied, cursor)
-
     def _back_up(self) -> None:
         """Done or not, in time or late, heard of or not."""
         world, copy = self.world, self._copy()
@@ -220,9 +219,9 @@ class Owner:
         answered = False
         if world.strikes("backup late"):
             late_s = world.simulation.random.uniform(0.0, 10 * BACKUP_S)
-            world.simulation.after(late_s, lambda: self._put(*copy))
+            world.simulation.after(late_s, lambda: world.store.put(*copy))
         elif not world.strikes("backup lost"):
-            self._put(*copy)
+            world.store.put(*copy)
             self._gate()
             answered = not world.strikes("answer lost")
         if answered:
