@@ -192,6 +192,8 @@ class ClusterState:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
 
     def with_job(self, job: JobState) -> ClusterState:
+        if self.jobs.get(job.name) is job:  # most events change nothing
+            return self
         return replace(self, jobs={**self.jobs, job.name: job})
 
     def without_job(self, name: str) -> ClusterState:

@@ -15,9 +15,9 @@ The same input in the same epoch must give the same output, in any process: ther
 from __future__ import annotations
 
 import hashlib
-import random
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -93,10 +93,10 @@ class Operator:
 
     epoch: int
     now: int
-    random: random.Random
     partition: int
     parallelism: int
     parameters: dict[str, Any]
+    _random: Random | None = None
 
     def combine(self, batch: pa.Table) -> pa.Table:
         """Optional: shrinks one split's input before it is shuffled; must keep the key columns."""
@@ -116,13 +116,20 @@ class Operator:
     def enter(self, epoch: int, now_ms: int) -> None:
         """Called by the worker before `combine` and `process` of an epoch."""
         self.epoch, self.now = epoch, now_ms
-        self.random = seeded(self._identity, epoch)
+        self._random = None
+
+    @property
+    def random(self) -> Random:
+        """Chance that is the same in every process that runs this epoch of this partition."""
+        if self._random is None:  # to seed it takes longer than a small epoch without it
+            self._random = seeded(self._identity, self.epoch)
+        return self._random
 
 
-def seeded(identity: Identity, epoch: int) -> random.Random:
+def seeded(identity: Identity, epoch: int) -> Random:
     """The same numbers for the same operator partition and epoch, whoever runs it."""
     text = f"{identity.job}/{identity.operator}/{identity.partition}/{epoch}"
-    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+    return Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
 
 def combines(operator: type[Operator]) -> bool:

@@ -113,10 +113,8 @@ class PartitionState:
     def _catch_up(self, start: int, end: int) -> bool:
         """Applies the deltas (start, end]; False when one is gone and the log must be loaded."""
         try:
-            entries = list(self.log.deltas(start, end))
+            entries = [self.log.entry(epoch) for epoch in range(start + 1, end + 1)]
         except DamagedFile:
-            return False
-        if len(entries) != end - start:
             return False
         self.epoch = None
         self._apply(entries)
@@ -130,9 +128,9 @@ class PartitionState:
 
     def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
         """The log's entry of `epoch`; one that was made for a token taken back is discarded."""
-        if epoch not in self.log.epochs():
+        entry = self.log.find(epoch)
+        if entry is None:
             return None
-        entry = self.log.entry(epoch)
         if entry.header.token_offset != token_offset:
             self.log.discard_from(epoch)
             self.epoch = None

@@ -108,7 +108,6 @@ class Checker:
     def __init__(self, kafka: ModelKafka, sinks: list[str]) -> None:
         self._kafka = kafka
         self.expected: Counter[str] = Counter()
-        self.complete = False  # every word's total is the input's, as of the last look
         self.words = {topic: Words() for topic in sinks}
         self.tokens = Tokens()
         self.ledger: dict[int, LedgerRecord] = {}
@@ -137,7 +136,11 @@ class Checker:
                 entry = codec.decode(record.value or b"")
                 assert isinstance(entry, LedgerRecord)
                 self._follow(partition, entry)
-        self.complete = all(words.total == self.expected for words in self.words.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every word's total is the input's."""
+        return all(words.total == self.expected for words in self.words.values())
 
     def check_totals(self) -> None:
         """After everything came to rest."""

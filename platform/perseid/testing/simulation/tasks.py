@@ -32,10 +32,8 @@ from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import InputCheck, PartDone, PartFailed
-from perseid.worker import encode
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
-from perseid.worker.partition import partitions
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
@@ -122,7 +120,7 @@ def source_rows(
         compare(plan, order.token, split, count)
         checks.append(InputCheck(order.token.epoch, split, source, count.count, count.crc))
         table = job.columns(tables)
-        parts = partitions(table, ("key",), len(targets))
+        parts = job.consumers(table, len(targets))
         rows += deal(table, Route(targets, port, ("key",)), split, parts)
     return rows, checks
 
@@ -156,14 +154,13 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
 def _batches(context: Context, task: Task, output: pa.Table) -> Iterator[SinkBatch]:
     for sink in context.world.spec.sinks.values():
         if sink.input == task.operator and output.num_rows:
-            keys = encode.keys(output, sink.key)
-            yield SinkBatch(sink.topic, keys, encode.values(output, sink.format, None))
+            yield SinkBatch(sink.topic, *job.encoded(output))
 
 
 def _rows_behind(context: Context, task: Task, output: pa.Table) -> Iterator[Row]:
     targets = tuple(t.gid for t in context.layout.of("relay"))
     if task.operator == "totals" and targets:
-        parts = partitions(output, ("key",), len(targets))
+        parts = job.consumers(output, len(targets))
         yield from deal(output, Route(targets, 0, ("key",)), task.gid, parts)
 
 
