@@ -1,7 +1,9 @@
 """perseid.state: state of operators, its log on a host, its checkpoints in a store."""
 
+from perseid.state.divergence import Distance
+from perseid.state.members import Set
 from perseid.state.primitives import Primitive, bind, schema_of
 from perseid.state.table import Table
 from perseid.state.value import Value
 
-__all__ = ["Primitive", "Table", "Value", "bind", "schema_of"]
+__all__ = ["Distance", "Primitive", "Set", "Table", "Value", "bind", "schema_of"]
