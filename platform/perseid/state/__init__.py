@@ -5,5 +5,16 @@ from perseid.state.members import Set
 from perseid.state.primitives import Primitive, bind, schema_of
 from perseid.state.table import Table
 from perseid.state.value import Value
+from perseid.state.vector import Matrix, Vector
 
-__all__ = ["Distance", "Primitive", "Set", "Table", "Value", "bind", "schema_of"]
+__all__ = [
+    "Distance",
+    "Matrix",
+    "Primitive",
+    "Set",
+    "Table",
+    "Value",
+    "Vector",
+    "bind",
+    "schema_of",
+]

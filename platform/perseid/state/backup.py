@@ -47,7 +47,7 @@ class RowsBackup:
         """Takes in what changed since the last commit, just before that is forgotten."""
         written, gone = rows.written(), rows.gone()
         base = rows.is_base(written)
-        self._measure_gone(self._remember(rows, np.sort(gone), there=True))
+        self._measure_gone(self._remember(rows, gone, there=True))
         for slots, there in ((written[base], True), (written[~base], False)):
             self._measure(self._remember(rows, slots, there=there), rows, slots)
 

@@ -118,7 +118,11 @@ class Column:
         """What `slots` hold, which `rollback` will put back: call it before they are written."""
         return self._undo.save(slots, self._cells)
 
-    def put(self, slots: Slots, values: pa.Array, as_stored: Values | None = None) -> None:
+    def save_all(self) -> None:
+        """As `save`, of every slot."""
+        self._undo.save_all(self._cells)
+
+    def put(self, slots: Slots | slice, values: pa.Array, as_stored: Values | None = None) -> None:
         """Writes `values` (of this column's type) into `slots`, which are different.
 
         `as_stored`: what `stored` says of them, when the caller has it already.
@@ -134,7 +138,9 @@ class Column:
     def put_null(self, slots: Slots) -> None:
         self.put(slots, pa.nulls(len(slots), self.kind))
 
-    def put_numbers(self, slots: Slots, values: Values, nulls: Values | None = None) -> None:
+    def put_numbers(
+        self, slots: Slots | slice, values: Values, nulls: Values | None = None
+    ) -> None:
         """As `put`, for a column that holds no objects: values as stored, and which are null."""
         cells = self._cells
         cells.values[slots] = values
@@ -160,8 +166,17 @@ class Column:
         return self._arrow(found.copy() if shared else found)
 
     def committed(self, slots: Slots) -> pa.Array:
-        """As `take` for sorted slots, at the last commit."""
+        """As `take` for different slots, at the last commit."""
         return self._arrow(self._undo.committed(slots, self._cells))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was saved since the last commit."""
+        return bool(self._undo)
+
+    def saved(self) -> Slots:
+        """Slots that were saved since the last commit."""
+        return self._undo.slots()
 
     def _arrow(self, cells: Cells) -> pa.Array:
         if self._is_object:
@@ -187,7 +202,7 @@ class Column:
 
     def keep(self, slots: Slots) -> None:
         """Moves the values of `slots` to the front, in that order, and drops all others."""
-        self._cells = self._cells.at(slots)
+        self._cells, self._undo = self._cells.at(slots), Undo()
 
     # Commit -------------------------------------------------------------------------------------
 
@@ -205,7 +220,7 @@ class Column:
     def _weight(self) -> int:
         return 0 if self._cells.widths is None else int(self._cells.widths.sum())
 
-    def _weigh(self, slots: Slots, values: pa.Array) -> None:
+    def _weigh(self, slots: Slots | slice, values: pa.Array) -> None:
         widths = self._cells.widths
         assert widths is not None
         kind = values.type

@@ -92,15 +92,15 @@ def _extreme(
     else:
         best, seen = np.zeros(count, plain.dtype), np.zeros(count, bool)
         there = np.flatnonzero(given)
-        # any amount of the key will do to start with: of a repeated index the last value stays
-        best[rows[there]] = plain[there]
+        best[rows[there[::-1]]] = plain[there[::-1]]  # the first: the last that is written stays
         seen[rows[there]] = True
         choose.at(best, rows[there], plain[there])
     held, kept = np.zeros(count, bool), best.copy()
     held[known] = ~_missing(old)
     kept[known] = old.values
-    chosen = choose(best, kept)
-    values = np.where(seen & held, chosen, np.where(seen, best, kept))
+    # Compared, not chosen by NumPy: of 0.0 and -0.0 the old one must stay, on every processor.
+    better = best < kept if choose is np.fmin else best > kept
+    values = np.where(seen & (better | ~held), best, kept)
     nulls = ~seen
     nulls[known] &= False if old.nulls is None else old.nulls
     values[nulls] = 0

@@ -1,22 +1,18 @@
 """What one column held at its last commit, so that an epoch can be taken back.
 
-Each write first saves what it will overwrite: an array of slots and the old values, which `add` has
-gathered anyway. Going through the saved pieces from the newest to the oldest gives the committed
-values again. Pieces that sum up to more than the column are folded into one image of it, so a
-thousand writes in an epoch cost no more memory than one.
+The first write to a slot since the commit saves what it overwrites; `add` has gathered the old
+values anyway. So a thousand writes in an epoch cost no more memory than one of each slot.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 Slots = np.ndarray[Any, np.dtype[np.int64]]
 Values = np.ndarray[Any, np.dtype[Any]]
-
-IMAGE_MIN = 4096  # below it pieces are cheaper to keep than to fold
 
 
 @dataclass(slots=True)
@@ -28,77 +24,85 @@ class Cells:
     widths: Values | None
 
     def at(self, slots: Slots | slice) -> Cells:
-        return Cells(*(None if p is None else p[slots] for p in self._parts()))  # type: ignore[arg-type]
+        nulls = None if self.nulls is None else self.nulls[slots]
+        widths = None if self.widths is None else self.widths[slots]
+        return Cells(self.values[slots], nulls, widths)
 
     def copy(self) -> Cells:
-        return Cells(*(None if p is None else p.copy() for p in self._parts()))  # type: ignore[arg-type]
+        return self.at(np.arange(len(self.values)))
 
-    def write(self, slots: Slots | slice, old: Cells) -> None:
-        """Puts `old` into `slots`; parts that it lacks were not there yet, so all is zero."""
+    def write(self, slots: Slots, old: Cells) -> None:
+        """Puts `old` into `slots`; when it was saved there may have been no nulls yet."""
         self.values[slots] = old.values
         if self.nulls is not None:
             self.nulls[slots] = False if old.nulls is None else old.nulls
         if self.widths is not None:
             self.widths[slots] = old.widths
 
-    def _parts(self) -> tuple[Values | None, ...]:
-        return self.values, self.nulls, self.widths
-
 
 class Undo:
-    """The saved pieces of one column since its last commit."""
+    """The saved cells of one column since its last commit, no slot twice."""
 
     def __init__(self) -> None:
         self._pieces: list[tuple[Slots, Cells]] = []
-        self._saved = 0
-        self._image: Cells | None = None  # of all slots that were there when it was made
+        self._is_saved: Values = np.zeros(0, bool)
 
     def __bool__(self) -> bool:
-        return self._image is not None or bool(self._pieces)
+        return bool(self._pieces)
 
     def save(self, slots: Slots, now: Cells) -> Cells:
-        """Remembers and returns what `slots` hold. A slot may come any number of times."""
+        """Returns what `slots` hold, and remembers it for those that were not saved before."""
         old = now.at(slots)
-        if self._image is None:
-            self._pieces.append((slots, old))
-            self._saved += len(slots)
-            if self._saved > max(len(now.values), IMAGE_MIN):
-                self.save_all(now)
+        if len(self._is_saved) < len(now.values):
+            self._reach(len(now.values))
+        saved = self._is_saved[slots]
+        if saved.any():
+            fresh = np.flatnonzero(~saved)
+            self._keep(slots[fresh], old.at(fresh))
+        else:
+            self._keep(slots, old)
         return old
 
     def save_all(self, now: Cells) -> None:
         """Remembers every slot."""
-        if self._image is None:
-            image = now.copy()
-            self.rewind(image)
-            self._image, self._pieces = image, []
+        self._reach(len(now.values))
+        left = np.flatnonzero(~self._is_saved)
+        self._keep(left, now.at(left))
+
+    def slots(self) -> Slots:
+        """Which slots were saved."""
+        return np.concatenate([np.zeros(0, np.int64), *(slots for slots, _ in self._pieces)])
 
     def rewind(self, cells: Cells) -> None:
         """Makes `cells`, a column's present ones, what they were at the commit."""
-        if self._image is not None:
-            cells.write(slice(0, len(self._image.values)), self._image)
-        for slots, old in reversed(self._pieces):
+        for slots, old in self._pieces:
             cells.write(slots, old)
 
     def committed(self, slots: Slots, now: Cells) -> Cells:
-        """What `slots` (sorted, different) held at the commit."""
-        if self._image is not None:
-            return self._image.at(slots)
+        """What `slots` (different) held at the commit."""
         out = now.at(slots)
-        for changed, old in reversed(self._pieces):
-            places = np.searchsorted(slots, changed)
-            places[places == len(slots)] = 0
-            asked = slots[places] == changed if len(slots) else np.zeros(len(changed), bool)
-            out.write(places[asked], old.at(cast(Slots, asked)))
+        if not len(slots):
+            return out
+        place = np.zeros(len(now.values), np.int64)
+        place[slots] = np.arange(len(slots))
+        for saved, old in self._pieces:
+            places = place[saved]
+            asked = np.flatnonzero(slots[places] == saved)
+            out.write(places[asked], old.at(asked))
         return out
 
-    def slots(self) -> Slots | None:
-        """Which slots were saved, sorted; None stands for all of them."""
-        if self._image is not None:
-            return None
-        if not self._pieces:
-            return np.zeros(0, np.int64)
-        return cast(Slots, np.unique(np.concatenate([slots for slots, _ in self._pieces])))
-
     def forget(self) -> None:
-        self._pieces, self._saved, self._image = [], 0, None
+        for slots, _ in self._pieces:
+            self._is_saved[slots] = False
+        self._pieces.clear()
+
+    def _keep(self, slots: Slots, old: Cells) -> None:
+        if len(slots):
+            self._is_saved[slots] = True
+            self._pieces.append((slots, old))
+
+    def _reach(self, count: int) -> None:
+        """Knows of the slots below `count`."""
+        self._is_saved = np.concatenate(
+            [self._is_saved, np.zeros(count - len(self._is_saved), bool)]
+        )
