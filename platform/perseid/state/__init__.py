@@ -2,6 +2,7 @@
 
 from perseid.state.divergence import Distance
 from perseid.state.members import Set
+from perseid.state.pool import Pool
 from perseid.state.primitives import Primitive, bind, schema_of
 from perseid.state.table import Table
 from perseid.state.value import Value
@@ -10,6 +11,7 @@ from perseid.state.vector import Matrix, Vector
 __all__ = [
     "Distance",
     "Matrix",
+    "Pool",
     "Primitive",
     "Set",
     "Table",

@@ -135,7 +135,7 @@ class Dense(Primitive):
 
     def apply(self, delta: pa.Table) -> None:
         assert not self._column.changed, "apply on uncommitted changes"
-        if delta.schema.names == [VALUE]:
+        if delta.schema.names == [VALUE] and len(delta) == self.rows:
             self._load(delta)
         elif delta.schema.names == [INDEX, VALUE]:
             cells = self._index(delta[INDEX], self.rows, INDEX)
@@ -149,7 +149,7 @@ class Dense(Primitive):
         return pa.table({VALUE: self._column.take(slice(0, self.rows))})
 
     def restore(self, snapshot: pa.Table) -> None:
-        if snapshot.schema.names != [VALUE]:
+        if snapshot.schema.names != [VALUE] or len(snapshot) != self.rows:
             raise self._foreign(snapshot)
         self._clear()
         self._load(snapshot)
@@ -234,15 +234,11 @@ class Dense(Primitive):
         return array
 
     def _load(self, rows: pa.Table) -> None:
-        if len(rows) != self.rows:
-            raise BadInputError(
-                f"state of {len(rows)} cells is not of a {self.kind} of the shape {self._shape}"
-            )
         self._column.save_all()
         self._column.put(slice(0, self.rows), conform(rows[VALUE], self._type, VALUE))
 
     def _foreign(self, rows: pa.Table) -> BadInputError:
         return BadInputError(
-            f"state with the columns {rows.schema.names} is not of a {self.kind}; expected "
-            f"{[INDEX, VALUE]} or {[VALUE]}"
+            f"state of {len(rows)} rows with the columns {rows.schema.names} is not of a "
+            f"{self.kind} of the shape {self._shape}"
         )

@@ -131,7 +131,7 @@ def test_declarations_and_state_that_cannot_be() -> None:
         Vector(pa.string(), 3)
     with pytest.raises(BadInputError, match=r"matrix of the shape \(0, 3\): expected 1 or more"):
         Matrix(pa.int64(), 0, 3)
-    with pytest.raises(BadInputError, match=r"state of 2 cells is not of a matrix of the shape"):
+    with pytest.raises(BadInputError, match=r"state of 2 rows .* is not of a matrix of the shape"):
         Matrix(pa.int64(), 1, 3).restore(Vector(pa.int64(), 2).snapshot())
     with pytest.raises(BadInputError, match="is not of a vector"):
         Vector(pa.int64(), 2).apply(pa.table({"key": [1]}))
