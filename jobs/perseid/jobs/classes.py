@@ -51,6 +51,7 @@ def load_checked(
             classes[name] = load(operator, folder, allow_code=allow_code)
             found += _state(name, classes[name], spec)
             found += _combiner(name, classes[name], spec)
+            found += _epoch_end(name, classes[name], spec)
         except RefusedError:
             raise
         except PerseidError as error:
@@ -79,6 +80,17 @@ def _combiner(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found
         yield ("operators", name), (
             f"operators.{name}: {found.__name__} has several inputs and a method combine, which "
             "would not know whose rows it gets; remove combine, or put an operator before one input"
+        )
+
+
+def _epoch_end(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    from perseid.jobs.operator import ends_epochs
+
+    if not spec.operators[name].key and ends_epochs(found):
+        yield ("operators", name), (
+            f"operators.{name}: {found.__name__} has a method on_epoch_end, which needs a key: "
+            "without one an operator is called for splits and not for partitions; write "
+            "`key: COLUMN`, or remove on_epoch_end"
         )
 
 
