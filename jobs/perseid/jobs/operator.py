@@ -4,8 +4,8 @@ A worker drives an operator in this order:
 
 1. `open` once, before anything else: who it is and its parameters.
 2. `perseid.state.bind` gives it live state, which is then restored.
-3. `enter` at every epoch, then `process` once if there are rows, then `on_epoch_end` if the class
-   has one; a combiner is entered and called per split.
+3. `enter` at every epoch, then `on_timer` if timers are due, then `process` once if there are rows,
+   then `on_epoch_end` if the class has one; a combiner is entered and called per split.
 
 The same input in the same epoch must give the same output, in any process: there is no clock but
 `now` and no randomness but `random`.
@@ -109,6 +109,14 @@ class Operator:
         """One partition's whole epoch. With several inputs `batch` is a dict of tables by name."""
         raise NotImplementedError(f"{type(self).__name__} has no method process(self, batch, out)")
 
+    def on_timer(self, due: pa.Table, out: Emitter) -> None:
+        """Optional: the timers that are due, by time, before the epoch's rows.
+
+        Columns: the key, `at`, and `timer`, the name of the `Timers`. One that is set to a time
+        that has come already is due in the next epoch.
+        """
+        raise NotImplementedError
+
     def on_epoch_end(self, out: Emitter) -> None:
         """Optional: once an epoch behind `process`, also in epochs without rows.
 
@@ -143,6 +151,11 @@ def combines(operator: type[Operator]) -> bool:
 def ends_epochs(operator: type[Operator]) -> bool:
     """Whether the class wants to be called in every epoch."""
     return operator.on_epoch_end is not Operator.on_epoch_end
+
+
+def takes_timers(operator: type[Operator]) -> bool:
+    """Whether the class has a method for timers."""
+    return operator.on_timer is not Operator.on_timer
 
 
 def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[Operator]:

@@ -2,6 +2,7 @@
 
 from perseid.state.primitives import Primitive, bind, schema_of
 from perseid.state.table import Table
+from perseid.state.timers import Timers
 from perseid.state.value import Value
 
-__all__ = ["Primitive", "Table", "Value", "bind", "schema_of"]
+__all__ = ["Primitive", "Table", "Timers", "Value", "bind", "schema_of"]

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from perseid.errors import PermanentError, PerseidError
 from perseid.jobs.operator import ends_epochs
+from perseid.state.timers import due_of
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
+    from perseid.state.primitives import Primitive
     from perseid.topics.records import Token
 
 
-def call(operator: Operator, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> None:
-    """Runs `process` where there are rows, then `on_epoch_end` where the class has one.
+def call(
+    operator: Operator,
+    token: Token,
+    inputs: dict[str, pa.Table],
+    out: Emitter,
+    live: Mapping[str, Primitive] | None = None,
+) -> None:
+    """Runs `on_timer` where timers are due, `process` where there are rows, and `on_epoch_end`.
+
+    Timers come first, since the token's watermark is that of before its rows. `live` is the
+    operator's state.
 
     The single input named "input" is passed as a table. An operator that has nothing to do is not
     even entered.
@@ -26,8 +38,11 @@ def call(operator: Operator, token: Token, inputs: dict[str, pa.Table], out: Emi
     """
     rows = any(table.num_rows for table in inputs.values())
     ends = ends_epochs(type(operator))
-    if rows or ends:
+    due = due_of(live or {}, token.watermark_ms, token.time_ms)
+    if rows or ends or due:
         _enter(operator, token)
+    for timers in due:
+        _run(operator, token, "on_timer", timers, out)
     if rows:
         argument = inputs["input"] if set(inputs) == {"input"} else inputs
         _run(operator, token, "process", argument, out)
