@@ -13,7 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import checkpoints, watermark
+from perseid.coordinator.model import JobState
 from perseid.errors import DamagedFile, RetryableError
 from perseid.registry import ConflictError, Registry
 from perseid.state import blob
@@ -302,6 +303,14 @@ def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
     return patch.object(SimulatedLogWriter, "append", mutant)
 
 
+def watermark_falls() -> AbstractContextManager[Any]:
+    """It is the lowest of the partitions, and not the last token's if that is higher."""
+    def mutant(job: JobState, time_ms: int) -> int | None:
+        return watermark._lowest(job, watermark._timed(job), time_ms)
+
+    return patch.object(watermark, "next_ms", mutant)
+
+
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
@@ -326,6 +335,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (snapshot_of_the_resident_state, 8),
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 3),
+    (watermark_falls, 70),
 ]
 
 

@@ -6,8 +6,8 @@ A module starts with `from perseid.jobs import Operator, Table, pa`.
 import pyarrow as pa
 
 from perseid.jobs.operator import Emitter, Operator
-from perseid.state import Matrix, Pool, Set, Table, Value, Vector
+from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
 
 __all__ = [
-    "Emitter", "Matrix", "Operator", "Pool", "Set", "Table", "Value", "Vector", "pa",
+    "Emitter", "Matrix", "Operator", "Pool", "Set", "Table", "Timers", "Value", "Vector", "pa",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from perseid.state.members import Set
 from perseid.state.pool import Pool
 from perseid.state.primitives import Primitive, bind, schema_of
 from perseid.state.table import Table
+from perseid.state.timers import Timers
 from perseid.state.value import Value
 from perseid.state.vector import Matrix, Vector
 
@@ -15,6 +16,7 @@ __all__ = [
     "Primitive",
     "Set",
     "Table",
+    "Timers",
     "Value",
     "Vector",
     "bind",

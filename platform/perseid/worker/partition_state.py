@@ -62,8 +62,7 @@ class PartitionState:
             return EpochResult(ipc_table(held.sections[OUT]), retained=True)
         self.bring_to(token.epoch - 1)
         self.epoch = None
-        if any(table.num_rows for table in inputs.values()):
-            call(self.operator, token, inputs, out)
+        call(self.operator, token, inputs, out, self.live)
         emitted = out.table()
         output = pa.table({}) if emitted is None else emitted
         sections: dict[str, Any] = {OUT: ipc_bytes(output)}

@@ -252,11 +252,11 @@ def _sink_batches(
 
     spec = flow.spec_of(context.job_folder)
     if task.operator == DEAD_LETTERS:
-        assert spec.errors.deadletter_topic is not None
+        assert spec.dead_letters is not None
         rows = output.to_pylist()
         letters = [refused.headers(row, context.job, order.token.epoch) for row in rows]
         keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
-        yield SinkBatch(spec.errors.deadletter_topic, keys, values, letters)
+        yield SinkBatch(spec.dead_letters, keys, values, letters)
         return
     for sink in spec.sinks.values():
         if sink.input != task.operator or output.num_rows == 0:

@@ -23,6 +23,8 @@ from perseid.topics.records import (
     Begin,
     Claim,
     EpochDone,
+    EventTime,
+    EventTimes,
     FragmentState,
     InputCheck,
     LedgerRecord,
@@ -35,8 +37,8 @@ from perseid.topics.records import (
 )
 
 Record = (
-    Begin | Claim | Rewind | Token | EpochDone | PartDone | PartFailed | FragmentState
-    | LedgerRecord
+    Begin | Claim | Rewind | Token | EpochDone | EventTimes | PartDone | PartFailed
+    | FragmentState | LedgerRecord
 )  # fmt: skip
 
 _MAGIC = b"\xc3\x01"
@@ -44,7 +46,8 @@ _HEADER_BYTES = 10
 _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
-        Begin, Claim, Rewind, Token, EpochDone, PartDone, PartFailed, FragmentState, LedgerRecord,
+        Begin, Claim, Rewind, Token, EpochDone, EventTimes, PartDone, PartFailed, FragmentState,
+        LedgerRecord,
     )
 }  # fmt: skip
 
@@ -108,6 +111,7 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
+    "times": lambda times: tuple(EventTime(**t) for t in times),
     "events": tuple,
 }
 

@@ -21,6 +21,7 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import (
     CheckpointSpec,
     EpochSpec,
+    EventTimeSpec,
     FaultToleranceSpec,
     JobSpec,
     OperatorSpec,
@@ -34,6 +35,8 @@ from perseid.worker import partition
 JOB = "sums"
 WORDS = tuple("abcdefghij")
 SINK_PARTITIONS = 2
+DELAY_MS = 300
+TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
 class Sums(Primitive):
@@ -147,6 +150,7 @@ class Shape:
     in_table: bool = False
     period_s: float = 2.0  # of checkpoints
     input_s: float = 20.0  # so long input comes and faults strike
+    timed: bool = False  # its sources have event time, that of the records
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -180,7 +184,10 @@ class Shape:
         return JobSpec(
             name=JOB,
             parallelism=2,
-            sources={n: SourceSpec(topic=n, format="text") for n in ("left", "right")},
+            sources={
+                n: SourceSpec(topic=n, format="text", event_time=TIMED if self.timed else None)
+                for n in ("left", "right")
+            },
             operators=operators,
             sinks=sinks,
             fault_tolerance=FaultToleranceSpec(checkpoint=CheckpointSpec(period_s=self.period_s)),
