@@ -23,6 +23,7 @@ from perseid.cli import (
     logs,
     output,
     plan,
+    state,
     status,
     topics,
 )
@@ -65,6 +66,7 @@ app.add_typer(jobs.app, name="jobs", help="Apply, show, start and stop jobs.")
 app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeout 30")(
     checkpoint.checkpoint
 )
+app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
