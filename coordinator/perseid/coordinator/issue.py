@@ -37,7 +37,8 @@ def next_token(
         return None
     backlog = job.backlog
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
-    if not (backlog or idle or watermark.moves(job, _time_ms(job, now))):
+    moves = watermark.moves(job, _time_ms(job, now))
+    if not (backlog or idle or moves or checkpoints.asked(job)):
         return None
     checkpoint = checkpoints.due(job, now)
     ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))
