@@ -27,7 +27,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 
 def count_by_key(spec: OperatorSpec) -> type[Operator]:
     """`with:` has only `types`."""
-    types = _key_types(spec, "CountByKey", set())
+    types = key_types(spec, "CountByKey", set())
     keys = list(types)
 
     class CountByKey(Operator):
@@ -51,13 +51,8 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
 
     No combiner for floating point: a sum of sums rounds otherwise than a sum in input order.
     """
-    types = _key_types(spec, "Sum", {"column", "type"})
-    column = spec.with_.get("column")
-    if not isinstance(column, str):
-        raise BadInputError(
-            f"library:Sum: with.column is {column!r}, expected the column to add up; "
-            "write `with: {column: amount}`"
-        )
+    types = key_types(spec, "Sum", {"column", "type"})
+    column = column_of(spec, "Sum")
     amount = _type(spec.with_.get("type", "int64"), "Sum", "type", ("int64", "float64"))
     keys = list(types)
 
@@ -79,7 +74,19 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
     return Sum
 
 
-def _key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
+def column_of(spec: OperatorSpec, name: str) -> str:
+    """The column that `with:` says is to be added up."""
+    column = spec.with_.get("column")
+    if not isinstance(column, str):
+        raise BadInputError(
+            f"library:{name}: with.column is {column!r}, expected the column to add up; "
+            "write `with: {column: amount}`"
+        )
+    return column
+
+
+def key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
+    """Key columns with their types; BadInputError for parameters that are not `known`."""
     unknown = sorted(spec.with_.keys() - known - {"types"})
     if unknown:
         close = nearest(unknown[0], known | {"types"})
