@@ -191,9 +191,12 @@ class EpochFrames:
             format=source.format,
             columns=dict(source.columns),
             avro=read_avro(self.context, source.schema_file),
-            metadata=metadata_columns(name, self.spec),
+            metadata=metadata_columns(name, self.spec, self._metadata),
             tolerate=self.spec.errors.tolerance == "all",
         )
+
+    def _metadata(self, operator: str) -> tuple[str, ...]:
+        return flow.operator_class(self.context.job_folder, operator).metadata
 
 
 def _union(members: list[DataFrame]) -> DataFrame:

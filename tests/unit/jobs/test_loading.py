@@ -102,6 +102,7 @@ def test_errors_name_the_users_line(tmp_path: Path) -> None:
         ("class O: pass\n", "expected a class that extends"),
         ("O = 5\n", "found int"),
         ("from perseid.jobs import Operator\nclass O(Operator): pass\n", "has no method process"),
+        (CLASS.format(version=1) + "    metadata = ('ofset',)\n", "write `metadata = ()`"),
     ],
 )
 def test_a_class_must_be_an_operator(tmp_path: Path, source: str, said: str) -> None:

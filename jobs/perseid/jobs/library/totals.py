@@ -14,7 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs.operator import Emitter, Operator
+from perseid.jobs.operator import METADATA, Emitter, Operator
 from perseid.jobs.problems import listed, nearest
 from perseid.jobs.spec import COLUMN_TYPES, OperatorSpec
 from perseid.state import Table
@@ -34,6 +34,7 @@ def count_by_key(spec: OperatorSpec) -> type[Operator]:
         """How often each key was seen."""
 
         output = pa.schema([*types.items(), ("n", pa.int64())])
+        metadata = ()
         total = Table(key=types, n=pa.int64())
 
         def combine(self, batch: pa.Table) -> pa.Table:
@@ -60,6 +61,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
         """The sum of one column by key."""
 
         output = pa.schema([*types.items(), ("sum", amount)])
+        metadata = tuple(name for name in METADATA if name == column)
         total = Table(key=types, sum=amount)
 
         def process(self, batch: pa.Table, out: Emitter) -> None:

@@ -17,6 +17,7 @@ class Enrich(Operator):
             ("cents", pa.int64()), ("large", pa.bool_()),
         ]
     )  # fmt: skip
+    metadata = ()  # the records' own keys, times and offsets are not read
 
     def process(self, batch: pa.Table, out: Emitter) -> None:
         kept = batch.filter(pc.greater_equal(batch["amount"], SMALL))
