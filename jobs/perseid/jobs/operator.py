@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from perseid.jobs.spec import OperatorSpec
 
 
+METADATA = ("key", "timestamp", "partition", "offset")  # of each record of a source
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Which operator partition of which job an instance is."""
@@ -92,6 +95,9 @@ class Operator:
     """
 
     output: ClassVar[pa.Schema | None] = None
+    # What the operator reads of a source beside its value columns. Each costs reading speed and
+    # goes through the shuffle, so name only what is used: `metadata = ()` where nothing is.
+    metadata: ClassVar[tuple[str, ...]] = METADATA
 
     epoch: int
     now: int

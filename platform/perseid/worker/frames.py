@@ -187,6 +187,9 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
     """How the source `name` is read."""
     from perseid.worker.tasks import read_avro
 
+    def metadata(operator: str) -> tuple[str, ...]:
+        return flow.operator_class(context.job_folder, operator).metadata
+
     spec = flow.spec_of(context.job_folder)
     source = spec.sources[name]
     return SourcePlan(
@@ -194,7 +197,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         format=source.format,
         columns=dict(source.columns),
         avro=read_avro(context, source.schema_file),
-        metadata=metadata_columns(name, spec),
+        metadata=metadata_columns(name, spec, metadata),
         tolerate=spec.errors.tolerance == "all",
         event_time=source.event_time,
     )
