@@ -311,6 +311,17 @@ def watermark_falls() -> AbstractContextManager[Any]:
     return patch.object(watermark, "next_ms", mutant)
 
 
+def checkpoints_without_output() -> AbstractContextManager[Any]:
+    """A checkpoint has the state of its epoch, and not what the next one hears of it."""
+    snapshot = PartitionState.snapshot
+
+    def mutant(self: PartitionState, *rest: int) -> None:
+        self.feeds_back = False
+        snapshot(self, *rest)
+
+    return patch.object(PartitionState, "snapshot", mutant)
+
+
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
@@ -336,6 +347,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 3),
     (watermark_falls, 70),
+    (checkpoints_without_output, 11),
 ]
 
 

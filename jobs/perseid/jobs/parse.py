@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from perseid.jobs import checks, files, shape, unbuilt
+from perseid.jobs import checks, feedback, files, shape, unbuilt
 from perseid.jobs import document as doc
 from perseid.jobs.problems import JobFileErrors, JobFileRefused, Problem, shown
 from perseid.jobs.spec import (
@@ -188,7 +188,7 @@ def _operator(block: doc.Operator, parallelism: int) -> OperatorSpec:
     return OperatorSpec(
         inputs=checks.inputs_of(block), sql=block.sql, use=block.use, key=block.key or (),
         parallelism=block.parallelism or parallelism, order=block.order, with_=block.with_,
-        memory_bytes=block.memory,
+        memory_bytes=block.memory, feedback=tuple(feedback.edges(block)),
     )  # fmt: skip
 
 

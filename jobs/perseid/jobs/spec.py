@@ -56,6 +56,7 @@ class OperatorSpec(_Frozen):
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
     "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    Inputs named in `feedback` get what their operator emitted in the epoch before.
     """
 
     inputs: dict[str, str]
@@ -66,6 +67,12 @@ class OperatorSpec(_Frozen):
     order: Literal["required", "free"] = "required"
     with_: dict[str, Any] = {}
     memory_bytes: int | None = None
+    feedback: tuple[str, ...] = ()
+
+    @property
+    def forward(self) -> dict[str, str]:
+        """The inputs whose rows are of the same epoch."""
+        return {name: node for name, node in self.inputs.items() if name not in self.feedback}
 
 
 class SinkSpec(_Frozen):

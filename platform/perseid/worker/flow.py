@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
 from perseid.worker import graph
@@ -56,6 +57,17 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
 
 def emitter(context: FragmentContext, name: str) -> Emitter:
     return Emitter(name, operator_class(context.job_folder, name).output)
+
+
+def output_of(context: FragmentContext, name: str) -> pa.Schema:
+    """The columns that the Python operator `name` declares."""
+    schema = operator_class(context.job_folder, name).output
+    if schema is None:
+        raise BadInputError(
+            f"operator {name} is read by an operator that must know its columns in an epoch "
+            'without rows: add `output = pa.schema([("column", pa.string())])` to its class'
+        )
+    return schema
 
 
 def rows_of(

@@ -42,8 +42,16 @@ class EpochResult:
 class PartitionState:
     """See the module's docstring. Not thread safe: one task at a time in one process."""
 
-    def __init__(self, operator: Operator, live: dict[str, Primitive], log: StateLog) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        live: dict[str, Primitive],
+        log: StateLog,
+        *,
+        feeds_back: bool = False,
+    ) -> None:
         self.operator = operator
+        self.feeds_back = feeds_back  # the next epoch reads this one's output (`feedback`)
         self.live = live
         self.log = log
         self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
@@ -85,6 +93,8 @@ class PartitionState:
             return
         self.bring_to(epoch)
         sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
+        if self.feeds_back:
+            sections[OUT] = self.log.entry(epoch).sections[OUT]
         self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:

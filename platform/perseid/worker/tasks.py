@@ -133,7 +133,11 @@ def state_of(context: FragmentContext, task: Task) -> PartitionState:
     keep = process_of(context)
     if task.gid not in keep.states:
         operator = flow.instance(context, task.operator, task.partition)
-        keep.states[task.gid] = PartitionState(operator, bind(operator), log_of(context, task))
+        edges = flow.graph_of(context).feedback
+        keep.states[task.gid] = PartitionState(
+            operator, bind(operator), log_of(context, task),
+            feeds_back=any(edge.producer == task.operator for edge in edges),
+        )  # fmt: skip
     return keep.states[task.gid]
 
 

@@ -22,6 +22,7 @@ from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
+ECHOED = 11  # modulo 13: likewise feedback
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -69,7 +70,10 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
     with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
         faults = Faults.draw(simulation.random)
         told = faults.told()
-        drawn = replace(Shape.draw(simulation.random), timed=seed % 9 == TIMED)
+        drawn = Shape.draw(simulation.random)
+        drawn = replace(drawn, timed=seed % 9 == TIMED)
+        if seed % 13 == ECHOED:
+            drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 2
