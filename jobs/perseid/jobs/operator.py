@@ -113,6 +113,11 @@ class Operator:
         self.parameters = parameters
         self.enter(0, 0)
 
+    @property
+    def name(self) -> str:
+        """The operator's name in job.yaml."""
+        return self._identity.operator
+
     def enter(self, epoch: int, now_ms: int) -> None:
         """Called by the worker before `combine` and `process` of an epoch."""
         self.epoch, self.now = epoch, now_ms

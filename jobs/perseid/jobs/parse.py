@@ -147,7 +147,8 @@ def _refusals(top: doc.Top, draft: checks.Draft) -> Iterator[tuple[tuple[str, ..
 def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     tolerance = top.errors.tolerance
     dlq = top.errors.deadletterqueue.topic if top.errors.deadletterqueue else None
-    if tolerance == "all" and dlq is None:
+    bisects = any(o is not None and o.errors.operator == "bisect" for o in draft.operators.values())
+    if (bisects or tolerance == "all") and dlq is None:
         dlq = f"perseid.{top.name}.dlq"
     checkpoint = top.faultTolerance.checkpoint
     return JobSpec(
@@ -178,7 +179,7 @@ def _operator(block: doc.Operator, parallelism: int) -> OperatorSpec:
     return OperatorSpec(
         inputs=checks.inputs_of(block), sql=block.sql, use=block.use, key=block.key or (),
         parallelism=block.parallelism or parallelism, order=block.order, with_=block.with_,
-        memory_bytes=block.memory,
+        memory_bytes=block.memory, errors=block.errors.operator,
     )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ class OperatorSpec(_Frozen):
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
     "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    `errors`: whether a row on which it raises stops the job or becomes a dead letter.
+    `memory_bytes`: of the state of all its partitions, each of which has an even share.
     """
 
     inputs: dict[str, str]
@@ -49,6 +51,7 @@ class OperatorSpec(_Frozen):
     order: Literal["required", "free"] = "required"
     with_: dict[str, Any] = {}
     memory_bytes: int | None = None
+    errors: Literal["stop", "bisect"] = "stop"
 
 
 class SinkSpec(_Frozen):
@@ -81,7 +84,7 @@ class FaultToleranceSpec(_Frozen):
 class ErrorsSpec(_Frozen):
     """What happens to records that cannot be decoded: stop the job, or a dead-letter topic.
 
-    `deadletter_topic` is set whenever `tolerance` is "all".
+    `deadletter_topic` is set whenever `tolerance` is "all" or an operator bisects.
     """
 
     tolerance: Literal["none", "all"] = "none"
@@ -111,9 +114,15 @@ class JobSpec(_Frozen):
     def written_topics(self) -> dict[str, int]:
         """The topics that this job writes for its user, with the partitions they are made with."""
         found = {s.topic: s.partitions or self.parallelism for s in self.sinks.values()}
-        if self.errors.tolerance == "all" and self.errors.deadletter_topic is not None:
+        tolerant = self.errors.tolerance == "all" or self.bisects
+        if tolerant and self.errors.deadletter_topic is not None:
             found.setdefault(self.errors.deadletter_topic, 1)
         return found
+
+    @property
+    def bisects(self) -> bool:
+        """Whether an operator has dead letters."""
+        return any(operator.errors == "bisect" for operator in self.operators.values())
 
 
 def source_columns(source: SourceSpec) -> dict[str, str] | None:

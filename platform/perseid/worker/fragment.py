@@ -194,6 +194,8 @@ class Fragment:
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
         clients.progress.append(_epoch_done(runner.context, order, done, total))
+        for warning in runner.memory.look(self._epoch, done["reports"]):
+            self._tell(clients.progress, "warning", events=(warning,))
 
     def _await_record(self, tokens: LogReader, offset: int) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
@@ -356,6 +358,7 @@ def _epoch_done(
         },
         state_bytes=sum(r.get("state_bytes", 0) for r in reports),
         state_rows=sum(r.get("state_rows", 0) for r in reports),
-        dead_letters=sum(refused for _, _, refused in done["counts"].values()),
+        dead_letters=sum(refused for _, _, refused in done["counts"].values())
+        + sum(r.get("dead_letters", 0) for r in reports),
         checks=checks,
     )
