@@ -24,6 +24,7 @@ from perseid.coordinator import (
     sources,
     statuses,
     switching,
+    watermark,
 )
 from perseid.coordinator import events as ev
 from perseid.coordinator.actions import (
@@ -260,7 +261,7 @@ def _loaded(state: ClusterState, job: JobState, loaded: ev.JobLoaded, now: Now) 
         return job, []
     if loaded.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
-    job = adopted(job, loaded, state.workers, now)
+    job = watermark.told_before(adopted(job, loaded, state.workers, now), loaded.progress)
     if job.phase is not Phase.RESTORING:
         return job, []
     return progress.replayed(job, loaded.progress, now)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator import checkpoints, failing, issue, watermark
 from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
 from perseid.topics.records import (
     EpochDone,
+    EventTimes,
     FragmentState,
     PartDone,
     PartFailed,
@@ -27,6 +28,8 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
     match record:
         case EpochDone():
             return _epoch_done(job, record, now)
+        case EventTimes():
+            return watermark.told(job, record), []
         case PartDone():
             return checkpoints.part_done(job, record), []
         case PartFailed():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perseid.jobs import document as doc
+from perseid.jobs import event_time
 from perseid.jobs.layout import DEAD_LETTERS
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import COLUMN_TYPES
@@ -113,6 +114,8 @@ def _source(path: Path, source: doc.Source) -> Iterator[Finding]:
                 f"{', '.join(COLUMN_TYPES)}; write `{close}`"
             )
     yield from _schema(path, source.format, source.schema_)
+    if source.eventTime is not None and source.format != "avro":
+        yield from event_time.check(path, source.eventTime, source.columns or {})
 
 
 def _schema(path: Path, form: str, schema: str | None) -> Iterator[Finding]:

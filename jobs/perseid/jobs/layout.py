@@ -114,7 +114,7 @@ def build(spec: JobSpec, number: int) -> Layout:
         if is_keyed(operator)
     ]
     groups += [(levels[name] + 1, name, n, False, True) for name, n in writers(spec).items()]
-    if spec.errors.tolerance == "all":
+    if spec.dead_letters is not None:
         groups.append((1, DEAD_LETTERS, 1, False, True))
     tasks: list[Task] = []
     ledger = 0

@@ -25,7 +25,7 @@ from typing import Any
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import library
 from perseid.jobs.files import inside
-from perseid.jobs.operator import Operator
+from perseid.jobs.operator import METADATA, Operator
 from perseid.jobs.problems import listed, nearest
 from perseid.jobs.spec import OperatorSpec
 
@@ -75,6 +75,11 @@ def _checked(found: Any, use: str) -> type[Operator]:
     if found.process is Operator.process:
         raise BadInputError(
             f"{use}: has no method process; write `def process(self, batch, out): ...`"
+        )
+    if not isinstance(found.metadata, tuple) or not set(found.metadata) <= set(METADATA):
+        raise BadInputError(
+            f"{use}: metadata is {found.metadata!r}, expected a tuple of some of "
+            f"{', '.join(METADATA)}; write `metadata = ()` if it reads none"
         )
     return found
 

@@ -28,11 +28,6 @@ def fault_tolerance(block: doc.FaultTolerance) -> Iterator[Refusal]:
         )
 
 
-def source(block: doc.Source) -> Iterator[Refusal]:
-    if block.eventTime is not None:
-        yield ("eventTime",), "event time is not built yet; remove the block"
-
-
 def operator(block: doc.Operator) -> Iterator[Refusal]:
     if block.edge not in {None, "full"}:
         yield ("edge",), f"edge {block.edge} is not built yet; write `edge: full`"
@@ -50,7 +45,5 @@ def operator(block: doc.Operator) -> Iterator[Refusal]:
 
 def all_of(kind: str, block: Any) -> Iterator[Refusal]:
     """The refusals of a block of one of the named sections."""
-    if kind == "sources":
-        yield from source(block)
-    elif kind == "operators":
+    if kind == "operators":
         yield from operator(block)

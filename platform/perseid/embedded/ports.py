@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Set
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def ports(path: Path) -> dict[str, int]:
     kept: dict[str, int] = json.loads(path.read_text()) if path.is_file() else {}
     missing = [name for name in NAMES if name not in kept]
     if missing:
-        kept |= dict(zip(missing, _free(len(missing), set(kept.values())), strict=True))
+        kept |= dict(zip(missing, free(len(missing), set(kept.values())), strict=True))
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(kept, indent=2))
         fresh.replace(path)
@@ -33,7 +34,8 @@ def is_open(port: int, host: str = "127.0.0.1") -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
-def _free(count: int, taken: set[int]) -> list[int]:
+def free(count: int, taken: Set[int] = frozenset()) -> list[int]:
+    """Ports that nobody listens at now, none of them in `taken`."""
     # Below the ephemeral range: a port of an outgoing connection could be handed out while the
     # part that owns it is down, and the part could then not come back.
     found: list[int] = []

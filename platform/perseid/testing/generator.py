@@ -1,4 +1,4 @@
-"""Writes lines of words to a topic: the input of the demo, the benchmarks and the soak.
+"""Writes lines of words, or payments, to a topic: the input of demo, benchmarks and soak.
 
 Ten words a line, uniform over 100,000, about 97 bytes. A seed decides the content; the lines of a
 seed are cut from a pool of blocks that is made once and then sent again and again, so that making
@@ -18,75 +18,20 @@ import secrets
 import sys
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from confluent_kafka import Producer
 
-VOCABULARY = 100_000
-WORDS_PER_LINE = 10
-_BLOCK_LINES = 1_000
-_POOL_BLOCKS = 200  # 200,000 different lines hold practically every word
+from perseid.testing.lines import BLOCK_LINES, Blocks, Lines, UniqueLines
+from perseid.testing.payments import Payments
+
 _STRIPE_LINES = 20  # so many lines go to one partition before the next one's turn
 _QUEUE_RECORDS_MAX = 200_000  # what librdkafka may hold of ours; more would only be memory
 _BURST_S = 1.0  # so much of a stall is caught up with, the rest of it is forgone
 _TICK_S = 0.005
 _REPORT_S = 0.2
 _FLUSH_S = 120.0
-
-
-class Blocks(Protocol):
-    """An endless sequence of lines, in blocks of 1,000."""
-
-    def block(self, number: int) -> list[dict[str, bytes]]: ...
-
-
-class Lines:
-    """The endless sequence of lines of a seed: `block(k)` is lines k*1000 to k*1000+999."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._vocabulary = np.array([f"word{i}" for i in range(VOCABULARY)], dtype=object)
-        self._pool: dict[int, list[dict[str, bytes]]] = {}
-
-    def block(self, number: int) -> list[dict[str, bytes]]:
-        """Lines as `produce_batch` takes them. The caller must not change them."""
-        number %= _POOL_BLOCKS
-        if number not in self._pool:
-            random = np.random.default_rng([self._seed, number])
-            picks = random.integers(0, VOCABULARY, (_BLOCK_LINES, WORDS_PER_LINE))
-            rows = self._vocabulary[picks]
-            self._pool[number] = [{"value": " ".join(row).encode()} for row in rows]
-        return self._pool[number]
-
-
-class UniqueLines:
-    """Lines of words that occur once: they make a state of a known size.
-
-    Word i is "s" and i in decimal, filled up to `word_bytes`.
-    """
-
-    def __init__(self, word_bytes: int) -> None:
-        self._digits = word_bytes - 1
-        self._made: tuple[int, list[dict[str, bytes]]] = (-1, [])
-
-    def block(self, number: int) -> list[dict[str, bytes]]:
-        """Lines as `produce_batch` takes them; the last block asked for is kept."""
-        if self._made[0] != number:
-            self._made = (number, self._make(number))
-        return self._made[1]
-
-    def _make(self, number: int) -> list[dict[str, bytes]]:
-        first = number * _BLOCK_LINES * WORDS_PER_LINE
-        lines = range(first, first + _BLOCK_LINES * WORDS_PER_LINE, WORDS_PER_LINE)
-        return [
-            {
-                "value": " ".join(
-                    f"s{word:0{self._digits}d}" for word in range(line, line + WORDS_PER_LINE)
-                ).encode()
-            }
-            for line in lines
-        ]
+PARTITION_UA = -1  # the client's partitioner says
 
 
 def stripe_of(blocks: Blocks, start: int, count: int) -> tuple[int, list[dict[str, bytes]]]:
@@ -96,8 +41,8 @@ def stripe_of(blocks: Blocks, start: int, count: int) -> tuple[int, list[dict[st
     """
     stripe, within = divmod(start, _STRIPE_LINES)
     end = start + min(count, _STRIPE_LINES - within)
-    first = start % _BLOCK_LINES
-    return stripe, blocks.block(start // _BLOCK_LINES)[first : first + end - start]
+    first = start % BLOCK_LINES
+    return stripe, blocks.block(start // BLOCK_LINES)[first : first + end - start]
 
 
 class Allowance:
@@ -132,6 +77,7 @@ class Feed:
                 "acks": "all",
                 "linger.ms": 5,
                 "batch.size": 262_144,
+                "partitioner": "murmur2_random",  # of keyed messages: Kafka's own
                 "queue.buffering.max.messages": 2 * _QUEUE_RECORDS_MAX,
                 "error_cb": lambda _: None,  # a dead broker is expected here; librdkafka retries
                 "logger": _quiet(),
@@ -152,10 +98,9 @@ class Feed:
         while self.sent < goal and len(self._producer) < _QUEUE_RECORDS_MAX:
             stripe, messages = stripe_of(self._lines, self.sent, goal - self.sent)
             if self._stamped:
-                messages = _stamp(messages)
-            self.sent += self._producer.produce_batch(
-                self._topic, messages, partition=stripe % self._partitions
-            )
+                messages = self._lines.stamped(messages)
+            partition = PARTITION_UA if self._lines.keyed else stripe % self._partitions
+            self.sent += self._producer.produce_batch(self._topic, messages, partition)
         self._producer.poll(0)
 
     @property
@@ -186,15 +131,6 @@ def run(feed: Feed, allowance: Allowance, orders: queue.SimpleQueue[Any], until:
         time.sleep(_TICK_S)
 
 
-def _stamp(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
-    """The lines with the time of sending in place of their first word, a nanosecond apart."""
-    now_ns = time.time_ns()
-    return [
-        {"value": b"@%d " % (now_ns + i) + m["value"].partition(b" ")[2]}
-        for i, m in enumerate(messages)
-    ]
-
-
 def _quiet() -> logging.Logger:
     logger = logging.getLogger("perseid.generator.kafka")
     logger.addHandler(logging.NullHandler())
@@ -212,6 +148,12 @@ def _read_orders(orders: queue.SimpleQueue[Any]) -> None:
     orders.put(None)
 
 
+def _blocks(options: argparse.Namespace, seed: int) -> Blocks:
+    if options.payments:
+        return Payments(seed)
+    return UniqueLines(options.unique) if options.unique else Lines(seed)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perseid.testing.generator")
     parser.add_argument("--kafka", required=True, help="bootstrap servers")
@@ -219,14 +161,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=2**62)
     parser.add_argument("--rate", type=float, default=0.0, help="lines a second, 0: all it can")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--stamped", action="store_true", help="first word = time sent, in ns")
+    parser.add_argument("--stamped", action="store_true", help="with the time of sending in ns")
     parser.add_argument("--unique", type=int, default=0, help="words occur once, of so many bytes")
+    parser.add_argument("--payments", action="store_true", help="payments, not lines of words")
     parser.add_argument("--controlled", action="store_true", help="orders on stdin; starts at 0")
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     _report(seed=seed)
-    lines = UniqueLines(options.unique) if options.unique else Lines(seed)
-    feed = Feed(options.kafka, options.topic, lines, stamped=options.stamped)
+    feed = Feed(options.kafka, options.topic, _blocks(options, seed), stamped=options.stamped)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     limit = 0 if options.controlled else options.records
     if options.controlled:

@@ -67,7 +67,7 @@ class EpochFrames:
         self.graph: Graph = flow.graph_of(context)
         self.persisted: list[DataFrame] = []
         self._prefix = ""
-        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
+        self.plans = {name: source_plan(context, name) for name in self.spec.sources}
 
     def build(self, splits: int, *, narrow: bool) -> DataFrame:
         """The rows that reach the driver: the reports of all tasks, no data."""
@@ -99,7 +99,7 @@ class EpochFrames:
         read = partial(stages.read_typed, self.context, plan, self.counts)
         ddl = _spark_schema(stages.typed_schema(plan))
         frame = self._python(numbers, read, ddl, "source")
-        if not plan.tolerate:
+        if not plan.has_letters:
             return self._from_typed(frame, plan.name)
         frame = self._persist(frame)
         bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
@@ -182,18 +182,30 @@ class EpochFrames:
         self.persisted.append(kept)
         return kept
 
-    def _source_plan(self, name: str) -> SourcePlan:
-        from perseid.worker.tasks import read_avro
 
-        source = self.spec.sources[name]
-        return SourcePlan(
-            name=name,
-            format=source.format,
-            columns=dict(source.columns),
-            avro=read_avro(self.context, source.schema_file),
-            metadata=metadata_columns(name, self.spec),
-            tolerate=self.spec.errors.tolerance == "all",
-        )
+def source_plan(context: FragmentContext, name: str) -> SourcePlan:
+    """How the source `name` is read."""
+    from perseid.worker.tasks import read_avro
+
+    def metadata(operator: str) -> tuple[str, ...]:
+        return flow.operator_class(context.job_folder, operator).metadata
+
+    spec = flow.spec_of(context.job_folder)
+    source = spec.sources[name]
+    return SourcePlan(
+        name=name,
+        format=source.format,
+        columns=dict(source.columns),
+        avro=read_avro(context, source.schema_file),
+        metadata=metadata_columns(name, spec, metadata),
+        tolerate=spec.errors.tolerance == "all",
+        event_time=source.event_time,
+    )
+
+
+def timed_plans(context: FragmentContext) -> list[SourcePlan]:
+    """Of the sources with event time."""
+    return [source_plan(context, name) for name in flow.spec_of(context.job_folder).event_times]
 
 
 def _union(members: list[DataFrame]) -> DataFrame:

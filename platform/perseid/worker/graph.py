@@ -8,6 +8,7 @@ into SQL operators (through Spark SQL, in the same stage).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseid.jobs.layout import DEAD_LETTERS, Layout, is_keyed, node_levels, writers
@@ -83,18 +84,21 @@ def stage_slots(layout: Layout, level: int, width: int) -> dict[int, int]:
     return {task.gid: index % width for index, task in enumerate(layout.level(level))}
 
 
-def metadata_columns(source: str, spec: JobSpec) -> tuple[str, ...]:
-    """The metadata columns of `source` that somebody can see: SQL by name, Python all of them.
+def metadata_columns(
+    source: str, spec: JobSpec, declared: Callable[[str], tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The metadata columns of `source` that somebody reads: SQL by name, Python as `declared`.
 
-    They cost about a quarter of the reading speed, so SQL that does not name one goes without.
+    They cost a quarter of the reading speed and more, so who names none goes without.
     """
     found: set[str] = set()
     columns = spec.sources[source].columns
-    for operator in spec.operators.values():
+    for name, operator in spec.operators.items():
         if source not in operator.inputs.values():
             continue
         if operator.sql is None:
-            return tuple(name for name in METADATA if name not in columns)
+            found |= {*declared(name), *operator.key}
+            continue
         words = set(re.findall(r"\w+", operator.sql.lower()))
-        found |= {name for name in METADATA if name in words or "*" in operator.sql}
-    return tuple(name for name in METADATA if name in found and name not in columns)
+        found |= {column for column in METADATA if column in words or "*" in operator.sql}
+    return tuple(column for column in METADATA if column in found and column not in columns)

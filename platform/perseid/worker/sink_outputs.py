@@ -30,7 +30,7 @@ def divide(
         info = topics[batch.topic]
         _check_sizes(batch, info.message_bytes_max)
         where = partitions(batch.keys, info.partitions, first_unkeyed)
-        for partition in np.unique(where).tolist():
+        for partition in np.flatnonzero(np.bincount(where)).tolist():
             rows = np.flatnonzero(where == partition).tolist()
             divided.append(_part(batch, partition, rows))
     return divided

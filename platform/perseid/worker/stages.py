@@ -16,7 +16,7 @@ from perseid.worker import flow, refused, tasks, turns
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
-from perseid.worker.source import SourcePlan, SplitCount, compare, ranges, read_split
+from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
 Batches = Iterable[pa.RecordBatch]
-Counts = dict[tuple[int, int, str], tuple[int, int, int]]  # (epoch, split, source): n, crc, refused
+Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
 T = TypeVar("T")
 
 
@@ -145,7 +145,7 @@ def run_anchored(
 
 def typed_schema(plan: SourcePlan) -> pa.Schema:
     schema = plan.schema()
-    return schema.append(pa.field(REFUSED, pa.binary())) if plan.tolerate else schema
+    return schema.append(pa.field(REFUSED, pa.binary())) if plan.has_letters else schema
 
 
 def _finish(
@@ -153,7 +153,7 @@ def _finish(
 ) -> None:
     compare(plan, order.token, split, count)
     key = (order.token.epoch, split, plan.name)
-    counts.add({key: (count.count, count.crc, len(count.refused))})
+    counts.add({key: count.read()})
 
 
 def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -46,10 +46,13 @@ def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: l
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nothing", "bench nothing: expected one of wordcount, recovery, planners"),
+        ("nothing", "bench nothing: expected one of wordcount, running-sum, map"),
         ("planners --peer spark", "bench planners takes no --peer"),
         ("planners --state 1GB", "bench planners takes no --state"),
         ("planners --lines 5", "bench planners takes no --lines"),
+        ("map --lines 5", "bench map takes no --lines"),
+        ("latency --records 5", "bench latency takes no --records"),
+        ("latency --peer quix --peer loop", "--peer loop: expected one of spark, quix, none"),
         ("wordcount --state 1GB", "bench wordcount takes no --state"),
         ("recovery --lines 5", "bench recovery takes no --lines"),
         ("recovery --peer flink", "--peer flink: expected one of spark"),

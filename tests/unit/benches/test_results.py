@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from perseid.cli.benches.measuring import rows
 from perseid.cli.benches.recovery import Settings, parse_size
 from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.wordcount import rows
 from perseid.errors import UsageError
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from perseid.errors import RefusedError, UsageError
+from perseid.errors import BadInputError, RefusedError, UsageError
 from perseid.jobs import repository, template
 from perseid.jobs.classes import load_jobs
 from perseid.testing.operators import Harness
 
 
-@pytest.mark.parametrize("name", ["grep", "pageviews", "starter", "wordcount"])
+@pytest.mark.parametrize(
+    "name", ["balances", "enrich", "grep", "pageviews", "starter", "wordcount"]
+)
 def test_examples_are_valid(name: str) -> None:
     assert name in repository.examples()
     with repository.validated(repository.find(f"example:{name}")) as jobs:
@@ -36,6 +40,56 @@ def test_wordcount_counts(splits: int) -> None:
     assert counts.epoch({"word": ["a", "d"]}, splits) == [
         {"word": "a", "n": 3}, {"word": "d", "n": 1},
     ]  # fmt: skip
+
+
+def test_balances_are_the_running_sums_of_a_plain_dictionary() -> None:
+    balances = Harness(repository.example("balances"), "balances")
+    chance = random.Random(7)
+    plain: dict[str, int] = {}
+    for size in (0, 1, 400, 70_000, 3):
+        few = 20 if size < 70_000 else 70_000  # also more keys than 16 bits can number
+        rows = [
+            {"account": f"a{chance.randrange(few)}", "amount": chance.randint(-9, 9), "sent": i}
+            for i in range(size)
+        ]
+        expected = []
+        for row in rows:
+            account, amount = row["account"], row["amount"]
+            assert isinstance(account, str) and isinstance(amount, int)
+            plain[account] = plain.get(account, 0) + amount
+            expected.append({**row, "sum": plain[account]})
+        columns = {n: [row[n] for row in rows] for n in ("account", "amount", "sent")}
+        schema = [("account", pa.string()), ("amount", pa.int64()), ("sent", pa.int64())]
+        assert balances.epoch(pa.table(columns, schema=pa.schema(schema))) == expected
+        balances.crash()
+
+
+@pytest.mark.parametrize(
+    ("amounts", "said"),
+    [
+        ([2**62, 2**62, -(2**62)], "adding 4611686018427387904 to 4611686018427387904"),
+        ([1, 2.5], "column 'amount': expected int64"),
+    ],
+)
+def test_a_running_sum_that_does_not_fit_is_refused(amounts: list[float], said: str) -> None:
+    balances = Harness(repository.example("balances"), "balances")
+    with pytest.raises(BadInputError, match=said):
+        balances.epoch({"account": ["a"] * len(amounts), "amount": amounts})
+
+
+def test_a_column_named_sum_is_refused() -> None:
+    balances = Harness(repository.example("balances"), "balances")
+    with pytest.raises(BadInputError, match="rename it"):
+        balances.epoch({"account": ["a"], "amount": [1], "sum": [0]})
+
+
+def test_enrich_leaves_small_payments_out() -> None:
+    enrich = Harness(repository.example("enrich"), "enriched")
+    payments = {"account": ["a", "b", "c"], "amount": [99, 100, 500], "sent": [1, 2, 3]}
+    assert enrich.epoch(payments) == [
+        {"account": "b", "amount": 100, "sent": 2, "cents": 10_000, "large": False},
+        {"account": "c", "amount": 500, "sent": 3, "cents": 50_000, "large": True},
+    ]
 
 
 def test_pageviews_joins_and_counts() -> None:

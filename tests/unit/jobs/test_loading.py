@@ -102,6 +102,7 @@ def test_errors_name_the_users_line(tmp_path: Path) -> None:
         ("class O: pass\n", "expected a class that extends"),
         ("O = 5\n", "found int"),
         ("from perseid.jobs import Operator\nclass O(Operator): pass\n", "has no method process"),
+        (CLASS.format(version=1) + "    metadata = ('ofset',)\n", "write `metadata = ()`"),
     ],
 )
 def test_a_class_must_be_an_operator(tmp_path: Path, source: str, said: str) -> None:
@@ -216,10 +217,18 @@ def test_library_sum(tmp_path: Path, kind: str) -> None:
     }  # fmt: skip
 
 
+def test_library_running_sum_with_a_composite_key(tmp_path: Path) -> None:
+    with_ = {"column": "x", "types": {"d": "int64"}}
+    found = load(spec("library:RunningSum", key=("k", "d"), with_=with_), tmp_path)
+    batch = pa.table({"k": ["a", "a", "b", "a"], "d": [1, 2, 1, 1], "x": [1, 2, None, 3]})
+    assert run(found, batch)["sum"] == [1, 2, 0, 4]
+
+
 @pytest.mark.parametrize(
     ("use", "parameters", "said"),
     [
         ("Sum", {}, "with.column is None"),
+        ("RunningSum", {"type": "float64"}, "unknown parameter 'type'"),
         ("Sum", {"colum": "x"}, "write `column`"),
         ("Sum", {"column": "x", "type": "string"}, "expected one of int64, float64"),
         ("CountByKey", {"types": {"z": "int64"}}, "expected key columns (k)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import parse
 from perseid.jobs.layout import build
 from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.spec import source_columns
+from perseid.jobs.spec import EventTimeSpec, source_columns
 
 CONTRACT = """\
 name: wordcount                       # ^[a-z][a-z0-9-]{0,62}$
@@ -238,7 +239,6 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {mode: none}\nsinks:", "write `mode: exact`"),
         ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
-        ("topic: a,", "topic: a, eventTime: {column: n},", "event time is not built yet"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
         ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
         ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
@@ -261,6 +261,77 @@ def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
     tasks = build(spec, 1).tasks
     assert [(t.operator, t.ledger) for t in tasks] == [("o", 0), ("o", 1), ("p", 2)]
     assert {t.operator for t in build(spec, 1).ledger_tasks} == {"o", "p"}
+
+
+@pytest.mark.parametrize(
+    ("block", "wanted"),
+    [
+        ("{column: n}", EventTimeSpec(column="n")),
+        ('{column: n, watermark: "5s", late: update}',
+         EventTimeSpec(column="n", delay_ms=5000, late="update")),
+        ("{column: timestamp}", EventTimeSpec(column="timestamp")),  # of the Kafka record
+    ],
+)  # fmt: skip
+def test_event_time_of_a_source(block: str, wanted: EventTimeSpec) -> None:
+    spec = parse.loads(replaced("topic: a,", f"topic: a, eventTime: {block},"))
+    assert spec.event_times == {"a": wanted}
+    assert (spec.dead_letters, "out" in spec.written_topics) == (None, True)
+
+
+def test_late_rows_may_be_dead_letters_of_a_job_that_tolerates_no_bad_ones() -> None:
+    late = replaced("topic: a,", "topic: a, eventTime: {column: n, late: dlq},")
+    spec = parse.loads(late)
+    assert (spec.errors.tolerance, spec.dead_letters) == ("none", "perseid.job.dlq")
+    assert spec.written_topics == {"out": 1, "perseid.job.dlq": 1}
+    assert [t.operator for t in build(spec, 1).tasks] == ["dead-letters", "o"]
+    named = late + "errors: {deadletterqueue: {topic: mine}}\n"
+    assert parse.loads(named).dead_letters == "mine"
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{column: k}", "sources.a.eventTime.column: found 'k' of type string, expected a column "
+         "of type timestamp or int64 (milliseconds since 1970); write `n`"),
+        ("{column: m}", "found 'm', expected a column of type timestamp or int64"),
+        ("{column: offset}", "found 'offset', expected a column of type timestamp"),
+        ("{watermark: 5s}", "sources.a.eventTime.column: is missing"),
+        ("{column: n, watermark: 5}", "sources.a.eventTime.watermark: found 5, expected"),
+        ('{column: n, watermark: "31d"}', "expected a duration from 0s to 86400s"),
+        ("{column: n, late: dropp}", "expected drop, dlq or update; write `late: drop`"),
+        ("{column: n, lateness: 1}", "lateness: found an unknown key"),
+    ],
+)
+def test_mistakes_of_event_time(block: str, said: str) -> None:
+    (text,) = errors(replaced("topic: a,", f"topic: a, eventTime: {block},"))
+    assert said in text, text
+    assert text.startswith("job.yaml:3: ")
+
+
+def test_text_has_no_event_time_but_that_of_the_record() -> None:
+    text = replaced("json, columns: {k: string, n: int64}", "text, eventTime: {column: n}")
+    found = [e for e in errors(text) if "eventTime" in e]
+    assert "write `timestamp`, which is the time of the Kafka record" in found[0]
+
+
+def test_event_time_of_avro_is_looked_up_in_its_schema(tmp_path: Path) -> None:
+    fields = [
+        {"name": "k", "type": "string"}, {"name": "n", "type": ["null", "long"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ]  # fmt: skip
+    schema = {"type": "record", "name": "A", "fields": fields}
+    (tmp_path / "a.avsc").write_text(json.dumps(schema))
+    (tmp_path / "m.py").write_text("")
+    avro = "format: avro, schema: a.avsc, eventTime: {column: COLUMN}"
+    for column, said in (("n", ""), ("at", ""), ("timestamp", ""), ("k", "of type string")):
+        (tmp_path / "job.yaml").write_text(
+            replaced("format: json, columns: {k: string, n: int64}", avro).replace("COLUMN", column)
+        )
+        if not said:
+            assert parse.load(tmp_path).event_times["a"].column == column
+            continue
+        with pytest.raises(JobFileErrors, match=said):
+            parse.load(tmp_path)
 
 
 def test_a_mistake_is_told_before_a_refusal() -> None:

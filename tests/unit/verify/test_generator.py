@@ -2,14 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.testing.generator import (
-    VOCABULARY,
-    WORDS_PER_LINE,
-    Allowance,
-    Lines,
-    UniqueLines,
-    stripe_of,
-)
+from perseid.testing.generator import Allowance, stripe_of
+from perseid.testing.lines import VOCABULARY, WORDS_PER_LINE, Lines, UniqueLines
 
 
 def test_lines_are_of_the_promised_shape_and_depend_on_the_seed_alone() -> None:

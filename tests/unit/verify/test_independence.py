@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-OURS = ("perseid.testing.verify", "perseid.testing.meter", "perseid.testing.generator")
+TOOLS = ("verify", "meter", "generator", "lines", "payments")
+OURS = tuple(f"perseid.testing.{tool}" for tool in TOOLS)
 PROGRAM = """
 import sys
 import perseid.testing.generator

@@ -8,8 +8,10 @@ import pytest
 
 from perseid.jobs import layout as layouts
 from perseid.jobs.layout import DEAD_LETTERS, Layout, Task
+from perseid.jobs.operator import METADATA
 from perseid.jobs.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.worker import graph
+from perseid.worker import source as source_stage
 from perseid.worker.edges import Route
 
 
@@ -167,20 +169,29 @@ def test_sql_behind_python_is_known_as_such() -> None:
     assert not found.leads_to_sql("q")
 
 
-def test_metadata_columns_are_those_that_somebody_can_see() -> None:
-    def seen(text: str) -> tuple[str, ...]:
-        return graph.metadata_columns("lines", job({"words": sql("lines", text)}, ["words"]))
+def test_metadata_columns_are_those_that_somebody_reads() -> None:
+    def seen(operators: dict[str, OperatorSpec], *declared: str) -> tuple[str, ...]:
+        return graph.metadata_columns("lines", job(operators, ["p"]), lambda _: declared)
 
-    assert seen("SELECT value FROM input") == ()
-    assert seen("SELECT value, OFFSET FROM input WHERE partition = 1") == ("partition", "offset")
-    assert seen("SELECT * FROM input") == ("key", "timestamp", "partition", "offset")
-    python_job = job({"p": python("lines")}, ["p"])
-    assert graph.metadata_columns("lines", python_job) == (
-        "key", "timestamp", "partition", "offset",
-    )  # fmt: skip
+    def in_sql(text: str) -> tuple[str, ...]:
+        return seen({"p": sql("lines", text)}, *METADATA)
+
+    assert in_sql("SELECT value FROM input") == ()
+    assert in_sql("SELECT value, OFFSET FROM input WHERE partition = 1") == ("partition", "offset")
+    assert in_sql("SELECT * FROM input") == METADATA
+    assert seen({"p": python("lines")}) == ()
+    assert seen({"p": python("lines")}, "offset", "key") == ("key", "offset")
+    by_offset = sql("lines", "SELECT offset FROM input")
+    assert seen({"p": python("lines"), "q": by_offset}, "key") == ("key", "offset")
+    assert seen({"p": keyed("lines", 1, "key")}) == ("key",)  # it is dealt out by what it declares
+    spec = job({"p": python("lines")}, ["p"])
     source = SourceSpec(topic="t", format="json", columns={"key": "string"})
-    with_key = python_job.model_copy(update={"sources": {"lines": source}})
-    assert "key" not in graph.metadata_columns("lines", with_key)
+    own = spec.model_copy(update={"sources": {"lines": source}})
+    assert graph.metadata_columns("lines", own, lambda _: METADATA) == METADATA[1:]
+
+
+def test_metadata_has_the_names_that_operators_know() -> None:
+    assert tuple(source_stage.METADATA) == METADATA
 
 
 def test_sql_behind_a_stateful_stage_is_told_from_sql_on_a_source() -> None:

@@ -8,12 +8,16 @@ if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import OperatorSpec
 
-NAMES: tuple[str, ...] = ("CountByKey", "Sum")
+NAMES: tuple[str, ...] = ("CountByKey", "RunningSum", "Sum")
 
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
-    from perseid.jobs.library import totals
+    from perseid.jobs.library import running, totals
 
-    builders = {"CountByKey": totals.count_by_key, "Sum": totals.sum_by_key}
+    builders = {
+        "CountByKey": totals.count_by_key,
+        "RunningSum": running.running_sum,
+        "Sum": totals.sum_by_key,
+    }
     return builders[name](spec)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs.operator import Emitter, Operator
+from perseid.jobs.operator import METADATA, Emitter, Operator
 from perseid.jobs.problems import listed, nearest
 from perseid.jobs.spec import COLUMN_TYPES, OperatorSpec
 from perseid.state import Table
@@ -27,13 +27,14 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 
 def count_by_key(spec: OperatorSpec) -> type[Operator]:
     """`with:` has only `types`."""
-    types = _key_types(spec, "CountByKey", set())
+    types = key_types(spec, "CountByKey", set())
     keys = list(types)
 
     class CountByKey(Operator):
         """How often each key was seen."""
 
         output = pa.schema([*types.items(), ("n", pa.int64())])
+        metadata = ()
         total = Table(key=types, n=pa.int64())
 
         def combine(self, batch: pa.Table) -> pa.Table:
@@ -51,13 +52,8 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
 
     No combiner for floating point: a sum of sums rounds otherwise than a sum in input order.
     """
-    types = _key_types(spec, "Sum", {"column", "type"})
-    column = spec.with_.get("column")
-    if not isinstance(column, str):
-        raise BadInputError(
-            f"library:Sum: with.column is {column!r}, expected the column to add up; "
-            "write `with: {column: amount}`"
-        )
+    types = key_types(spec, "Sum", {"column", "type"})
+    column = column_of(spec, "Sum")
     amount = _type(spec.with_.get("type", "int64"), "Sum", "type", ("int64", "float64"))
     keys = list(types)
 
@@ -65,6 +61,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
         """The sum of one column by key."""
 
         output = pa.schema([*types.items(), ("sum", amount)])
+        metadata = tuple(name for name in METADATA if name == column)
         total = Table(key=types, sum=amount)
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
@@ -79,7 +76,19 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
     return Sum
 
 
-def _key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
+def column_of(spec: OperatorSpec, name: str) -> str:
+    """The column that `with:` says is to be added up."""
+    column = spec.with_.get("column")
+    if not isinstance(column, str):
+        raise BadInputError(
+            f"library:{name}: with.column is {column!r}, expected the column to add up; "
+            "write `with: {column: amount}`"
+        )
+    return column
+
+
+def key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
+    """Key columns with their types; BadInputError for parameters that are not `known`."""
     unknown = sorted(spec.with_.keys() - known - {"types"})
     if unknown:
         close = nearest(unknown[0], known | {"types"})

@@ -23,7 +23,7 @@ from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.sides import Side, running
+from perseid.cli.benches.sides import RecoveringSide, running
 from perseid.cli.trials.feed import Feed, judge, measure
 from perseid.cli.trials.stage import Names
 from perseid.errors import PermanentError, UsageError
@@ -62,7 +62,7 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * _SIZES[found[2]])
 
 
-def run(place: Place, sides: list[Side], settings: Settings) -> list[dict[str, Any]]:
+def run(place: Place, sides: list[RecoveringSide], settings: Settings) -> list[dict[str, Any]]:
     """Rows, one a side, ours first."""
     found = [_side(place, side, settings) for side in sides]
     ours = found[0]
@@ -119,7 +119,7 @@ class _Counted:
             self.words = json.loads(line)["words"]
 
 
-def _side(place: Place, side: Side, settings: Settings) -> dict[str, Any]:
+def _side(place: Place, side: RecoveringSide, settings: Settings) -> dict[str, Any]:
     names = Names.fresh("bench")
     place.make_topics(names.source, names.sink)
     output.note(f"{side.system}: {settings.state_lines * _WORDS_PER_LINE:,} words of state")
@@ -145,7 +145,7 @@ def _side(place: Place, side: Side, settings: Settings) -> dict[str, Any]:
 
 
 def _kill_again_and_again(
-    place: Place, side: Side, names: Names, settings: Settings
+    place: Place, side: RecoveringSide, names: Names, settings: Settings
 ) -> tuple[list[int], int]:
     """The moments of the kills and the size of the state at the first of them."""
     chance = random.Random(settings.seed)

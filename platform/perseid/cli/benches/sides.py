@@ -1,4 +1,4 @@
-"""The two sides of a comparison behind one port: perseid's wordcount and plain Spark's.
+"""The sides of a comparison behind one port, and perseid's own; `peer_sides.py` has the others.
 
 Each side has the machine to itself while it runs: the other's processes are down, only Kafka, and
 for both ZooKeeper and Redis, stay up.
@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
 from typing import Protocol
 
-from perseid.cli.benches.peer import VERSION, Install, Peer
-from perseid.cli.trials.stage import Names, connect
+from perseid.cli.trials.stage import WORDS_IN_PYTHON, Names, Trial, connect
 from perseid.cli.trials.victims import Victims
 from perseid.embedded import Cluster
 from perseid.embedded.identity import send
@@ -24,7 +22,7 @@ ENGINES = ("worker", "coordinator")
 
 
 class Side(Protocol):
-    """A system that counts the words of `names.source` into `names.sink`."""
+    """A system that runs a job from `names.source` to `names.sink`."""
 
     system: str
     version: str
@@ -34,24 +32,28 @@ class Side(Protocol):
         """Returns when the system has been started; it may need some time to its first output."""
         ...
 
-    def kill(self) -> int:
-        """SIGKILL for the driver that runs the job; the time just before, in ms."""
-        ...
-
     def roots(self) -> list[int]:
         """The processes whose trees are the system's memory."""
+        ...
+
+    def stop(self, names: Names) -> None: ...
+
+
+class RecoveringSide(Side, Protocol):
+    """A side that is also killed."""
+
+    def kill(self) -> int:
+        """SIGKILL for the driver that runs the job; the time just before, in ms."""
         ...
 
     def state_bytes(self) -> int:
         """Serialised state as the system has written it last."""
         ...
 
-    def stop(self, names: Names) -> None: ...
-
 
 @contextmanager
 def running(side: Side, names: Names) -> Iterator[None]:
-    """The side counts `names`; it is stopped however this ends, so nothing outlives a benchmark."""
+    """The side runs `names`; it is stopped however this ends, so nothing outlives a benchmark."""
     try:
         side.start(names)
         yield
@@ -60,17 +62,14 @@ def running(side: Side, names: Names) -> Iterator[None]:
 
 
 class Perseid:
-    """The shipped wordcount example: exactly once, ledger, state log and checkpoints on.
-
-    Words are split by the example's Python operator; the SQL form is in tests/benchmarks/README.md.
-    """
+    """A shipped example: exactly once, ledger, state log and checkpoints on."""
 
     system = "perseid"
     guarantee = "exactly once"
 
-    def __init__(self, cluster: Cluster, workers: int = 2) -> None:
+    def __init__(self, cluster: Cluster, trial: Trial = WORDS_IN_PYTHON, workers: int = 2) -> None:
         self.version = version("perseid")
-        self._cluster, self._workers = cluster, workers
+        self._cluster, self._trial, self._workers = cluster, trial, workers
         if workers == 1:
             self.system = "perseid, one worker"
         self._names: Names | None = None
@@ -79,7 +78,7 @@ class Perseid:
         deployment = self._cluster.up(workers=self._workers, coordinators=2)
         self._names = names
         with connect(deployment) as stage:
-            stage.start(names, sql=False)
+            stage.start(names, self._trial)
 
     def kill(self) -> int:
         with self._victims() as victims:
@@ -114,35 +113,3 @@ class Perseid:
             raise PermanentError("nothing was started")
         with connect(self._cluster.deployment) as stage:
             yield Victims(self._cluster, stage.registry, self._names.job)
-
-
-class Spark:
-    """Plain PySpark Structured Streaming."""
-
-    system = "spark"
-    version = VERSION
-    guarantee = "at least once"
-
-    def __init__(
-        self, installed: Install, data: Path, kafka: str, *, memory: str, max_offsets: int
-    ) -> None:
-        self._peer = Peer(installed, data, memory)
-        self._kafka, self._max_offsets = kafka, max_offsets
-
-    def start(self, names: Names) -> None:
-        self._peer.start(self._kafka, names.source, names.sink, max_offsets=self._max_offsets)
-
-    def kill(self) -> int:
-        self._peer.pid()
-        now_ms = time.time_ns() // 1_000_000
-        self._peer.kill()
-        return now_ms
-
-    def roots(self) -> list[int]:
-        return self._peer.roots()
-
-    def state_bytes(self) -> int:
-        return self._peer.checkpoint_bytes()
-
-    def stop(self, names: Names) -> None:
-        self._peer.stop()

@@ -127,8 +127,9 @@ def judge(bootstrap: str, source: str, sink: str, *, check: str = "wordcount") -
 
 
 def measure(what: str, bootstrap: str, sink: str, **options: Any) -> Any:
-    """What `perseid.testing.meter` finds at a sink."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    """What `perseid.testing.meter` finds at a sink. An option is given when it is not False."""
+    given = {name.replace("_", "-"): v for name, v in options.items() if v is not False}
+    flags = [f"--{name}" if v is True else f"--{name}={v}" for name, v in given.items()]
     done = subprocess.run(
         [
             sys.executable, "-m", "perseid.testing.meter", what,

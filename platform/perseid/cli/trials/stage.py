@@ -1,8 +1,7 @@
-"""Puts a wordcount job of its own on a running cluster, by the functions of `perseid jobs`."""
+"""Puts a shipped example as a job of its own on a cluster, by the functions of `perseid jobs`."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import time
@@ -47,6 +46,19 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A shipped example of one source and one sink, with texts of its job.yaml exchanged."""
+
+    example: str = "wordcount"
+    edits: tuple[tuple[str, str], ...] = ()
+
+
+# Words split by the example's Python operator, which does the same as its SQL.
+_IN_SQL = """sql: "SELECT explode(split(value, ' ')) AS word FROM input\""""
+WORDS_IN_PYTHON = Trial(edits=((_IN_SQL, 'use: "wordcount:Words"'),))
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """A job that runs, with what is needed to follow it."""
 
@@ -71,15 +83,12 @@ class Stage:
     def delete_topics(self, *topics: str) -> None:
         self._topics.delete(topics)
 
-    def start(self, names: Names, *, sql: bool = True) -> Staged:
-        """Applies the wordcount example as job `names` and waits until a worker runs it.
-
-        `sql` False: the words are split in Python.
-        """
+    def start(self, names: Names, trial: Trial = Trial()) -> Staged:
+        """Applies the trial's example as job `names` and waits until a worker runs it."""
         from perseid.jobs import applying, layout, repository, steering
 
         with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
-            folder = wordcount_folder(Path(scratch), names, sql=sql)
+            folder = job_folder(Path(scratch), names, trial)
             with repository.validated(repository.find(str(folder))) as jobs:
                 (change,) = applying.prepare(self._jobs, jobs)
                 applying.perform(self._jobs, change)
@@ -147,27 +156,24 @@ def connect(deployment: Deployment) -> Iterator[Stage]:
         registry.close()
 
 
-def wordcount_folder(folder: Path, names: Names, *, sql: bool = True) -> Path:
-    """The wordcount example under another name and with other topics.
-
-    `sql` False: its SQL operator is replaced by the Python operator that does the same.
-    """
+def job_folder(folder: Path, names: Names, trial: Trial = Trial()) -> Path:
+    """The trial's example under another name and with other topics."""
+    from perseid.jobs import parse
     from perseid.jobs.repository import example
 
+    shipped = parse.load(example(trial.example))
+    (source,), (sink,) = shipped.sources.values(), shipped.sinks.values()
     target = folder / names.job
-    shutil.copytree(example("wordcount"), target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(example(trial.example), target, ignore=shutil.ignore_patterns("__pycache__"))
     text = (target / "job.yaml").read_text()
-    if not sql:
-        text, found = re.subn(r"(  words: .*)sql: .*}", r'\1use: "wordcount:Words"}', text)
-        if found != 1:
-            raise PermanentError(f"the wordcount example has {found} operators `words` in SQL")
     for old, new in (
-        ("name: wordcount\n", f"name: {names.job}\n"),
-        ("topic: lines,", f"topic: {names.source},"),
-        ("topic: word-counts,", f"topic: {names.sink},"),
+        (f"name: {shipped.name}\n", f"name: {names.job}\n"),
+        (f"topic: {source.topic},", f"topic: {names.source},"),
+        (f"topic: {sink.topic},", f"topic: {names.sink},"),
+        *trial.edits,
     ):
         if text.count(old) != 1:
-            raise PermanentError(f"the wordcount example has {old!r} {text.count(old)} times")
+            raise PermanentError(f"the example {trial.example} has {old!r} {text.count(old)} times")
         text = text.replace(old, new)
     (target / "job.yaml").write_text(text)
     return target

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from perseid.testing.verify.read import Record
 
-_BIN_MS = 100
+BIN_MS = 100
 
 
 class Highest:
@@ -59,22 +59,31 @@ def speed(
     bins: dict[int, int] = {}
     messages: dict[int, int] = {}
     for record in records:
-        place = record.time_ms // _BIN_MS
+        place = record.time_ms // BIN_MS
         bins[place] = bins.get(place, 0) + highest.feed(record.key, record.value)
         messages[place] = messages.get(place, 0) + 1
-    if not bins:
-        return Speed(0.0, 0.0, 0.0, 0, 0)
-    first = min(bins)
-    warm_end = first + int(warm_up_s * 1000 / _BIN_MS)
-    end = warm_end + int(window_s * 1000 / _BIN_MS)
-    start = max(place for place in bins if place <= warm_end)
-    within = [place for place in bins if start < place <= end]
-    if not within:
+    span = window(bins, warm_up_s, window_s)
+    if span is None:
         return Speed(0.0, 0.0, 0.0, highest.records, highest.repeated)
-    seconds = (max(within) - start) * _BIN_MS / 1000
-    lines = sum(bins[place] for place in within) / words_per_line
-    out = sum(messages[place] for place in within)
+    start, end = span
+    seconds = (end - start) * BIN_MS / 1000
+    lines = sum(n for place, n in bins.items() if start < place <= end) / words_per_line
+    out = sum(n for place, n in messages.items() if start < place <= end)
     return Speed(lines / seconds, seconds, lines, out, highest.repeated)
+
+
+def window(bins: Mapping[int, int], warm_up_s: float, window_s: float) -> tuple[int, int] | None:
+    """The bins between which a rate is taken: what is in (start, end] counts, over end - start.
+
+    None when nothing came out behind the warm-up.
+    """
+    if not bins:
+        return None
+    warm_end = min(bins) + int(warm_up_s * 1000 / BIN_MS)
+    start = max(place for place in bins if place <= warm_end)
+    last = warm_end + int(window_s * 1000 / BIN_MS)
+    within = [place for place in bins if start < place <= last]
+    return (start, max(within)) if within else None
 
 
 def first_news(partitions: Iterable[list[Record]], moments_ms: list[int]) -> list[int | None]:

@@ -14,6 +14,8 @@ from perseid.testing.verify.read import consumer, partitions
 
 _POLL_S = 0.005
 _REPORT_S = 0.25
+_BEHIND_S = 3.0  # within an epoch or a trigger keys come in any order
+_LATE_MAX_S = 30.0  # a system that is later does not keep up
 
 
 def follow(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
@@ -29,34 +31,65 @@ def follow(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
 
 
 def latency(bootstrap: str, topic: str, *, warm_up_s: float, seconds: float) -> dict[str, Any]:
-    """Age on arrival of stamped words (`@<send time in ns>`), sent after the warm-up.
-
-    The clock starts with the first record of the sink. Words sent within `seconds` count, however
-    late they arrive, so a stall at the end is not cut off.
-    """
-    samples: list[float] = []
-    begin_ns = end_ns = 0
+    """Age on arrival of what was sent after the warm-up; see `Ages`."""
+    ages = Ages(warm_up_s, seconds, len(partitions(bootstrap, topic)))
     for message in _tail(bootstrap, topic):
         now_ns = time.time_ns()
         if message is not None:
-            if not begin_ns:
-                begin_ns = now_ns + int(warm_up_s * 1e9)
-                end_ns = begin_ns + int(seconds * 1e9)
-            word = json.loads(message.value())["word"]
-            if word.startswith("@") and begin_ns <= int(word[1:]) < end_ns:
-                samples.append((now_ns - int(word[1:])) / 1e6)
-        elif end_ns and now_ns > end_ns + int(15e9):
-            break
-        if end_ns and now_ns > end_ns + int(30e9):
-            break
-    if not samples:
-        return {"samples": 0}
-    return {
-        "samples": len(samples),
-        "p50_ms": round(percentile(samples, 0.50), 1),
-        "p99_ms": round(percentile(samples, 0.99), 1),
-        "max_ms": round(max(samples), 1),
-    }
+            ages.arrived(now_ns, message.partition(), stamp_ns(json.loads(message.value())))
+        if ages.done(now_ns):
+            return ages.summary()
+    raise AssertionError("a tail has no end")
+
+
+def stamp_ns(value: dict[str, Any]) -> int:
+    """When the answer's record was sent: its `sent`, or its word `@<ns>`; 0 without a stamp."""
+    if "sent" in value:
+        return int(value["sent"])
+    word = value["word"]
+    return int(word[1:]) if word.startswith("@") else 0
+
+
+class Ages:
+    """Ages of what was sent within `seconds` behind the warm-up, however late it arrives. Pure.
+
+    The clock starts with the first record. It is done a while after every partition has shown what
+    was sent behind the window, so that a stall at the end is not cut off.
+    """
+
+    def __init__(self, warm_up_s: float, seconds: float, partitions: int) -> None:
+        self._warm_up_s, self._seconds, self._partitions = warm_up_s, seconds, partitions
+        self._begin_ns = self._end_ns = 0
+        self._passed: set[int] = set()  # partitions that are behind the window
+        self._passed_ns: int | None = None  # when all were
+        self._samples: list[float] = []
+
+    def arrived(self, now_ns: int, partition: int, sent_ns: int) -> None:
+        """A record that carries the time `sent_ns`, 0 for none."""
+        if not self._begin_ns:
+            self._begin_ns = now_ns + int(self._warm_up_s * 1e9)
+            self._end_ns = self._begin_ns + int(self._seconds * 1e9)
+        if self._begin_ns <= sent_ns < self._end_ns:
+            self._samples.append((now_ns - sent_ns) / 1e6)
+        elif sent_ns >= self._end_ns and len(self._passed) < self._partitions:
+            self._passed.add(partition)
+            if len(self._passed) == self._partitions:
+                self._passed_ns = now_ns
+
+    def done(self, now_ns: int) -> bool:
+        if self._passed_ns is not None and now_ns > self._passed_ns + int(_BEHIND_S * 1e9):
+            return True
+        return bool(self._end_ns) and now_ns > self._end_ns + int(_LATE_MAX_S * 1e9)
+
+    def summary(self) -> dict[str, Any]:
+        if not self._samples:
+            return {"samples": 0}
+        return {
+            "samples": len(self._samples),
+            "p50_ms": round(percentile(self._samples, 0.50), 1),
+            "p99_ms": round(percentile(self._samples, 0.99), 1),
+            "max_ms": round(max(self._samples), 1),
+        }
 
 
 def _tail(bootstrap: str, topic: str) -> Iterator[Any]:

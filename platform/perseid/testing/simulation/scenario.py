@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from unittest.mock import patch
 
@@ -20,13 +21,14 @@ from perseid.testing.simulation.leader import Coordinator
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
+TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost is given up first
 ASKING = 7  # in one of so many seeds the user asks for a checkpoint every second
-PRODUCE_EVERY_S = 1.0
+PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
@@ -64,10 +66,10 @@ class Outcome:
 
 def run(seed: int, shape: Shape | None = None) -> Outcome:
     """Plays one seed to its end. Without `shape` the seed draws one."""
-    with Simulation(seed) as simulation, small_splits(), without_logs():
+    with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
         faults = Faults.draw(simulation.random)
         told = faults.told()
-        drawn = Shape.draw(simulation.random)
+        drawn = replace(Shape.draw(simulation.random), timed=seed % 9 == TIMED)
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 2
@@ -97,6 +99,17 @@ def without_logs() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """A seed's objects live to its end: looking for garbage takes a 25th of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ class Enrich(Operator):
     output = pa.schema(
         [("user", pa.string()), ("page", pa.string()), ("ms", pa.int64()), ("country", pa.string())]
     )
+    metadata = ()  # the records' own keys, times and offsets are not read
     users = Table(key=pa.string(), country=pa.string())
 
     def process(self, inputs: dict[str, pa.Table], out: Emitter) -> None:

@@ -9,6 +9,7 @@ class Words(Operator):
     """The words of each line, as rows of their own: what the SQL operator of job.yaml does."""
 
     output = pa.schema([("word", pa.string())])
+    metadata = ()  # the records' own keys, times and offsets are not read
 
     def process(self, batch: pa.Table, out: Emitter) -> None:
         words = pc.list_flatten(pc.split_pattern(batch["value"], " "))

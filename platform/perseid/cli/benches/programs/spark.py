@@ -1,9 +1,8 @@
-"""The wordcount job in plain PySpark Structured Streaming: the peer of `bench`.
+"""Word counts and balances in plain PySpark Structured Streaming.
 
-Run by the peer's own interpreter (PySpark 4.0.0 in a venv of its own), so it imports nothing of
-perseid. Kafka through Spark's JVM connector, counts in the default HDFS-backed state store, update
-mode: one JSON record per changed word per trigger, at-least-once. Settings are the lean ones that
-perseid itself uses.
+Kafka through Spark's JVM connector, state in the default HDFS-backed store, update mode: one JSON
+record per changed key per trigger, at least once. Settings are the lean ones that perseid itself
+uses.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory", default="1g")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--max-offsets", type=int, default=200_000, help="lines a trigger at most")
+    parser.add_argument("--job", choices=["wordcount", "balances"], default="wordcount")
     parser.add_argument("--resolve-only", action="store_true", help="fetch the jars and end")
     return parser.parse_args()
 
@@ -72,19 +72,39 @@ def _query(spark: Any, options: argparse.Namespace) -> Any:
         .option("maxOffsetsPerTrigger", options.max_offsets)
         .load()
     )
-    counts = (
-        lines.selectExpr("explode(split(cast(value AS string), ' ')) AS word")
-        .groupBy("word")
-        .count()
-        .selectExpr("word AS key", "to_json(struct(word, count AS n)) AS value")
-    )
+    changed = _counts(lines) if options.job == "wordcount" else _balances(lines)
     return (
-        counts.writeStream.format("kafka")
+        changed.writeStream.format("kafka")
         .option("kafka.bootstrap.servers", options.kafka)
         .option("topic", options.sink)
         .option("checkpointLocation", options.checkpoint)
         .outputMode("update")
         .start()
+    )
+
+
+def _counts(lines: Any) -> Any:
+    return (
+        lines.selectExpr("explode(split(cast(value AS string), ' ')) AS word")
+        .groupBy("word")
+        .count()
+        .selectExpr("word AS key", "to_json(struct(word, count AS n)) AS value")
+    )
+
+
+def _balances(payments: Any) -> Any:
+    """With the newest send time of the account's payments of the trigger."""
+    from pyspark.sql import functions
+
+    schema = "'account string, amount bigint, sent bigint'"
+    return (
+        payments.selectExpr(f"from_json(cast(value AS string), {schema}) AS payment")
+        .groupBy("payment.account")
+        .agg(
+            functions.sum("payment.amount").alias("sum"),
+            functions.max("payment.sent").alias("sent"),
+        )
+        .selectExpr("account AS key", "to_json(struct(account, sent, sum)) AS value")
     )
 
 

@@ -1,0 +1,156 @@
+"""Every benchmark by its name: the options that it takes, its peers, and what runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perseid.errors import RefusedError
+
+if TYPE_CHECKING:
+    from perseid.cli.benches.bench_cluster import Place
+    from perseid.cli.benches.install import Install
+    from perseid.cli.benches.sides import Side
+
+SEEDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said. `peers` are those that run; None means the benchmark's own default."""
+
+    peers: tuple[str, ...] = ()
+    runs: int | None = None
+    state: str | None = None
+    lines: int | None = None
+    records: int | None = None
+    seconds: int | None = None
+
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """`run` gives the document of contracts.md; the folder is that of `--data`."""
+
+    run: Callable[[Asked, Path | None], Result]
+    takes: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+
+
+Measured = Callable[["Place", dict[str, "Install"], Asked], Result]
+
+
+def _on_cluster(measured: Measured) -> Callable[[Asked, Path | None], Result]:
+    """Fetches the peers first, then runs on a cluster of its own."""
+
+    def run(asked: Asked, data: Path | None) -> Result:
+        from perseid.cli import output
+        from perseid.cli.benches.bench_cluster import place
+        from perseid.cli.benches.install import install
+
+        installed = {peer: install(peer, output.note) for peer in asked.peers}
+        with place(data) as where:
+            return measured(where, installed, asked)
+
+    return run
+
+
+def _set(settings: Any, **asked: Any) -> Any:
+    """The settings with what the user asked for."""
+    return replace(settings, **{name: v for name, v in asked.items() if v is not None})
+
+
+def _wordcount(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
+    from perseid.cli.benches import results, wordcount
+    from perseid.cli.benches.peer_sides import Spark
+    from perseid.cli.benches.sides import Perseid
+
+    settings = _set(wordcount.Settings(), lines=asked.lines, runs=asked.runs)
+    peers: list[Side] = [Spark(found, place, "wordcount") for found in installed.values()]
+    rows = wordcount.run(place, [Perseid(place.cluster), *peers], settings)
+    return results.document("wordcount", wordcount.described(settings), rows)
+
+
+def _updates(name: str, job: str) -> Measured:
+    def measured(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
+        from perseid.cli.benches import results, updates
+        from perseid.cli.benches.peer_sides import Bytewax, Loop, Quix
+        from perseid.cli.benches.sides import Perseid
+        from perseid.cli.trials.stage import Trial
+
+        settings = _set(updates.Settings(), records=asked.records, runs=asked.runs)
+        kinds = {"bytewax": Bytewax, "quix": Quix, "loop": Loop}
+        peers: list[Side] = [kinds[n](found, place, job) for n, found in installed.items()]
+        rows = updates.run(place, [Perseid(place.cluster, Trial(job)), *peers], job, settings)
+        return results.document(name, updates.described(job, settings), rows)
+
+    return measured
+
+
+def _latency(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
+    from perseid.cli.benches import latency, results
+    from perseid.cli.benches.peer_sides import Quix, Spark
+    from perseid.cli.benches.sides import Perseid
+    from perseid.cli.trials.stage import Trial
+
+    settings = _set(latency.Settings(), window_s=asked.seconds, runs=asked.runs)
+    job = "balances"
+    sides: list[Side] = [Perseid(place.cluster, Trial(job))]
+    for name, found in installed.items():
+        quix = name == "quix"
+        sides.append(Quix(found, place, job, commit_s=1.0) if quix else Spark(found, place, job))
+    rows = latency.run(place, sides, settings)
+    return results.document("latency", latency.described(settings), rows)
+
+
+def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
+    from perseid.cli.benches import recovery, results
+    from perseid.cli.benches.peer_sides import Spark
+    from perseid.cli.benches.sides import Perseid
+
+    size = None if asked.state is None else recovery.parse_size(asked.state)
+    settings = _set(recovery.Settings(), state_bytes=size, runs=asked.runs)
+    peers = [Spark(found, place, "wordcount", memory="4g") for found in installed.values()]
+    ours = [Perseid(place.cluster), Perseid(place.cluster, workers=1)]
+    rows = recovery.run(place, [*ours, *peers], settings)
+    return results.document("recovery", recovery.described(settings), rows)
+
+
+def _planners(asked: Asked, _data: Path | None) -> Result:
+    from perseid.cli.benches import planners, results
+
+    settings = planners.Settings(cases=asked.runs or 100)
+    return results.document("planners", asdict(settings), planners.run(settings))
+
+
+def _simulation(asked: Asked, _data: Path | None) -> Result:
+    """In a process of its own, as all that stands beside the engine."""
+    from perseid.cli.benches import results
+
+    seeds = asked.runs or SEEDS
+    command = [sys.executable, "-m", "perseid.testing.simulation.speed", str(seeds)]
+    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if ran.returncode != 0:
+        raise RefusedError("a seed failed (see above), so its speed means nothing")
+    return results.document("simulation", {"seeds": seeds}, json.loads(ran.stdout))
+
+
+_PYTHON_PEERS = ("bytewax", "quix", "loop")
+BENCHES = {
+    "wordcount": Bench(_on_cluster(_wordcount), ("--lines",), ("spark",)),
+    "running-sum": Bench(
+        _on_cluster(_updates("running-sum", "balances")), ("--records",), _PYTHON_PEERS
+    ),
+    "map": Bench(_on_cluster(_updates("map", "enrich")), ("--records",), _PYTHON_PEERS),
+    "latency": Bench(_on_cluster(_latency), ("--seconds",), ("spark", "quix")),
+    "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
+    "planners": Bench(_planners),
+    "simulation": Bench(_simulation),
+}

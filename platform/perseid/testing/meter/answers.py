@@ -1,0 +1,92 @@
+"""Judges a sink that has one answer for each record of a source, and how fast they came. Pure.
+
+All records of a key lie in one partition of the source, so the job decides what each key's answers
+are and in which order; in the sink they must be a prefix of that, since a benchmark ends before the
+source is used up. With `complete` they must be all.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perseid.testing.meter.counted import BIN_MS, window
+from perseid.testing.verify.read import Record
+from perseid.testing.verify.verdict import Tally, Verdict
+
+
+class AnswerCheck:
+    """Takes all output, then the input, each in offset order per partition.
+
+    Of an answer only a 64-bit hash of its content is kept: a run has tens of millions.
+    """
+
+    def __init__(self, job: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        self._job = job
+        self._found: dict[str, array[int]] = {}
+        self._home: dict[str, int] = {}
+        self._tally = Tally()
+        self._bins: dict[int, int] = {}
+
+    def output(self, record: Record) -> None:
+        self._tally.output_records += 1
+        place = record.time_ms // BIN_MS
+        self._bins[place] = self._bins.get(place, 0) + 1
+        where = f"partition {record.partition} offset {record.offset}"
+        try:
+            answer = json.loads(record.value or b"")
+            account = answer["account"]
+        except (ValueError, KeyError, TypeError):
+            self._tally.add("wrong", f"{where}: no answer: {record.key!r} {record.value!r}")
+            return
+        if record.key != account.encode():
+            self._tally.add("wrong", f"{where}: {account!r} under key {record.key!r}")
+        if self._home.setdefault(account, record.partition) != record.partition:
+            self._tally.add("wrong", f"{where}: {account!r} is in {self._home[account]} too")
+        self._found.setdefault(account, array("q")).append(_content(answer))
+
+    def input(self, records: Iterable[Record], *, complete: bool) -> None:
+        """Compares; without `complete` it reads no further than the last answer."""
+        left = sum(map(len, self._found.values()))
+        seen: dict[str, int] = {}
+        for record in records:
+            if not left and not complete:
+                break
+            self._tally.records += 1
+            payment = json.loads(record.value or b"")
+            expected = self._job(payment)
+            if expected is None:
+                continue
+            account = payment["account"]
+            number = seen.get(account, 0)
+            seen[account] = number + 1
+            found = self._found.get(account, ())
+            if number >= len(found):
+                if complete:
+                    self._tally.add("lost", f"answer {number + 1} to {account!r}: {expected}")
+                continue
+            left -= 1
+            if found[number] != _content(expected):
+                text = f"answer {number + 1} to {account!r} is not {expected}"
+                self._tally.add("wrong", text)
+        if left:
+            self._tally.add("duplicated", f"{left} answers more than the input explains", left)
+
+    def verdict(self) -> Verdict:
+        return self._tally.verdict()
+
+    def rate(self, *, warm_up_s: float, window_s: float) -> tuple[float, float]:
+        """Answers a second by append time, and the seconds that it was taken over; see `window`."""
+        span = window(self._bins, warm_up_s, window_s)
+        if span is None:
+            return 0.0, 0.0
+        start, end = span
+        seconds = (end - start) * BIN_MS / 1000
+        return sum(n for place, n in self._bins.items() if start < place <= end) / seconds, seconds
+
+
+def _content(answer: dict[str, Any]) -> int:
+    """Names, types and values, in their order."""
+    return hash((*answer, *answer.values(), *map(type, answer.values())))

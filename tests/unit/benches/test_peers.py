@@ -1,0 +1,76 @@
+"""The peers' programs as far as they run without their systems, and what is made of a run."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+from venv import EnvBuilder
+
+import pytest
+
+from perseid.cli.benches import install, updates
+from perseid.cli.benches.catalogue import BENCHES
+from perseid.errors import PermanentError
+from perseid.testing.payments import JOBS
+
+RIGHT: dict[str, Any] = {
+    "lost": 0, "duplicated": 0, "reordered": 0, "wrong": 0, "examples": [],
+    "output_records": 500, "answers_per_s": 12.345, "seconds": 40.0,
+}  # fmt: skip
+
+
+def test_the_peers_answer_as_the_judge_does() -> None:
+    peer = runpy.run_path(str(install.PROGRAMS / "answers.py"))
+    payments = [{"account": f"a{i % 3}", "amount": 83 * i % 1_000, "sent": i} for i in range(50)]
+    balance, enrich = JOBS["balances"](), JOBS["enrich"]()
+    totals: dict[str, int] = {}
+    for payment in payments:
+        account = str(payment["account"])
+        totals[account], found = peer["balance"](totals.get(account), dict(payment))
+        assert found == balance(payment)
+        assert list(found) == ["account", "amount", "sent", "sum"]
+        assert peer["enrich"](dict(payment)) == enrich(payment)
+
+
+@pytest.mark.parametrize("name", sorted({p for b in BENCHES.values() for p in b.peers}))
+def test_every_peer_is_pinned(name: str) -> None:
+    locked = (install.PROGRAMS / f"{name}.txt").read_text()
+    assert all(line.count("==") == 1 for line in locked.split())
+    assert install.version_of(name, locked)[0].isdigit()
+
+
+def test_a_peer_that_is_there_is_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEID_CACHE", str(tmp_path))
+    monkeypatch.setattr(install.venv, "create", lambda to, with_pip: EnvBuilder().create(to))
+    made: list[list[str]] = []
+    monkeypatch.setattr(install, "_run", made.append)
+    said: list[str] = []
+    first = install.install("loop", said.append)
+    assert [command[-1] for command in made] == [str(install.PROGRAMS / "loop.txt")]
+    assert first.python.is_file()
+    assert install.install("loop", said.append) == first
+    assert (len(made), len(said)) == (1, 1)
+
+
+def test_a_row_has_a_rate_where_there_is_one() -> None:
+    assert updates.row("x", RIGHT, 7.5) == {
+        "messages_out": 500, "rss_mb": 7.5, "rows_per_s": 12.3, "window_s": 40.0,
+    }  # fmt: skip
+    short = {**RIGHT, "seconds": 0.0, "answers_per_s": 0.0}
+    assert updates.row("x", short, 7.5) == {"messages_out": 500, "rss_mb": 7.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"wrong": 3, "examples": ["wrong: this"]}, "x answered wrongly: {'wrong': 3}.*this"),
+        ({"lost": 1}, "{'lost': 1}"),
+        ({"output_records": 0}, "x answered wrongly"),
+    ],
+)
+def test_wrong_answers_end_a_benchmark(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(PermanentError, match=said):
+        updates.row("x", {**RIGHT, **change}, 7.5)
