@@ -73,6 +73,11 @@ def is_keyed(operator: OperatorSpec) -> bool:
     return bool(operator.key)
 
 
+def has_letters(operator: OperatorSpec) -> bool:
+    """Whether its partitions write dead letters of their own, in their own transactions."""
+    return is_keyed(operator) and operator.errors == "bisect"
+
+
 def node_levels(spec: JobSpec) -> dict[str, int]:
     """The level at which each source and operator produces its output."""
     levels = dict.fromkeys(spec.sources, 0)
@@ -105,7 +110,7 @@ def build(spec: JobSpec, number: int) -> Layout:
     levels = node_levels(spec)
     feeding = {sink.input for sink in spec.sinks.values()}
     groups = [  # (level, name, partitions, stateful, writes)
-        (levels[name], name, operator.parallelism, True, name in feeding)
+        (levels[name], name, operator.parallelism, True, name in feeding or has_letters(operator))
         for name, operator in spec.operators.items()
         if is_keyed(operator)
     ]

@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import parse
+from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
+from perseid.worker.poison import Sieve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +55,12 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
     operator = operator_class(context.job_folder, name)()
     operator.open(Identity(context.job, name, partition, spec.parallelism), dict(spec.with_))
     return operator
+
+
+def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
+    """What finds poison records of `name`, None when it stops the job on one."""
+    spec = spec_of(context.job_folder).operators[name]
+    return Sieve(name, partition, spec.key) if has_letters(spec) else None
 
 
 def emitter(context: FragmentContext, name: str) -> Emitter:

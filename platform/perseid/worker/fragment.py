@@ -197,6 +197,8 @@ class Fragment:
         total = round((time.monotonic() - started) * 1000)
         self._tell_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
+        for warning in runner.memory.look(self._epoch, done["reports"]):
+            self._tell(clients.progress, "warning", events=(warning,))
 
     def _tell_event_times(
         self, progress: ProgressLog, order: EpochOrder, counts: Counts

@@ -240,8 +240,7 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
-        ('"m:O"', '"m:O", memory: "1MiB"', "memory limits of operators are not built"),
-        ('"m:O"', '"m:O", errors: {operator: bisect}', "bisecting is not built yet"),
+        ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
         ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
     ],
 )
@@ -250,6 +249,17 @@ def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
     assert len(found) == 1
     assert said in found[0]
     assert found[0].startswith("job.yaml:")
+
+
+def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
+    more = ', errors: {operator: bisect}, parallelism: 2}\n  p: {input: o, key: k, use: "m:P"'
+    text = replaced("input: o, topic", "input: p, topic", replaced('"m:O"', f'"m:O"{more}'))
+    spec = parse.loads(text)
+    assert spec.errors.deadletter_topic == "perseid.job.dlq"
+    assert spec.written_topics == {"out": 1, "perseid.job.dlq": 1}
+    tasks = build(spec, 1).tasks
+    assert [(t.operator, t.ledger) for t in tasks] == [("o", 0), ("o", 1), ("p", 2)]
+    assert {t.operator for t in build(spec, 1).ledger_tasks} == {"o", "p"}
 
 
 @pytest.mark.parametrize(
