@@ -30,7 +30,7 @@ def divide(
         info = topics[batch.topic]
         _check_sizes(batch, info.message_bytes_max)
         where = partitions(batch.keys, info.partitions, first_unkeyed)
-        for partition in np.unique(where).tolist():
+        for partition in np.flatnonzero(np.bincount(where)).tolist():
             rows = np.flatnonzero(where == partition).tolist()
             divided.append(_part(batch, partition, rows))
     return divided
@@ -96,7 +96,7 @@ def _part(batch: SinkBatch, partition: int, rows: list[int]) -> PartitionBatch:
 
 def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
     """Exact for the one record that could be too big: it would be alone in its record batch."""
-    biggest = max(map(len, batch.values)) + max(len(k or b"") for k in batch.keys)
+    biggest = max(map(len, batch.values)) + max(map(len, filter(None, batch.keys)), default=0)
     if biggest + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
         return
     for row, value in enumerate(batch.values):
