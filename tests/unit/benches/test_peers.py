@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import venv
 from pathlib import Path
 from typing import Any
-from venv import EnvBuilder
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_a_peer_that_is_there_is_not_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSEID_CACHE", str(tmp_path))
-    monkeypatch.setattr(install.venv, "create", lambda to, with_pip: EnvBuilder().create(to))
+    monkeypatch.setattr(venv, "create", lambda to, with_pip: venv.EnvBuilder().create(to))
     made: list[list[str]] = []
     monkeypatch.setattr(install, "_run", made.append)
     said: list[str] = []
