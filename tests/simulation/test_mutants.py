@@ -311,11 +311,22 @@ def watermark_falls() -> AbstractContextManager[Any]:
     return patch.object(watermark, "next_ms", mutant)
 
 
+def checkpoints_without_output() -> AbstractContextManager[Any]:
+    """A checkpoint has the state of its epoch, and not what the next one hears of it."""
+    snapshot = PartitionState.snapshot
+
+    def mutant(self: PartitionState, *rest: int) -> None:
+        self.feeds_back = False
+        snapshot(self, *rest)
+
+    return patch.object(PartitionState, "snapshot", mutant)
+
+
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
     (no_generation_check, 115),
-    (one_producer_for_all_attempts, 7),
+    (one_producer_for_all_attempts, 11),
     (dirty_copy_is_kept, 3),
     (resume_behind_the_highest, 6),
     (outputs_are_not_retained, 4),
@@ -336,6 +347,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 3),
     (watermark_falls, 70),
+    (checkpoints_without_output, 11),
 ]
 
 

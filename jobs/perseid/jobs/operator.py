@@ -137,6 +137,11 @@ class Operator:
         self.parameters = parameters
         self.enter(0, 0)
 
+    @property
+    def name(self) -> str:
+        """The operator's name in job.yaml."""
+        return self._identity.operator
+
     def enter(self, epoch: int, now_ms: int, watermark_ms: int | None = None) -> None:
         """Called by the worker before anything else of an epoch."""
         self.epoch, self.now, self.watermark = epoch, now_ms, watermark_ms

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from perseid.jobs import checks, files, shape, unbuilt
+from perseid.jobs import checks, feedback, files, shape, unbuilt
 from perseid.jobs import document as doc
 from perseid.jobs.problems import JobFileErrors, JobFileRefused, Problem, shown
 from perseid.jobs.spec import (
@@ -148,9 +148,10 @@ def _refusals(top: doc.Top, draft: checks.Draft) -> Iterator[tuple[tuple[str, ..
 def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     tolerance = top.errors.tolerance
     dlq = top.errors.deadletterqueue.topic if top.errors.deadletterqueue else None
+    bisects = any(o is not None and o.errors.operator == "bisect" for o in draft.operators.values())
     sources = {n: _source(s) for n, s in draft.sources.items() if s is not None}
     late = any(s.event_time and s.event_time.late == "dlq" for s in sources.values())
-    if (late or tolerance == "all") and dlq is None:
+    if (late or bisects or tolerance == "all") and dlq is None:
         dlq = f"perseid.{top.name}.dlq"
     checkpoint = top.faultTolerance.checkpoint
     return JobSpec(
@@ -188,7 +189,8 @@ def _operator(block: doc.Operator, parallelism: int) -> OperatorSpec:
     return OperatorSpec(
         inputs=checks.inputs_of(block), sql=block.sql, use=block.use, key=block.key or (),
         parallelism=block.parallelism or parallelism, order=block.order, with_=block.with_,
-        memory_bytes=block.memory,
+        memory_bytes=block.memory, errors=block.errors.operator,
+        feedback=tuple(feedback.edges(block)),
     )  # fmt: skip
 
 

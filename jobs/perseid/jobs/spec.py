@@ -56,6 +56,9 @@ class OperatorSpec(_Frozen):
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
     "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    Inputs named in `feedback` get what their operator emitted in the epoch before.
+    `errors`: whether a row on which it raises stops the job or becomes a dead letter.
+    `memory_bytes`: of the state of all its partitions, each of which has an even share.
     """
 
     inputs: dict[str, str]
@@ -66,6 +69,13 @@ class OperatorSpec(_Frozen):
     order: Literal["required", "free"] = "required"
     with_: dict[str, Any] = {}
     memory_bytes: int | None = None
+    errors: Literal["stop", "bisect"] = "stop"
+    feedback: tuple[str, ...] = ()
+
+    @property
+    def forward(self) -> dict[str, str]:
+        """The inputs whose rows are of the same epoch."""
+        return {name: node for name, node in self.inputs.items() if name not in self.feedback}
 
 
 class SinkSpec(_Frozen):
@@ -128,13 +138,19 @@ class JobSpec(_Frozen):
     def written_topics(self) -> dict[str, int]:
         """The topics that this job writes for its user, with the partitions they are made with."""
         found = {s.topic: s.partitions or self.parallelism for s in self.sinks.values()}
-        if self.dead_letters is not None:
-            found.setdefault(self.dead_letters, 1)
+        if self.may_have_letters and self.errors.deadletter_topic is not None:
+            found.setdefault(self.errors.deadletter_topic, 1)
         return found
 
     @property
+    def may_have_letters(self) -> bool:
+        """Whether a source refuses records, or an operator bisects."""
+        bisects = any(operator.errors == "bisect" for operator in self.operators.values())
+        return bisects or self.dead_letters is not None
+
+    @property
     def dead_letters(self) -> str | None:
-        """The topic of refused and late records; None for a job that has no dead letters."""
+        """The topic of refused and late records of sources; None for a job that has none."""
         late = any(s.event_time and s.event_time.late == "dlq" for s in self.sources.values())
         return self.errors.deadletter_topic if late or self.errors.tolerance == "all" else None
 

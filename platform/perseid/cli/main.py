@@ -71,7 +71,7 @@ app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
-app.command("bench", epilog="Example: perseid bench wordcount --peer spark")(bench.bench)
+app.command("bench", epilog="Example: perseid bench running-sum --peer bytewax --json")(bench.bench)
 app.command("test", epilog="Example: perseid test --ring unit,contract -k ledger")(checks.test)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

@@ -17,82 +17,101 @@ from perseid.state.keys import KeyFields
 from perseid.state.rows import KeyedRows
 from perseid.state.undo import Cells, Slots, Values
 
-THERE = "there"
-DIFFERS = "differs"
+TAG = "tag"
+CAPACITY_MIN = 1024
 
 
 class RowsBackup:
     """Of every key that changed since the mark: its row then, and how far it is from that now.
 
     A key that is not there, and a null, count as zero; whether rows are the same is told exactly.
+    What is kept of a key has a number, which is the tag of the key's slot; 0 stands for none. Only
+    for a key that comes back after it was deleted is the number looked up by key.
     """
 
-    def __init__(self, keys: KeyFields, types: dict[str, pa.DataType]) -> None:
-        self._types = types
-        self._numeric = [name for name, kind in types.items() if Column(kind).is_number]
-        apart = {apart_of(name): pa.float64() for name in self._numeric}
-        flags = {THERE: pa.bool_(), DIFFERS: pa.bool_()}
-        then = {then_of(name): kind for name, kind in types.items()}
-        self._then = KeyedRows(keys, {**then, **apart, **flags})
+    def __init__(self, keys: KeyFields, types: dict[str, pa.DataType], rows: KeyedRows) -> None:
+        self._then = {name: Column(kind) for name, kind in types.items()}
+        self._apart = {n: Column(pa.float64()) for n, c in self._then.items() if c.is_number}
+        self._there, self._differs = Column(pa.bool_()), Column(pa.bool_())
+        self._lost = KeyedRows(keys, {TAG: pa.int64()})
+        self._capacity, self._next = 0, 1
+        self._reserve(CAPACITY_MIN)
+        rows.tag_all()
 
     def distance(self, kind: Distance) -> float:
         """Of the last commit from the mark; O(keys changed since the mark)."""
-        everything = self._then.all_slots()
+        kept = slice(0, self._next)
         if kind is Distance.KEYS:
-            return float(self._then.columns[DIFFERS].cells(everything).values.sum())
-        columns = [self._then.columns[apart_of(name)] for name in self._numeric]
-        return distance(kind, [column.cells(everything).values for column in columns])
+            return float(np.count_nonzero(self._differs.cells(kept).values))
+        return distance(kind, [column.cells(kept).values for column in self._apart.values()])
 
     def note(self, rows: KeyedRows) -> None:
         """Takes in what changed since the last commit, just before that is forgotten."""
         written, gone = rows.written(), rows.gone()
         base = rows.is_base(written)
-        self._measure_gone(self._remember(rows, gone, there=True))
-        for slots, there in ((written[base], True), (written[~base], False)):
-            self._measure(self._remember(rows, slots, there=there), rows, slots)
+        if len(gone):
+            self._lose(rows, gone)
+        self._measure(self._of_base(rows, written[base]), rows, written[base])
+        self._measure(self._of_born(rows, written[~base]), rows, written[~base])
 
-    def _remember(self, rows: KeyedRows, slots: Slots, *, there: bool) -> Slots:
-        """Where the keys of `slots` are kept; first with their rows of the last commit.
+    def _of_base(self, rows: KeyedRows, slots: Slots) -> Slots:
+        """Numbers of keys of the last commit. A key without one was at the mark as it is in it."""
+        numbers = rows.tags(slots)
+        new = np.flatnonzero(numbers == 0)
+        numbers[new] = self._given(len(new), there=True)
+        for name, column in self._then.items():
+            column.put(numbers[new], rows.columns[name].committed(slots[new]))
+        rows.set_tags(slots, numbers)
+        return numbers
 
-        `there`: whether that commit had them.
-        """
+    def _of_born(self, rows: KeyedRows, slots: Slots) -> Slots:
+        """Numbers of keys that the last commit had not. Nor had the mark, unless it is lost."""
+        numbers = np.zeros(len(slots), np.int64)
+        if len(self._lost) and len(slots):
+            found = self._lost.find(rows.keys_of(slots))
+            back = np.flatnonzero(found >= 0)
+            numbers[back] = self._lost.columns[TAG].cells(found[back]).values
+        new = np.flatnonzero(numbers == 0)
+        numbers[new] = self._given(len(new), there=False)
+        for column in self._then.values():
+            column.put_null(numbers[new])
+        rows.set_tags(slots, numbers)
+        return numbers
+
+    def _lose(self, rows: KeyedRows, slots: Slots) -> None:
+        """Deleted keys: all that they held is as far away as it is from zero."""
+        numbers = self._of_base(rows, slots)
         keys = rows.keys_of(slots)
-        mine = self._then.find(keys)
-        new = self._then.insert(keys, mine)
-        for name in self._types:
-            column = self._then.columns[then_of(name)]
-            if there:
-                column.put(mine[new], rows.columns[name].committed(slots[new]))
-            else:
-                column.put_null(mine[new])
-        self._then.columns[THERE].put_numbers(mine[new], np.full(len(new), there))
-        return mine
+        places = self._lost.find(keys)
+        new = self._lost.insert(keys, places)
+        self._lost.columns[TAG].put_numbers(places[new], numbers[new])
+        for name, column in self._apart.items():
+            then = self._then[name].cells(numbers).values
+            column.put_numbers(numbers, differences(np.zeros_like(then), then))
+        self._differs.put_numbers(numbers, self._there.cells(numbers).values)
 
-    def _measure(self, mine: Slots, rows: KeyedRows, slots: Slots) -> None:
-        differs = ~self._then.columns[THERE].cells(mine).values
-        for name in self._types:
-            now = rows.columns[name].cells(slots)
-            then = self._then.columns[then_of(name)].cells(mine)
+    def _measure(self, numbers: Slots, rows: KeyedRows, slots: Slots) -> None:
+        differs = ~self._there.cells(numbers).values
+        for name, column in self._then.items():
+            now, then = rows.columns[name].cells(slots), column.cells(numbers)
             differs |= ~same(now, then)
-            if name in self._numeric:
-                apart = differences(now.values, then.values)
-                self._then.columns[apart_of(name)].put_numbers(mine, apart)
-        self._then.columns[DIFFERS].put_numbers(mine, differs)
+            if name in self._apart:
+                self._apart[name].put_numbers(numbers, differences(now.values, then.values))
+        self._differs.put_numbers(numbers, differs)
 
-    def _measure_gone(self, mine: Slots) -> None:
-        for name in self._numeric:
-            then = self._then.columns[then_of(name)].cells(mine).values
-            apart = differences(np.zeros_like(then), then)
-            self._then.columns[apart_of(name)].put_numbers(mine, apart)
-        self._then.columns[DIFFERS].put_numbers(mine, self._then.columns[THERE].cells(mine).values)
+    def _given(self, count: int, *, there: bool) -> Slots:
+        """New numbers, of keys that the mark had or not."""
+        given = np.arange(self._next, self._next + count)
+        self._next += count
+        self._reserve(self._next)
+        self._there.put_numbers(given, np.full(count, there))
+        return given
 
-
-def then_of(name: str) -> str:
-    return f"then {name}"
-
-
-def apart_of(name: str) -> str:
-    return f"apart {name}"
+    def _reserve(self, count: int) -> None:
+        if count > self._capacity:
+            self._capacity = max(count, self._capacity * 3 // 2)
+            for column in (*self._then.values(), *self._apart.values(), self._there, self._differs):
+                column.grow(self._capacity)
 
 
 def same(now: Cells, then: Cells) -> Values:

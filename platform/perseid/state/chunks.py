@@ -63,8 +63,9 @@ def cut(rows: pa.Table, times: Values) -> tuple[Chunk, ...]:
     """New rows as chunks, copied: else they would keep alive the whole batch that they are of."""
     chunks = []
     for at in range(0, len(rows), CHUNK_ROWS):
-        places = np.arange(at, min(at + CHUNK_ROWS, len(rows)))
-        chunks.append(chunk(rows.take(pa.array(places)), times[places], len(places)))
+        part, end = rows.slice(at, CHUNK_ROWS), rows.slice(at, 0)
+        copied = pa.concat_tables([part, end]).combine_chunks()  # a copy, as they are two
+        chunks.append(chunk(copied, times[at : at + CHUNK_ROWS].copy(), len(copied)))
     return tuple(chunks)
 
 

@@ -200,7 +200,7 @@ class Dense(Primitive):
     def _fold(self, how: str, cells: Slots, rows: Slots | None, amounts: pa.Array) -> None:
         """`cells` are different; `rows` says which of them an amount is for."""
         old = self._column.save(cells)
-        new, _ = FOLDS[how](amounts, rows, len(cells), old, np.arange(len(cells)))
+        new, _ = FOLDS[how](amounts, rows, len(cells), old, slice(None))
         self._write(cells, pa.array(new, self._type))
 
     def _write(self, cells: Slots | slice, values: pa.Array) -> None:

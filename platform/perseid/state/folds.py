@@ -20,15 +20,15 @@ from perseid.state.undo import Cells, Slots, Values
 
 # (amounts, row -> key or None if each has its own, keys, old cells of the keys in the last
 # argument) -> new values and which are null, by key
-Fold = Callable[[pa.Array, Slots | None, int, Cells, Slots], tuple[Values, Values | None]]
+Fold = Callable[[pa.Array, Slots | None, int, Cells, Slots | slice], tuple[Values, Values | None]]
 
 
 def add(
-    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots
+    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots | slice
 ) -> tuple[Values, None]:
     """Old values plus amounts."""
     totals = summed(amounts, rows, count)
-    if len(known):
+    if len(old.values):
         before = old.values
         if old.nulls is not None:
             before = np.where(old.nulls, before.dtype.type(0), before)
@@ -37,14 +37,14 @@ def add(
 
 
 def smallest(
-    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots
+    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots | slice
 ) -> tuple[Values, Values]:
     """The smaller of old value and amounts."""
     return _extreme(np.fmin, amounts, rows, count, old, known)
 
 
 def largest(
-    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots
+    amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots | slice
 ) -> tuple[Values, Values]:
     """The larger of old value and amounts."""
     return _extreme(np.fmax, amounts, rows, count, old, known)
@@ -83,7 +83,12 @@ def plus(old: Values, amounts: Values, kind: pa.DataType) -> Values:
 
 
 def _extreme(
-    choose: np.ufunc, amounts: pa.Array, rows: Slots | None, count: int, old: Cells, known: Slots
+    choose: np.ufunc,
+    amounts: pa.Array,
+    rows: Slots | None,
+    count: int,
+    old: Cells,
+    known: Slots | slice,
 ) -> tuple[Values, Values]:
     plain = numbers(amounts)
     given = ~_missing(Cells(plain, _nulls(amounts), None))

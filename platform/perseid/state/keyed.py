@@ -162,7 +162,7 @@ class Keyed(Primitive):
 
     def mark_backup(self) -> None:
         assert not self._rows.changed, "mark_backup on uncommitted changes"
-        self._backup = RowsBackup(self._keys, self._types)
+        self._backup = RowsBackup(self._keys, self._types, self._rows)
 
     def divergence(self, kind: str) -> float:
         wanted = chosen(kind, self.distances, self.kind)

@@ -89,6 +89,11 @@ class KeyFields:
     def distinct(self, keys: Any) -> Distinct:
         """The distinct keys among `keys`, in the order of their first appearance."""
         arrays = self.arrays(keys)
+        if len(arrays) == 1:
+            encoded = arrays[0].dictionary_encode()
+            if len(encoded.dictionary) == len(encoded):
+                return hashed(arrays, None)
+            return hashed((encoded.dictionary,), numbered(encoded))
         rows, count = codes(arrays)
         if count == len(rows):
             return hashed(arrays, None)

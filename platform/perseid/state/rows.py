@@ -36,6 +36,7 @@ class KeyedRows:
         self._index = SlotIndex()
         self._live: Values = np.zeros(0, bool)
         self._dirty: Values = np.zeros(0, bool)  # written since the last commit
+        self._tags: Values | None = None  # numbers that a backup knows keys by, 0 where none
         self._gone: list[Slots] = []  # of the last commit, deleted since
         self._next = 0  # slots below were given out
         self._count = 0
@@ -130,6 +131,19 @@ class KeyedRows:
             return slice(0, self._next)
         return np.flatnonzero(self._live[: self._next])
 
+    def tag_all(self) -> None:
+        """Keeps a number for each key from now on, 0 at first; it is lost when the key is."""
+        self._tags = np.zeros(len(self._live), np.int64)
+
+    def tags(self, slots: Slots) -> Slots:
+        assert self._tags is not None, "tag_all comes first"
+        found: Slots = self._tags[slots]
+        return found
+
+    def set_tags(self, slots: Slots, tags: Slots) -> None:
+        assert self._tags is not None, "tag_all comes first"
+        self._tags[slots] = tags
+
     # What changed since the last commit -----------------------------------------------------------
 
     @property
@@ -202,6 +216,8 @@ class KeyedRows:
             column.grow(capacity)
         self._live = grown(self._live, capacity)
         self._dirty = grown(self._dirty, capacity)
+        if self._tags is not None:
+            self._tags = grown(self._tags, capacity)
 
     def _compact(self) -> None:
         """Closes the holes once they are as many as the rows, so that it costs little per key."""
@@ -211,6 +227,8 @@ class KeyedRows:
         self._index.renumber(np.cumsum(self._live[: self._next]) - 1)
         for column in self._all:
             column.keep(live)
+        if self._tags is not None:
+            self._tags = self._tags[live]
         self._live = np.ones(len(live), bool)
         self._dirty = np.zeros(len(live), bool)
         self._next = len(live)

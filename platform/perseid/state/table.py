@@ -80,7 +80,8 @@ class Table(Keyed):
         self._check_time()
         distinct = self._keys.distinct(keys)
         slots = self._rows.find(distinct)
-        known = np.flatnonzero(slots >= 0)
+        found = slots >= 0
+        known = slice(None) if found.all() else np.flatnonzero(found)  # a slice copies nothing
         folded = {}
         for how, amounts in (("add", add), ("min", min), ("max", max)):
             for name, amount in (amounts or {}).items():
@@ -171,7 +172,7 @@ class Table(Keyed):
             array = conform(value, kind, what)
         else:
             single = value.as_py() if isinstance(value, pa.Scalar) else value
-            array = conform([single], kind, what).take(pa.array(np.zeros(count, np.int64)))
+            array = pa.repeat(conform([single], kind, what)[0], count)
         if len(array) != count:
             raise BadInputError(f"{what} has {len(array)} rows, the keys have {count}")
         return array

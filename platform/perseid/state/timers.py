@@ -103,7 +103,7 @@ class Timers(Table):
     def upsert(self, keys: Any, **values: Any) -> pa.Table:
         raise BadInputError("Timers are written with set(keys, at) and cancel(keys)")
 
-    def add(self, keys: Any, **amounts: Any) -> pa.Table:
+    def fold(self, keys: Any, **amounts: Any) -> pa.Table:  # what add, min and max call
         raise BadInputError("Timers are written with set(keys, at) and cancel(keys)")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import random
 import sys
@@ -40,12 +41,15 @@ def pure(operator: str) -> Iterator[None]:
                 found.append(f"{name} ({_place(frame)})")
 
     generators = random.getstate(), _numpy_state()
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # others' callbacks on a collection look at clocks, and are no part of this
     sys.setprofile(seen)
     try:
         yield
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     if not found and (random.getstate(), _numpy_state()) != generators:
         found.append("a global random generator")
     if found:

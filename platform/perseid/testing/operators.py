@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from perseid.errors import UsageError
 from perseid.jobs import loading, parse, units
+from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines
 from perseid.state import blob
 from perseid.state.arrow import ipc_table
@@ -34,6 +35,7 @@ from perseid.topics.records import Token
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import STATE, PartitionState
+from perseid.worker.poison import Sieve
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"
@@ -54,7 +56,8 @@ class Harness:
     """All partitions of one Python operator; epochs are numbered from 1 and take 500 ms each.
 
     `now` is the token time of the last epoch (ms since 1970) and may be set; `watermark` that of
-    the next tokens. `files` is the host's disk, which crashes where a test says.
+    the next tokens. `letters` are the last epoch's dead letters, of an operator that bisects.
+    `files` is the host's disk, which crashes where a test says.
     """
 
     def __init__(self, folder: Path, operator: str, *, parallelism: int = 1) -> None:
@@ -68,6 +71,7 @@ class Harness:
         self.number = 0
         self.now = 0
         self.watermark: int | None = None
+        self.letters: list[dict[str, Any]] = []
         self._job = job.name
         self._issued = 0  # tokens ever made: their offsets, which no two of them share
         self._begin([{}] * parallelism)
@@ -85,6 +89,7 @@ class Harness:
         source tasks, each with a combiner of its own. Without rows: an idle job's epoch.
         """
         tables = self._tables(rows)
+        self.letters = []
         now = self.now + EPOCH_MS
         token = Token(1, "harness", self.number + 1, self._issued, "r", 1, (), now, self.watermark)
         with pure(self.name):
@@ -164,7 +169,8 @@ class Harness:
         self._states = []
         for index in range(self.parallelism):
             operator = self._instance(index)
-            state = PartitionState(operator, bind(operator), self._log(index))
+            sieve = Sieve(self.name, index, self.spec.key) if has_letters(self.spec) else None
+            state = PartitionState(operator, bind(operator), self._log(index), sieve)
             state.bring_to(self.number)
             self._states.append(state)
 
@@ -180,7 +186,10 @@ class Harness:
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> pa.Table:
         out = Emitter(self.name, self.operator_class.output)
-        return self._states[index].run(token, token.previous_offset + 1, 1, inputs, out).output
+        result = self._states[index].run(token, token.previous_offset + 1, 1, inputs, out)
+        if result.letters is not None:
+            self.letters += result.letters.to_pylist()
+        return result.output
 
     def _tables(self, rows: Inputs) -> dict[str, pa.Table]:
         names = list(self.spec.inputs)

@@ -23,6 +23,11 @@ import perseid.worker.turns  # noqa: F401 - its shared memory
 pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it
 pyarrow.set_io_thread_count(1)
 
+# A batch of 10,000 messages lives until it is decoded; by Python's default (700) it is looked
+# through 14 times meanwhile, and every few batches everything is.
+YOUNG_OBJECTS_MAX = 100_000
+gc.set_threshold(YOUNG_OBJECTS_MAX, 10, 10)
+
 
 class _YoungOnly:
     """Spark's loop collects garbage after each task: all generations, resident state included."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
-
-# What JSON must escape in a string; a column without it is quoted as it stands.
-_ESCAPED = r'["\\\x00-\x1f]'
 
 
 def keys(table: pa.Table, column: str | None) -> list[bytes | None]:
@@ -39,21 +37,24 @@ def values(table: pa.Table, format_: str, avro: dict[str, Any] | None) -> list[b
 def json_values(table: pa.Table) -> list[bytes]:
     """One JSON object a row, fields in the order of the columns, as `{"word": "x", "n": 12}`."""
     pieces: list[Any] = []
+    text = "{"
     for index, name in enumerate(table.column_names):
-        lead = ", " if index else "{"
-        pieces += [lead + orjson.dumps(name).decode() + ": ", _json_column(table, name)]
-    joined = pc.binary_join_element_wise(*pieces, "}", "")
+        text += (", " if index else "") + orjson.dumps(name).decode() + ": "
+        column = table.column(name)
+        quote = '"' if _is_plain(column) else ""
+        pieces += [text + quote, column if quote else _json_column(column, name)]
+        text = quote
+    joined = pc.binary_join_element_wise(*pieces, text + "}", "")
     found: list[bytes] = _bytes(joined)
     return found
 
 
-def _json_column(table: pa.Table, name: str) -> Any:
+def _json_column(column: pa.ChunkedArray, name: str) -> Any:
     """The column as JSON text: at once where nothing needs an escape, else value by value."""
-    column = table.column(name)
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return pc.fill_null(column.cast(pa.string()), "null")
-    if pa.types.is_string(kind) and not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+    if pa.types.is_string(kind) and not _needs_escape(column):
         return pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null")
     try:
         return pa.array([orjson.dumps(v).decode() for v in column.to_pylist()], type=pa.string())
@@ -62,6 +63,24 @@ def _json_column(table: pa.Table, name: str) -> Any:
             f"output column {name!r} of type {kind} has no JSON form ({error}); cast it to a "
             "string, number, boolean or timestamp, or use the sink format bytes"
         ) from error
+
+
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    """Strings that need nothing but quotes around them."""
+    return pa.types.is_string(column.type) and not column.null_count and not _needs_escape(column)
+
+
+def _needs_escape(column: pa.ChunkedArray) -> bool:
+    """Whether a string holds a quote, a backslash or a control character: looks at all bytes."""
+    for chunk in column.chunks:
+        _, offsets, data = chunk.buffers()
+        if data is None or not len(chunk):
+            continue
+        ends = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+        octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+        if ((octets < 0x20) | (octets == ord('"')) | (octets == ord("\\"))).any():
+            return True
+    return False
 
 
 def _column(table: pa.Table, name: str, use: str) -> pa.ChunkedArray:

@@ -105,10 +105,14 @@ def _json_lines(values: Values, schema: pa.Schema) -> pa.Table | None:
 
     Every value must be one object on one line: then as many rows as values means one row each.
     """
-    if not all(v is not None and v[:1] == b"{" and v[-1:] == b"}" for v in values):
+    try:
+        joined = b"\n".join(values)  # type: ignore[arg-type]
+    except TypeError:  # one is None
         return None
-    joined = b"\n".join(values)  # type: ignore[arg-type]
-    if joined.count(b"\n") != len(values) - 1 or not _is_utf8(joined):
+    between = len(values) - 1
+    if joined[:1] != b"{" or joined[-1:] != b"}" or joined.count(b"\n") != between:
+        return None
+    if joined.count(b"}\n{") != between or not _is_utf8(joined):
         return None
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pj.ReadOptions(use_threads=False, block_size=len(joined) + 1)

@@ -197,6 +197,8 @@ class Fragment:
         total = round((time.monotonic() - started) * 1000)
         self._tell_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
+        for warning in runner.memory.look(self._epoch, done["reports"]):
+            self._tell(clients.progress, "warning", events=(warning,))
 
     def _tell_event_times(
         self, progress: ProgressLog, order: EpochOrder, counts: Counts
@@ -243,6 +245,13 @@ class Fragment:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
         spec = flow.spec_of(folder)
         layout = layouts.build(spec, self.plan.layout)
+        lanes = local_cores(self.spark.sparkContext.master or "")
+        if graph.build(spec, layout).feedback and not lanes:
+            raise PermanentError(
+                f"job {self.plan.job} has feedback edges, which read the state logs of all "
+                f"operator partitions, and {self.spark.sparkContext.master} may have them on "
+                "several hosts; run the job on workers with a local master"
+            )
         return FragmentContext(
             deployment=self.deployment,
             job=self.plan.job,
@@ -254,7 +263,7 @@ class Fragment:
             folder=str(folder),
             layout=layout,
             base_epoch=self.plan.base_epoch,
-            lanes=local_cores(self.spark.sparkContext.master or ""),
+            lanes=lanes,
             one_task_each=graph.build(spec, layout).has_late_sql,
         )
 

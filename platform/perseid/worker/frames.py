@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError
 from perseid.worker import flow, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
@@ -93,6 +92,9 @@ class EpochFrames:
         for plan in self.plans.values():
             if plan not in direct:
                 members += self._typed_source(numbers, plan)
+        if self.graph.feedback:
+            back = partial(stages.read_feedback, self.context)
+            members.append(self._python(self.spark.range(0, 1, 1, 1), back, DDL, "source"))
         return _union(members)
 
     def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
@@ -130,7 +132,7 @@ class EpochFrames:
         rows = self._persist(rows)
         members = [rows.filter(rows.target >= REPORT)]
         for name in waiting:
-            ddl = _spark_schema(self._declared_output(self._upstream(name)))
+            ddl = _spark_schema(flow.output_of(self.context, self._upstream(name)))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
             typed = self._python(sent, stages.decode_rows, ddl, "encode")
             members += self._from_typed(self._sql(typed, name), name)
@@ -143,15 +145,6 @@ class EpochFrames:
 
     def _upstream(self, name: str) -> str:
         return next(iter(self.spec.operators[name].inputs.values()))
-
-    def _declared_output(self, node: str) -> pa.Schema:
-        schema = getattr(flow.operator_class(self.context.job_folder, node), "output", None)
-        if schema is None:
-            raise BadInputError(
-                f"operator {node} is read by an SQL operator and declares no output columns: add "
-                "`output = pa.schema([...])` to its class"
-            )
-        return schema
 
     def _level(self, rows: DataFrame, level: int, narrow: bool) -> DataFrame:
         run = partial(stages.run_level, self.context, level)

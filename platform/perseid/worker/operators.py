@@ -73,9 +73,9 @@ def _run(operator: Operator, token: Token, method: str, *arguments: Any) -> Any:
 def _told(operator: Operator, token: Token, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
+    who = f"operator {operator.name} ({type(operator).__name__}), partition {operator.partition}"
     return (
-        f"{type(operator).__name__}, partition {operator.partition}, epoch {token.epoch}: {method} "
-        f"raised {type(error).__name__}: {error}\n{where}\n"
+        f"{who}, epoch {token.epoch}: {method} raised {type(error).__name__}: {error}\n{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )

@@ -42,7 +42,8 @@ def epoch_done(
         },
         state_bytes=sum(r.get("state_bytes", 0) for r in reports),
         state_rows=sum(r.get("state_rows", 0) for r in reports),
-        dead_letters=sum(read.refused for read in done["counts"].values()),
+        dead_letters=sum(read.refused for read in done["counts"].values())
+        + sum(r.get("dead_letters", 0) for r in reports),
         checks=checks,
     )
 

@@ -96,7 +96,7 @@ def _part(batch: SinkBatch, partition: int, rows: list[int]) -> PartitionBatch:
 
 def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
     """Exact for the one record that could be too big: it would be alone in its record batch."""
-    biggest = max(map(len, batch.values)) + max(len(k or b"") for k in batch.keys)
+    biggest = max(map(len, batch.values)) + max(map(len, filter(None, batch.keys)), default=0)
     if biggest + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
         return
     for row, value in enumerate(batch.values):

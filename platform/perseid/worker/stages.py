@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from perseid.errors import PerseidError, describe
-from perseid.worker import flow, refused, tasks, turns
+from perseid.worker import feedback, flow, refused, tasks, turns
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
@@ -68,6 +68,20 @@ def _split_rows(
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(context, order.token, plan.name, table, split)
     return rows + _letters(context, bad, split)
+
+
+def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What came out of the epoch before, for the consumers of feedback edges."""
+    order = current_order()
+
+    def read() -> list[Row]:
+        return list(feedback.rows(
+            flow.graph_of(context), context.layout, order.token,
+            lambda task: tasks.log_of(context, task), lambda name: flow.output_of(context, name),
+        ))  # fmt: skip
+
+    for _ in batches:
+        yield _batch(context, order, explained(read), 1)
 
 
 def read_typed(

@@ -9,7 +9,7 @@ import pytest
 
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import parse
-from perseid.jobs.layout import build
+from perseid.jobs.layout import build, node_levels
 from perseid.jobs.problems import JobFileErrors, JobFileRefused
 from perseid.jobs.spec import EventTimeSpec, source_columns
 
@@ -240,10 +240,8 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
-        ('"m:O"', '"m:O", memory: "1MiB"', "memory limits of operators are not built"),
-        ('"m:O"', '"m:O", errors: {operator: bisect}', "bisecting is not built yet"),
+        ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
         ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
-        ("input: a,", "inputs: {x: a, y: {input: o, feedback: {delay: 1}}},", "feedback edges"),
     ],
 )
 def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
@@ -251,6 +249,17 @@ def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
     assert len(found) == 1
     assert said in found[0]
     assert found[0].startswith("job.yaml:")
+
+
+def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
+    more = ', errors: {operator: bisect}, parallelism: 2}\n  p: {input: o, key: k, use: "m:P"'
+    text = replaced("input: o, topic", "input: p, topic", replaced('"m:O"', f'"m:O"{more}'))
+    spec = parse.loads(text)
+    assert spec.errors.deadletter_topic == "perseid.job.dlq"
+    assert spec.written_topics == {"out": 1, "perseid.job.dlq": 1}
+    tasks = build(spec, 1).tasks
+    assert [(t.operator, t.ledger) for t in tasks] == [("o", 0), ("o", 1), ("p", 2)]
+    assert {t.operator for t in build(spec, 1).ledger_tasks} == {"o", "p"}
 
 
 @pytest.mark.parametrize(
@@ -322,6 +331,51 @@ def test_event_time_of_avro_is_looked_up_in_its_schema(tmp_path: Path) -> None:
             continue
         with pytest.raises(JobFileErrors, match=said):
             parse.load(tmp_path)
+
+
+BACK = "{inputs: {x: a, y: {from: p, feedback: {delay: 1}}},"
+TWO = BASE.replace("sinks:", '  p: {input: o, key: k, use: "m:P"}\nsinks:')
+
+
+def test_feedback_is_an_input_of_the_epoch_before() -> None:
+    spec = parse.loads(replaced("{input: a,", BACK, TWO))
+    operator = spec.operators["o"]
+    assert operator.inputs == {"x": "a", "y": "p"}
+    assert (operator.feedback, operator.forward) == (("y",), {"x": "a"})
+    assert node_levels(spec) == {"a": 0, "o": 1, "p": 2}
+    own = replaced("{input: a,", BACK.replace("from: p", "from: o"))
+    assert node_levels(parse.loads(own)) == {"a": 0, "o": 1}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("{x: a, y: p}", "operators o <- p <- o read each other, expected no cycle; let one of "
+         "them read a source, or the epoch before: `{from: OPERATOR, feedback: {delay: 1}}`"),
+        ("{x: a, y: {from: p}}", "operators.o.inputs.y: found a feedback edge without a delay"),
+        ("{x: a, y: {from: p, feedback: {}}}", "a feedback edge without a delay"),
+        ("{x: a, y: {from: p, feedback: {delay: 2}}}", "found {'delay': 2}, expected {delay: 1}"),
+        ("{x: a, y: {from: p, feedback: {delay: 0}}}", "expected {delay: 1}, the epoch before"),
+        ("{x: a, y: {from: p, feedback: {delay: 1, more: 1}}}", "expected {delay: 1}"),
+        ("{x: a, y: {feedback: {delay: 1}}}", "y.from: found None, expected the name of an"),
+        ("{x: a, y: {from: q, feedback: {delay: 1}}}", "y.from: found 'q', expected the name of"),
+        ("{x: a, y: {from: a, feedback: {delay: 1}}}", "y.from: found 'a', expected the name of"),
+        ("{x: a, y: {form: p, feedback: {delay: 1}}}", "y.form: found an unknown key"),
+        ("{y: {from: p, feedback: {delay: 1}}}", "operators.o.inputs: all are feedback"),
+        ("{x: a, y: 5}", "operators.o.inputs.y: found 5, expected the name of a source or"),
+    ],
+)
+def test_mistakes_of_feedback(inputs: str, said: str) -> None:
+    found = errors(replaced("{input: a, key", f"{{inputs: {inputs}, key", TWO))
+    assert any(said in text for text in found), found
+
+
+def test_feedback_comes_from_and_goes_to_operators_with_a_key() -> None:
+    found = errors(replaced("{input: a, key: k,", BACK, TWO))
+    assert any("operators.o: an operator with a feedback input needs a key" in e for e in found)
+    stateless = replaced("p: {input: o, key: k,", "p: {input: o,", TWO)
+    found = errors(replaced("{input: a,", BACK, stateless))
+    assert any("y.from: 'p' has no key, and only the output" in e for e in found)
 
 
 def test_a_mistake_is_told_before_a_refusal() -> None:

@@ -138,6 +138,13 @@ def test_many_rows_go_through_several_chunks() -> None:
     assert pool.size_bytes == 24 * alive.sum()
 
 
+def test_a_pool_does_not_keep_alive_the_batch_that_its_rows_are_of() -> None:
+    batch = pa.table({"at": np.arange(100_000), "text": ["x" * 50] * 100_000})
+    pool = Pool({"at": pa.int64(), "text": pa.string()}, time="at")
+    pool.append(batch.slice(70_000, 100))
+    assert pool.scan().get_total_buffer_size() < 100 * (8 + 4 + 50) + 200
+
+
 def new_pool() -> Pool:
     types = {"at": pa.int64(), "user": pa.string(), "day": pa.int8(), "id": pa.int64()}
     return Pool(types, time="at", key=["user", "day"])

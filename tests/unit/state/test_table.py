@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -358,3 +359,17 @@ def test_schema_of_follows_inheritance() -> None:
     total = {"kind": "table", "key": {"key": "string"}, "columns": {"n": "int64"}}
     assert schema_of(Base) == {"total": total, "seen": {"kind": "value", "type": "int64"}}
     assert schema_of(Derived) == {"total": total, "last": {"kind": "value", "type": "string"}}
+
+
+def test_memory_of_a_key() -> None:
+    keys = pa.array([f"key{n:07d}" for n in range(100_000)])  # ten characters
+    tracemalloc.start()
+    try:
+        table = counts()
+        for start in range(0, len(keys), 5000):
+            table.add(keys.slice(start, 5000), n=1)
+            table.commit()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 59 < used / len(keys) < 150  # a string of ten characters alone is 59 bytes

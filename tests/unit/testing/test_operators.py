@@ -207,3 +207,20 @@ def test_what_is_not_there_is_named(tried: Any) -> None:
     harness = Harness(tried(SUM), "tried")
     with pytest.raises(UsageError, match=r"no state 'x'; it has \['total', 'last'\]"):
         harness.rows("x")
+
+
+def test_dead_letters_of_an_operator_that_bisects(tried: Any) -> None:
+    body = """
+    if None in batch["n"].to_pylist():
+        raise ValueError("no amount")
+    out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
+    """
+    folder = tried(body, ", errors: {operator: bisect}")
+    rows = {"word": ["a", "b", "a"], "n": [1, None, 2]}
+    harness = Harness(folder, "tried", parallelism=2)
+    assert harness.epoch(rows) == [{"word": "a", "n": 3}]
+    (letter,) = harness.letters
+    assert (letter["key"], letter["reason"]) == (b"b", "no amount")
+    assert harness.epoch({"word": ["b"], "n": [1]}) == [{"word": "b", "n": 1}]
+    assert harness.letters == []
+    check(folder, "tried", [rows, rows])

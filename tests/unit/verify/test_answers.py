@@ -37,9 +37,7 @@ def balances() -> list[dict[str, Any]]:
     ]
 
 
-def judged(
-    answers: Iterable[Record], *, job: str = "balances", complete: bool = True
-) -> Verdict:
+def judged(answers: Iterable[Record], *, job: str = "balances", complete: bool = True) -> Verdict:
     check = AnswerCheck(JOBS[job]())
     for answer in answers:
         check.output(answer)
@@ -105,6 +103,18 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
     rows = balances()
     answers = [record(i, row, partition=i % 2) for i, row in enumerate(rows)]
     assert "is in 0 too" in " ".join(judged(answers).examples)
+
+
+def test_only_some_accounts_are_looked_into_but_all_are_counted() -> None:
+    rows = balances()
+    rows[1] |= {"sum": 0}
+    for judged, wrong in ((b"a", 0), (b"xb", 1)):
+        check = AnswerCheck(JOBS["balances"](), judged)
+        for i, row in enumerate(rows):
+            check.output(record(i, row))
+        check.input(source(), complete=True)
+        found = check.verdict()
+        assert (found.wrong, found.lost, found.output_records) == (wrong, 0, 5)
 
 
 def test_enriched_payments() -> None:

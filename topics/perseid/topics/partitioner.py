@@ -23,8 +23,8 @@ def murmur2(keys: Sequence[bytes]) -> NDArray[np.uint32]:
     lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
     for length in np.flatnonzero(np.bincount(lengths)).tolist():
         rows = np.flatnonzero(lengths == length)
-        joined = b"".join([keys[i] for i in rows.tolist()])
-        block = np.frombuffer(joined, dtype=np.uint8).reshape(len(rows), length)
+        same = keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
+        block = np.frombuffer(b"".join(same), dtype=np.uint8).reshape(len(rows), length)
         hashes[rows] = _hash_block(block)
     return hashes
 

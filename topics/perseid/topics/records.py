@@ -148,9 +148,10 @@ class PartFailed:
 class FragmentState:
     """A fragment's life as its worker sees it.
 
-    state: "restoring" | "running" | "stopped" | "failed". `epoch` is the last one that is done.
+    state: "restoring" | "running" | "warning" | "stopped" | "failed"; "warning" is no state of its
+    own, it only has `events` for people. `epoch` is the last one that is done.
     `error_kind` is a class name of perseid.errors; `permanent` failures stop the job.
-    `restored_from`: "log", "checkpoint:<epoch>" or "scratch"; `events` are for people.
+    `restored_from`: "log", "checkpoint:<epoch>" or "scratch".
     """
 
     job_uuid: str

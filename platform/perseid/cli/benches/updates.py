@@ -2,7 +2,8 @@
 
 1. Once for each side: a small topic is answered to its end, and the answers must be exactly those
 of a dictionary that is fed the topic. 2. Per run, for each side: a topic is waiting that none can
-use up; the rate is taken from committed answers, and each key's must begin as they should.
+use up; the rate is taken from committed answers, and those of three accounts in ten must begin as
+they should.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from perseid.cli.trials.stage import Names
 from perseid.errors import PermanentError
 
 _CHECK_RECORDS = 20_000
+_JUDGED = "048"  # of the accounts those that end so: looking into all of them would take minutes
 _FAULTS = ("lost", "duplicated", "reordered", "wrong")
 
 
@@ -71,6 +73,7 @@ def _answers(
     found = measure(
         "answers", place.kafka, names.sink, source=source, job=job,
         warm_up=settings.warm_up_s, seconds=settings.window_s, complete=complete,
+        judged="" if complete else _JUDGED,
     )  # fmt: skip
     place.topics.delete([names.sink])
     return row(side.system, found, peak.mb)

@@ -20,7 +20,7 @@ def _print(document: Any) -> None:
 
 
 def _answers(options: argparse.Namespace) -> dict[str, Any]:
-    check = AnswerCheck(JOBS[options.job]())
+    check = AnswerCheck(JOBS[options.job](), options.judged.encode())
     for record in read_topic(options.kafka, options.sink):
         check.output(record)
     check.input(read_topic(options.kafka, options.source), complete=options.complete)
@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--moments", default="", help="times in ms, with commas between")
     parser.add_argument("--source", help="answers: what the sink answers to")
     parser.add_argument("--job", choices=list(JOBS), help="answers: which are right")
+    parser.add_argument("--judged", default="", help="answers: only keys that end in one of these")
     parser.add_argument("--complete", action="store_true", help="answers: to all records")
     options = parser.parse_args(arguments)
     kafka, sink = options.kafka, options.sink

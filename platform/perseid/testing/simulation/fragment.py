@@ -15,7 +15,14 @@ from perseid.testing.simulation.ports import (
     SimulatedRangeReader,
     SimulatedTransactions,
 )
-from perseid.testing.simulation.tasks import Context, Keep, run_task, source_plans, source_rows
+from perseid.testing.simulation.tasks import (
+    Context,
+    Keep,
+    feedback_rows,
+    run_task,
+    source_plans,
+    source_rows,
+)
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
@@ -107,6 +114,7 @@ class Fragment:
             more, read = source_rows(self.context, order, split)
             rows += more
             counts |= read
+        rows += feedback_rows(self.context, order)
         for level in range(1, self.context.layout.levels + 1):
             behind: list[Row] = []
             tasks = list(self.context.layout.level(level))

@@ -7,7 +7,7 @@ that knows only the input sees a lost, doubled, reordered or wrong output of any
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,7 +28,7 @@ from perseid.jobs.spec import (
     SinkSpec,
     SourceSpec,
 )
-from perseid.state import Table
+from perseid.state import Table, Value
 from perseid.state.primitives import Primitive
 from perseid.worker import partition
 
@@ -120,6 +120,35 @@ class TotalsInTable(Totals):
     totals = Table(key=pa.string(), total=pa.int64(), n=pa.int64())
 
 
+class EchoedTotals(Totals):
+    """Gets what the relay passed on of its outputs, one epoch later: those and no others."""
+
+    sent = Value(pa.string(), default="[]")
+    heard = emitted = "[]"
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        self.heard = listed([batch["echo"]])
+        rest = {name: table for name, table in batch.items() if name != "echo"}
+        if any(table.num_rows for table in rest.values()):
+            mine = Emitter("totals")
+            super().process(rest, mine)
+            table = mine.table()
+            self.emitted = listed([table])
+            out.emit(table)
+
+    def on_epoch_end(self, out: Emitter) -> None:
+        if self.heard != self.sent.get():
+            raise ValueError(f"heard {self.heard} of what was sent, {self.sent.get()}")
+        self.sent.set(self.emitted)
+        self.heard = self.emitted = "[]"
+
+
+def listed(tables: Sequence[pa.Table]) -> str:
+    """The words and totals of `tables` as text, in the order of the words."""
+    found = [(r["key"], r["total"]) for t in tables for r in t.to_pylist()]
+    return orjson.dumps(sorted(found)).decode()
+
+
 class Relay(Operator):
     """Counts the totals of each word that come by, and passes them on."""
 
@@ -133,8 +162,10 @@ class Relay(Operator):
                            "total": batch["total"]}))  # fmt: skip
 
 
+EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
 CLASSES: dict[str, type[Operator]] = {
-    "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:Relay": Relay
+    "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
+    "job:Relay": Relay,
 }  # fmt: skip
 
 
@@ -151,6 +182,7 @@ class Shape:
     period_s: float = 2.0  # of checkpoints
     input_s: float = 20.0  # so long input comes and faults strike
     timed: bool = False  # its sources have event time, that of the records
+    echoed: bool = False  # the relay's output is input of the totals in the next epoch
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -168,10 +200,13 @@ class Shape:
     @property
     def spec(self) -> JobSpec:
         """The job with one or two levels of state; the last one always feeds a sink."""
+        use = "job:TotalsInTable" if self.in_table else "job:Totals"
+        inputs = {"left": "left", "right": "right"}
         operators = {
             "totals": OperatorSpec(
-                inputs={"left": "left", "right": "right"}, key=("key",), parallelism=self.totals,
-                use="job:TotalsInTable" if self.in_table else "job:Totals",
+                inputs=inputs | ({"echo": "relay"} if self.echoed else {}), key=("key",),
+                use="job:EchoedTotals" if self.echoed else use, parallelism=self.totals,
+                feedback=("echo",) if self.echoed else (),
             )
         }  # fmt: skip
         feeding = ["totals"] if self.sink_on_totals or not self.relays else []

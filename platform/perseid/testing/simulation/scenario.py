@@ -22,12 +22,13 @@ from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
+ECHOED = 11  # modulo 13: likewise feedback
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost is given up first
-ASKING = 7  # in one of so many seeds the user asks for a checkpoint every second
+ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second
 PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
 EVENTS_MAX = 400_000
@@ -69,10 +70,13 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
     with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
         faults = Faults.draw(simulation.random)
         told = faults.told()
-        drawn = replace(Shape.draw(simulation.random), timed=seed % 9 == TIMED)
+        drawn = Shape.draw(simulation.random)
+        drawn = replace(drawn, timed=seed % 9 == TIMED)
+        if seed % 13 == ECHOED:
+            drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
-        world.asks = seed % ASKING == ASKING - 2
+        world.asks = seed % ASKING == ASKING - 1
         error = ""
         try:
             _play(simulation, world, mode)

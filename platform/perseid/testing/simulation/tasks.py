@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -32,8 +33,10 @@ from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
+from perseid.worker import feedback, graph
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
+from perseid.worker.graph import Graph
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
@@ -50,6 +53,10 @@ class Context:
     plan: Plan
     layout: Layout
     incarnation: str
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph.build(self.world.spec, self.layout)
 
     @property
     def owner(self) -> str:
@@ -87,7 +94,10 @@ class Keep:
             operator = job.CLASSES[used]()
             operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
             log = self.context.log(task)
-            self.states[task.gid] = PartitionState(operator, bind(operator), log)
+            back = any(e.producer == task.operator for e in self.context.graph.feedback)
+            self.states[task.gid] = PartitionState(
+                operator, bind(operator), log, feeds_back=back
+            )
         return self.states[task.gid]
 
     def sink(self, task: Task) -> SinkSession:
@@ -104,6 +114,14 @@ class Keep:
                 clock=SimulatedClock(world.simulation)
             )  # fmt: skip
         return self.sinks[task.gid]
+
+
+def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
+    """What came out of the epoch before."""
+    found = feedback.rows(
+        context.graph, context.layout, order.token, context.log, lambda _: job.EMITTED
+    )
+    return list(found)
 
 
 def source_rows(
