@@ -17,11 +17,8 @@ from perseid.jobs.classes import load_jobs
 from perseid.testing.operators import Harness
 
 
-@pytest.mark.parametrize(
-    "name", ["balances", "enrich", "grep", "pageviews", "starter", "wordcount"]
-)
+@pytest.mark.parametrize("name", repository.examples())
 def test_examples_are_valid(name: str) -> None:
-    assert name in repository.examples()
     with repository.validated(repository.find(f"example:{name}")) as jobs:
         (job,) = jobs
         assert job.spec.name == name
