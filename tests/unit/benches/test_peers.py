@@ -66,9 +66,9 @@ def test_a_row_has_a_rate_where_there_is_one() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"wrong": 3, "examples": ["wrong: this"]}, "x answered wrongly: {'wrong': 3}.*this"),
+        ({"wrong": 3, "examples": ["wrong: this"]}, "wrong answers: {'wrong': 3}.*this"),
         ({"lost": 1}, "{'lost': 1}"),
-        ({"output_records": 0}, "x answered wrongly"),
+        ({"output_records": 0}, "x: missing or wrong answers"),
     ],
 )
 def test_wrong_answers_end_a_benchmark(change: dict[str, Any], said: str) -> None:

@@ -54,8 +54,8 @@ def rows(runs: Runs) -> list[dict[str, Any]]:
     return found
 
 
-def run_window(place: Place, sink: str, seconds: float) -> None:
-    """Returns `seconds` after the first output, or when the output has ended."""
+def run_window(place: Place, sink: str, seconds: float) -> bool:
+    """Returns `seconds` after the first output (True), or when the output has ended (False)."""
     started_s = changed_s = time.monotonic()
     first_s: float | None = None
     last = 0
@@ -70,8 +70,10 @@ def run_window(place: Place, sink: str, seconds: float) -> None:
             first_s = now_s if first_s is None else first_s
         if first_s is None and now_s - started_s > _FIRST_OUTPUT_S:
             raise PermanentError(f"no output within {_FIRST_OUTPUT_S:.0f} s; see the logs")
-        if first_s is not None and (now_s - first_s > seconds or now_s - changed_s > _IDLE_S):
-            return
+        if first_s is not None and now_s - first_s > seconds:
+            return True
+        if first_s is not None and now_s - changed_s > _IDLE_S:
+            return False
 
 
 def latency(

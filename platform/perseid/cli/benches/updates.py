@@ -64,15 +64,18 @@ def _filled(place: Place, records: int, seed: int) -> str:
 def _answers(
     place: Place, side: Side, job: str, source: str, settings: Settings, *, complete: bool
 ) -> dict[str, Any]:
-    """The row of one run; PermanentError when an answer is wrong."""
+    """The row of one run; PermanentError when an answer is wrong.
+
+    Also when answers are missing, `complete` or because the system fell silent before the end.
+    """
     names = Names.fresh("bench", source)
     place.make_topics(names.sink)
     with PeakMemory(side.roots) as peak:
         with running(side, names):
-            run_window(place, names.sink, settings.warm_up_s + settings.window_s + DRAIN_S)
+            cut = run_window(place, names.sink, settings.warm_up_s + settings.window_s + DRAIN_S)
     found = measure(
         "answers", place.kafka, names.sink, source=source, job=job,
-        warm_up=settings.warm_up_s, seconds=settings.window_s, complete=complete,
+        warm_up=settings.warm_up_s, seconds=settings.window_s, complete=complete or not cut,
         judged="" if complete else _JUDGED,
     )  # fmt: skip
     place.topics.delete([names.sink])
@@ -83,7 +86,9 @@ def row(system: str, found: dict[str, Any], rss_mb: float) -> dict[str, Any]:
     """The columns of a run; no rate when the topic was used up within the warm-up. Pure."""
     faults = {kind: found[kind] for kind in _FAULTS if found[kind]}
     if faults or not found["output_records"]:
-        raise PermanentError(f"{system} answered wrongly: {faults}: {found['examples'][:3]}")
+        raise PermanentError(
+            f"{system}: missing or wrong answers: {faults}: {found['examples'][:3]}"
+        )
     made: dict[str, Any] = {"messages_out": found["output_records"], "rss_mb": rss_mb}
     if found["seconds"]:
         made |= {"rows_per_s": round(found["answers_per_s"], 1), "window_s": found["seconds"]}
