@@ -325,8 +325,8 @@ def checkpoints_without_output() -> AbstractContextManager[Any]:
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
-    (no_generation_check, 115),
-    (one_producer_for_all_attempts, 11),
+    (no_generation_check, 869),
+    (one_producer_for_all_attempts, 9),
     (dirty_copy_is_kept, 3),
     (resume_behind_the_highest, 6),
     (outputs_are_not_retained, 4),
