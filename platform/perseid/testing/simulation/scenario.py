@@ -28,7 +28,7 @@ MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost is given up first
-ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second
+ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
 EVENTS_MAX = 400_000
@@ -154,11 +154,16 @@ def _heal(simulation: Simulation, world: World) -> None:
         world.want("running")
     if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
         raise Defect(f"not finished {FINISH_S} s after the last fault")
+    if world.asks:
+        _await_checkpoint(simulation, world)
+    checker.check_totals()
+
+
+def _await_checkpoint(simulation: Simulation, world: World) -> None:
     world.ask_checkpoint()
     until_s = simulation.now_s - START_S + CHECKPOINT_S
-    if not _run(simulation, until_s, lambda: checker.complete and world.checkpoint_there):
+    if not _run(simulation, until_s, lambda: world.checker.complete and world.checkpoint_there):
         raise Defect(f"no checkpoint {CHECKPOINT_S} s after it was asked for")
-    checker.check_totals()
 
 
 def _run(simulation: Simulation, until_s: float, done: Callable[[], bool] = lambda: False) -> bool:
