@@ -22,7 +22,7 @@ PROTOCOL = [
     )
 ] + [
     "perseid.worker." + name for name in (
-        "committed", "edges", "encode", "feed", "operators", "partition", "partition_state",
+        "committed", "edges", "feed", "operators", "partition_state",
         "restore", "resume", "sink", "sink_outputs", "source",
     )
 ] + [

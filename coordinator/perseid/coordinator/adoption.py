@@ -22,7 +22,13 @@ from perseid.coordinator.model import (
 )
 from perseid.jobs.layout import Layout, build
 from perseid.records import WorkerInfo
-from perseid.topics.records import EpochDone, FragmentState, PartDone, ProgressRecord
+from perseid.topics.records import (
+    EpochDone,
+    EventTimes,
+    FragmentState,
+    PartDone,
+    ProgressRecord,
+)
 
 
 def adopted(
@@ -93,7 +99,7 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
     return min(job.tip.epoch, max(known))
 
 
-def confirmed_epoch(job: JobState, record: EpochDone | FragmentState) -> int:
+def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
     """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
     if isinstance(record, FragmentState):
         return record.epoch if record.state in ("running", "stopped", "failed") else 0

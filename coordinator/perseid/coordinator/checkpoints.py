@@ -24,11 +24,19 @@ def due(job: JobState, now: Now) -> bool:
     """Whether the next token should take a checkpoint."""
     if job.collecting is not None or job.program is None:
         return False
+    if asked(job):
+        return True
     behind = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
     worth = job.backlog > 0 or any(r.end > r.start for t in behind for r in ranges_of(t))
     period_s = job.program.spec.fault_tolerance.checkpoint.period_s
     late = now.monotonic_s - job.checkpoint_s >= period_s
     return late and (worth or len(behind) >= REPLAY_TOKENS_MAX)
+
+
+def asked(job: JobState) -> bool:
+    """Whether the user waits for one. So it is until one is complete, whoever leads by then."""
+    above = job.entry.checkpoint_above
+    return job.collecting is None and above is not None and _newest_epoch(job) <= above
 
 
 def begin(job: JobState, issued: Issued, now: Now) -> JobState:

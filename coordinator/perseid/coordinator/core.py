@@ -24,6 +24,7 @@ from perseid.coordinator import (
     sources,
     statuses,
     switching,
+    watermark,
 )
 from perseid.coordinator import events as ev
 from perseid.coordinator.actions import (
@@ -241,6 +242,8 @@ def _registry_seen(
         elif (entry.uuid, entry.counter) != (job.entry.uuid, job.entry.counter):
             job, more = _entry_changed(job, entry, now)
             actions += more
+        else:
+            job = replace(job, entry=entry)  # asks for a checkpoint at most
         state = state.with_job(job)
     return state, actions
 
@@ -258,7 +261,7 @@ def _loaded(state: ClusterState, job: JobState, loaded: ev.JobLoaded, now: Now) 
         return job, []
     if loaded.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
-    job = adopted(job, loaded, state.workers, now)
+    job = watermark.told_before(adopted(job, loaded, state.workers, now), loaded.progress)
     if job.phase is not Phase.RESTORING:
         return job, []
     return progress.replayed(job, loaded.progress, now)

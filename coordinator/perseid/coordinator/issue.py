@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import checkpoints, watermark
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.topics.records import SourceRange, Split, Token
@@ -37,7 +37,8 @@ def next_token(
         return None
     backlog = job.backlog
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
-    if not (backlog or idle):
+    moves = watermark.moves(job, _time_ms(job, now))
+    if not (backlog or idle or moves or checkpoints.asked(job)):
         return None
     checkpoint = checkpoints.due(job, now)
     ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))
@@ -103,10 +104,10 @@ def make_token(
     job: JobState, coordinator_epoch: int, ranges: tuple[SourceRange, ...], now: Now, *,
     checkpoint: bool, final: bool = False, cores: int | None = None,
 ) -> Token:  # fmt: skip
-    """The token behind the job's tip. Its time never falls below the last one's."""
+    """The token behind the job's tip. Its time and watermark never fall below the last one's."""
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
-    last = job.last_token
+    time_ms = _time_ms(job, now)
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
@@ -115,11 +116,17 @@ def make_token(
         revision=job.plan.revision,
         layout=job.plan.layout,
         splits=split(ranges, min(filter(None, (job.program.spec.parallelism, cores)))),
-        time_ms=max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0),
+        time_ms=time_ms,
+        watermark_ms=watermark.next_ms(job, time_ms),
         checkpoint=checkpoint,
         final=final,
         checks=job.checks[:CHECKS_MAX],
     )
+
+
+def _time_ms(job: JobState, now: Now) -> int:
+    last = job.last_token
+    return max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0)
 
 
 def split(ranges: tuple[SourceRange, ...], tasks_max: int) -> tuple[Split, ...]:
@@ -153,7 +160,7 @@ def _records(ranges: Iterable[SourceRange]) -> int:
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     """The job after its token is in the log at `offset`."""
     job = replace(
-        job,
+        watermark.issued(job, token),
         appending=False,
         tokens=(*job.tokens, Issued(offset, token)),
         positions=positions_after(job.positions, ranges_of(token)),

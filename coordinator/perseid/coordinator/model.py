@@ -119,6 +119,10 @@ class JobState:
     appending: bool = False               # an append's outcome has not been seen yet
     issued_s: float = 0.0                 # when the last token was issued
     time_ms: int = 0                      # of the latest token, also of one that was taken back
+    event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
+    active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
+    late: int = 0                         # rows below the watermark, as far as progress tells
+    late_to: int = 0                      # epochs up to it are in `late`
     cut: bool = False                     # the last token left input behind
     size: int = 0                         # records of a full epoch
     done: int = 0                         # all epochs up to it are logged and committed
@@ -192,6 +196,8 @@ class ClusterState:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
 
     def with_job(self, job: JobState) -> ClusterState:
+        if self.jobs.get(job.name) is job:  # most events change nothing
+            return self
         return replace(self, jobs={**self.jobs, job.name: job})
 
     def without_job(self, name: str) -> ClusterState:

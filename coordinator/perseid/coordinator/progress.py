@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator import checkpoints, failing, issue, watermark
 from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
 from perseid.topics.records import (
     EpochDone,
+    EventTimes,
     FragmentState,
     PartDone,
     PartFailed,
@@ -27,6 +28,8 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
     match record:
         case EpochDone():
             return _epoch_done(job, record, now)
+        case EventTimes():
+            return watermark.told(job, record), []
         case PartDone():
             return checkpoints.part_done(job, record), []
         case PartFailed():
@@ -41,7 +44,7 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     A fragment that has ended says nothing more: what stands behind its end had an unknown outcome
     and came late.
     """
-    ours = [r for r in records if _of_owner(job, r) and isinstance(r, EpochDone | FragmentState)]
+    ours = [r for r in records if _of_owner(job, r) and _says_state(r)]
     if not ours:
         return job, []
     ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
@@ -49,6 +52,13 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     if isinstance(last, FragmentState):
         return _fragment(job, last, now)
     return _running(job, now), []
+
+
+def _says_state(record: ProgressRecord) -> bool:
+    """Whether it tells how the fragment is."""
+    if isinstance(record, FragmentState):
+        return record.state != "warning"
+    return isinstance(record, EpochDone)
 
 
 def _of_owner(job: JobState, record: ProgressRecord) -> bool:
@@ -112,4 +122,6 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
             job = job.told(f"generation {record.generation} restored from {record.restored_from}")
         job = checkpoints.passed_over(replace(job, done=done), record.epoch)
         return _running(job, now), []
-    return replace(job, fragment=record.state), []
+    if record.state != "warning":
+        job = replace(job, fragment=record.state)
+    return job, []

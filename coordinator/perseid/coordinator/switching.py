@@ -132,7 +132,7 @@ def rewound(job: JobState, record: Rewind) -> JobState:
     return replace(
         job, appending=False, rewind_to=None, tokens=kept, positions=moved, cut=False,
         collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
-        checks_to=min(job.checks_to, record.epoch),
+        checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
     ).told(f"epochs above {record.epoch} taken back")  # fmt: skip
 
 

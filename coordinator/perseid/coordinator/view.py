@@ -68,6 +68,8 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
         "state_bytes": job.state_bytes,
+        "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
+        "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
         "error": dict(job.error) if job.error else None,
         "events": list(job.events),

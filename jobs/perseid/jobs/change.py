@@ -84,7 +84,8 @@ def _layout(spec: JobSpec) -> list[Any]:
 
     tasks = [(t.operator, t.partition, t.level, t.stateful, t.ledger) for t in build(spec, 0).tasks]
     operators = [
-        (n, o.inputs, o.key, o.parallelism, o.sql is None) for n, o in spec.operators.items()
+        (n, o.inputs, o.feedback, o.key, o.parallelism, o.sql is None)
+        for n, o in spec.operators.items()
     ]
     return [sorted(tasks), sorted(operators, key=lambda o: o[0])]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perseid.jobs import document as doc
+from perseid.jobs import event_time, feedback
 from perseid.jobs.layout import DEAD_LETTERS
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import COLUMN_TYPES
@@ -60,10 +61,12 @@ def all_of(draft: Draft) -> Iterator[Finding]:
 
 
 def inputs_of(operator: doc.Operator) -> dict[str, str]:
-    """Input names with what they read; values that are no names are left out."""
+    """Input names with what they read, feedback too; values that are neither are left out."""
     if operator.input is not None:
         return {"input": operator.input}
-    return {k: v for k, v in (operator.inputs or {}).items() if isinstance(v, str)}
+    plain = {k: v for k, v in (operator.inputs or {}).items() if isinstance(v, str)}
+    found = plain | feedback.edges(operator)
+    return {name: found[name] for name in operator.inputs or {} if name in found}
 
 
 def _names(draft: Draft) -> Iterator[Finding]:
@@ -113,6 +116,8 @@ def _source(path: Path, source: doc.Source) -> Iterator[Finding]:
                 f"{', '.join(COLUMN_TYPES)}; write `{close}`"
             )
     yield from _schema(path, source.format, source.schema_)
+    if source.eventTime is not None and source.format != "avro":
+        yield from event_time.check(path, source.eventTime, source.columns or {})
 
 
 def _schema(path: Path, form: str, schema: str | None) -> Iterator[Finding]:
@@ -181,12 +186,12 @@ def _inputs(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Findin
                 f"{where}.inputs: found the name {shown(name)}, expected a-z, 0-9 and '_'; "
                 "rename the input"
             )
-        feedback = isinstance(target, dict) and "feedback" in target
-        if not isinstance(target, str) and not feedback:
+        if not isinstance(target, str | dict):
             yield (*path, "inputs", name), (
                 f"{where}.inputs.{shown(name)[1:-1]}: found {shown(target)}, expected the name of "
                 f"a source or operator; write one of {listed([*draft.sources, *draft.operators])}"
             )
+    yield from feedback.check(path, operator, draft.operators)
 
 
 def _exists(path: Path, target: str, draft: Draft) -> Iterator[Finding]:
@@ -281,7 +286,8 @@ def _cycles(draft: Draft) -> Iterator[Finding]:
                 cycle = [*trail[trail.index(node):], node]
                 yield ("operators", node), (
                     f"operators.{node}: the operators {' <- '.join(cycle)} read each other, "
-                    "expected no cycle; let one of them read a source"
+                    "expected no cycle; let one of them read a source, or the epoch before: "
+                    f"`{feedback.FORM}`"
                 )
                 break
             trail.append(node)

@@ -51,6 +51,8 @@ def load_checked(
             classes[name] = load(operator, folder, allow_code=allow_code)
             found += _state(name, classes[name], spec)
             found += _combiner(name, classes[name], spec)
+            found += _epoch_end(name, classes[name], spec)
+            found += _timers(name, classes[name], spec)
         except RefusedError:
             raise
         except PerseidError as error:
@@ -80,6 +82,37 @@ def _combiner(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found
             f"operators.{name}: {found.__name__} has several inputs and a method combine, which "
             "would not know whose rows it gets; remove combine, or put an operator before one input"
         )
+
+
+def _epoch_end(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    from perseid.jobs.operator import ends_epochs
+
+    if not spec.operators[name].key and ends_epochs(found):
+        yield ("operators", name), (
+            f"operators.{name}: {found.__name__} has a method on_epoch_end, which needs a key: "
+            "without one an operator is called for splits and not for partitions; write "
+            "`key: COLUMN`, or remove on_epoch_end"
+        )
+
+
+def _timers(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    from perseid.jobs.operator import takes_timers
+    from perseid.state import Timers
+    from perseid.state.primitives import declared
+
+    timers = {n: p for n, p in declared(found).items() if isinstance(p, Timers)}
+    if bool(timers) != takes_timers(found):
+        has, lacks = "a method on_timer", "Timers; write `timers = Timers(key=pa.string())`"
+        if timers:
+            has, lacks = f"Timers ({listed(timers)})", "method on_timer(self, due, out); add it"
+        yield ("operators", name), f"operators.{name}: {found.__name__} has {has} and no {lacks}"
+    for timer, primitive in timers.items():
+        if primitive.time == "event" and not spec.event_times:
+            yield ("operators", name), (
+                f"operators.{name}: {found.__name__}.{timer} waits for event time, and no source "
+                "has one, so it would never be due; write `eventTime: {column: COLUMN}` in a "
+                'source, or `Timers(..., time="token")`'
+            )
 
 
 def _outputs(spec: JobSpec, classes: dict[str, type[Operator]]) -> Iterator[Found]:

@@ -110,11 +110,17 @@ class Document(BaseModel):
 
 
 class EventTime(Document):
-    """Documented, not built: see `unbuilt`."""
+    """`eventTime:` of a source."""
 
-    column: str
-    watermark: str = "0s"
-    late: Literal["drop", "dlq", "update"] = "drop"
+    column: Annotated[str, Field(pattern=COLUMN)] = Field(
+        description="a column of type timestamp or int64 (milliseconds since 1970)", examples=["ms"]
+    )
+    watermark: Annotated[float, _seconds(0, 86_400)] = Field(
+        default=0.0, description="a duration from 0s to 1d", examples=['"5s"']
+    )
+    late: Literal["drop", "dlq", "update"] = Field(
+        default="drop", description="drop, dlq or update", examples=["drop"]
+    )
 
 
 class Source(Document):
@@ -133,7 +139,10 @@ class Source(Document):
         default="earliest", description="earliest, latest, an ISO time or {partition: offset}",
         examples=["earliest"],
     )  # fmt: skip
-    eventTime: EventTime | None = None
+    eventTime: EventTime | None = Field(
+        default=None, description="the column that has the event time",
+        examples=['{column: ms, watermark: "5s"}'],
+    )  # fmt: skip
 
 
 class OperatorErrors(Document):

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from perseid.jobs import document as doc
+from perseid.jobs import event_time
 from perseid.jobs.checks import Draft, Finding
 from perseid.jobs.problems import listed, nearest, shown
 
@@ -17,6 +19,9 @@ def all_of(draft: Draft, folder: Path) -> Iterator[Finding]:
         for name, block in section.items():
             if block is not None and block.schema_ is not None and block.format == "avro":
                 yield from _schema((kind, name, "schema"), block.schema_, folder)
+    for name, source in draft.sources.items():
+        if source is not None and source.format == "avro":
+            yield from _event_time(("sources", name), source, folder)
     for name, operator in draft.operators.items():
         if operator is not None and operator.use is not None:
             yield from _module(("operators", name, "use"), operator.use, folder)
@@ -45,6 +50,14 @@ def _schema(path: tuple[str, ...], name: str, folder: Path) -> Iterator[Finding]
     wrong = avro_mistake(file)
     if wrong is not None:
         yield path, f"{where}: {name} is no Avro schema of a record ({wrong}); mend {name}"
+
+
+def _event_time(path: tuple[str, ...], source: doc.Source, folder: Path) -> Iterator[Finding]:
+    file = inside(folder, source.schema_ or "")
+    if source.eventTime is not None and file is not None and avro_mistake(file) is None:
+        fields = json.loads(file.read_bytes())["fields"]
+        columns = {field["name"]: event_time.avro_type(field["type"]) for field in fields}
+        yield from event_time.check(path, source.eventTime, columns)
 
 
 def avro_mistake(file: Path) -> str | None:

@@ -2,8 +2,9 @@
 
 A *level* is the number of shuffles in front of an operator partition. Sources and the stateless
 operators behind them run at level 0, inside the source tasks. A keyed operator stands one level
-above its highest input; a stateless operator runs where its input runs. A sink that reads a source
-or a stateless operator gets *writer* partitions one level up: they hold no state, but a ledger.
+above its highest input (feedback, which is of the epoch before, does not count); a stateless
+operator runs where its input runs. A sink that reads a source or a stateless operator gets *writer*
+partitions one level up: they hold no state, but a ledger.
 All partitions of one level are one Spark stage: gid - base(level) is the task's index in it.
 """
 
@@ -72,17 +73,22 @@ def is_keyed(operator: OperatorSpec) -> bool:
     return bool(operator.key)
 
 
+def has_letters(operator: OperatorSpec) -> bool:
+    """Whether its partitions write dead letters of their own, in their own transactions."""
+    return is_keyed(operator) and operator.errors == "bisect"
+
+
 def node_levels(spec: JobSpec) -> dict[str, int]:
     """The level at which each source and operator produces its output."""
     levels = dict.fromkeys(spec.sources, 0)
     waiting = dict(spec.operators)
     while waiting:
-        ready = [n for n, o in waiting.items() if all(i in levels for i in o.inputs.values())]
+        ready = [n for n, o in waiting.items() if all(i in levels for i in o.forward.values())]
         if not ready:
             raise ValueError(f"operators {sorted(waiting)} read each other or an unknown input")
         for name in ready:
             operator = waiting.pop(name)
-            above = max(levels[i] for i in operator.inputs.values())
+            above = max(levels[i] for i in operator.forward.values())
             levels[name] = above + 1 if is_keyed(operator) else above
     return levels
 
@@ -104,12 +110,12 @@ def build(spec: JobSpec, number: int) -> Layout:
     levels = node_levels(spec)
     feeding = {sink.input for sink in spec.sinks.values()}
     groups = [  # (level, name, partitions, stateful, writes)
-        (levels[name], name, operator.parallelism, True, name in feeding)
+        (levels[name], name, operator.parallelism, True, name in feeding or has_letters(operator))
         for name, operator in spec.operators.items()
         if is_keyed(operator)
     ]
     groups += [(levels[name] + 1, name, n, False, True) for name, n in writers(spec).items()]
-    if spec.errors.tolerance == "all":
+    if spec.dead_letters is not None:
         groups.append((1, DEAD_LETTERS, 1, False, True))
     tasks: list[Task] = []
     ledger = 0

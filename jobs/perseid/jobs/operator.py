@@ -4,7 +4,8 @@ A worker drives an operator in this order:
 
 1. `open` once, before anything else: who it is and its parameters.
 2. `perseid.state.bind` gives it live state, which is then restored.
-3. `enter` at every epoch, then `process` once; a combiner is entered and called per split.
+3. `enter` at every epoch, then `on_timer` if timers are due, then `process` once if there are rows,
+   then `on_epoch_end` if the class has one; a combiner is entered and called per split.
 
 The same input in the same epoch must give the same output, in any process: there is no clock but
 `now` and no randomness but `random`.
@@ -15,9 +16,9 @@ The same input in the same epoch must give the same output, in any process: ther
 from __future__ import annotations
 
 import hashlib
-import random
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -88,8 +89,9 @@ class Operator:
 
     `output` declares the columns that are emitted. It is checked whenever it is there, and needed
     when a SQL operator or an operator of several inputs reads them, which must know the columns in
-    an epoch without rows. `now` is the token's time in milliseconds since 1970 (UTC), so that
-    replays agree.
+    an epoch without rows. `now` is the token's time and `watermark` its event time up to which all
+    rows have come (None without event time), both in milliseconds since 1970 (UTC) and out of the
+    token, so that replays agree.
     """
 
     output: ClassVar[pa.Schema | None] = None
@@ -99,10 +101,11 @@ class Operator:
 
     epoch: int
     now: int
-    random: random.Random
+    watermark: int | None
     partition: int
     parallelism: int
     parameters: dict[str, Any]
+    _random: Random | None = None
 
     def combine(self, batch: pa.Table) -> pa.Table:
         """Optional: shrinks one split's input before it is shuffled; must keep the key columns."""
@@ -112,6 +115,21 @@ class Operator:
         """One partition's whole epoch. With several inputs `batch` is a dict of tables by name."""
         raise NotImplementedError(f"{type(self).__name__} has no method process(self, batch, out)")
 
+    def on_timer(self, due: pa.Table, out: Emitter) -> None:
+        """Optional: the timers that are due, by time, before the epoch's rows.
+
+        Columns: the key, `at`, and `timer`, the name of the `Timers`. One that is set to a time
+        that has come already is due in the next epoch.
+        """
+        raise NotImplementedError
+
+    def on_epoch_end(self, out: Emitter) -> None:
+        """Optional: once an epoch behind `process`, also in epochs without rows.
+
+        An idle job has an epoch every 10 s.
+        """
+        raise NotImplementedError
+
     def open(self, identity: Identity, parameters: dict[str, Any]) -> None:
         """Called once by the worker, before state is bound."""
         self._identity = identity
@@ -119,21 +137,43 @@ class Operator:
         self.parameters = parameters
         self.enter(0, 0)
 
-    def enter(self, epoch: int, now_ms: int) -> None:
-        """Called by the worker before `combine` and `process` of an epoch."""
-        self.epoch, self.now = epoch, now_ms
-        self.random = seeded(self._identity, epoch)
+    @property
+    def name(self) -> str:
+        """The operator's name in job.yaml."""
+        return self._identity.operator
+
+    def enter(self, epoch: int, now_ms: int, watermark_ms: int | None = None) -> None:
+        """Called by the worker before anything else of an epoch."""
+        self.epoch, self.now, self.watermark = epoch, now_ms, watermark_ms
+        self._random = None
+
+    @property
+    def random(self) -> Random:
+        """Chance that is the same in every process that runs this epoch of this partition."""
+        if self._random is None:  # to seed it takes longer than a small epoch without it
+            self._random = seeded(self._identity, self.epoch)
+        return self._random
 
 
-def seeded(identity: Identity, epoch: int) -> random.Random:
+def seeded(identity: Identity, epoch: int) -> Random:
     """The same numbers for the same operator partition and epoch, whoever runs it."""
     text = f"{identity.job}/{identity.operator}/{identity.partition}/{epoch}"
-    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+    return Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
 
 def combines(operator: type[Operator]) -> bool:
     """Whether the class has a combiner of its own."""
     return operator.combine is not Operator.combine
+
+
+def ends_epochs(operator: type[Operator]) -> bool:
+    """Whether the class wants to be called in every epoch."""
+    return operator.on_epoch_end is not Operator.on_epoch_end
+
+
+def takes_timers(operator: type[Operator]) -> bool:
+    """Whether the class has a method for timers."""
+    return operator.on_timer is not Operator.on_timer
 
 
 def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[Operator]:

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from perseid.jobs import checks, files, shape, unbuilt
+from perseid.jobs import checks, feedback, files, shape, unbuilt
 from perseid.jobs import document as doc
 from perseid.jobs.problems import JobFileErrors, JobFileRefused, Problem, shown
 from perseid.jobs.spec import (
     CheckpointSpec,
     EpochSpec,
     ErrorsSpec,
+    EventTimeSpec,
     FaultToleranceSpec,
     JobSpec,
     OperatorSpec,
@@ -147,13 +148,16 @@ def _refusals(top: doc.Top, draft: checks.Draft) -> Iterator[tuple[tuple[str, ..
 def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     tolerance = top.errors.tolerance
     dlq = top.errors.deadletterqueue.topic if top.errors.deadletterqueue else None
-    if tolerance == "all" and dlq is None:
+    bisects = any(o is not None and o.errors.operator == "bisect" for o in draft.operators.values())
+    sources = {n: _source(s) for n, s in draft.sources.items() if s is not None}
+    late = any(s.event_time and s.event_time.late == "dlq" for s in sources.values())
+    if (late or bisects or tolerance == "all") and dlq is None:
         dlq = f"perseid.{top.name}.dlq"
     checkpoint = top.faultTolerance.checkpoint
     return JobSpec(
         name=top.name,
         parallelism=top.parallelism,
-        sources={n: _source(s) for n, s in draft.sources.items() if s is not None},
+        sources=sources,
         operators={
             n: _operator(o, top.parallelism) for n, o in draft.operators.items() if o is not None
         },
@@ -168,17 +172,25 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
 
 def _source(block: doc.Source) -> SourceSpec:
     columns: Any = block.columns or {}
+    timed = block.eventTime
     return SourceSpec(
         topic=block.topic, format=block.format, columns=columns, schema_file=block.schema_,
-        start=block.start,
+        start=block.start, event_time=_event_time(timed) if timed is not None else None,
     )  # fmt: skip
+
+
+def _event_time(block: doc.EventTime) -> EventTimeSpec:
+    return EventTimeSpec(
+        column=block.column, delay_ms=round(block.watermark * 1000), late=block.late
+    )
 
 
 def _operator(block: doc.Operator, parallelism: int) -> OperatorSpec:
     return OperatorSpec(
         inputs=checks.inputs_of(block), sql=block.sql, use=block.use, key=block.key or (),
         parallelism=block.parallelism or parallelism, order=block.order, with_=block.with_,
-        memory_bytes=block.memory,
+        memory_bytes=block.memory, errors=block.errors.operator,
+        feedback=tuple(feedback.edges(block)),
     )  # fmt: skip
 
 

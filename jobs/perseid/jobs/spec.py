@@ -17,8 +17,24 @@ COLUMN_TYPES: tuple[ColumnType, ...] = (
 )  # fmt: skip
 
 
+RECORD_TIME = "timestamp"  # the metadata column of every source that has the Kafka record's time
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EventTimeSpec(_Frozen):
+    """Where a source's rows have their event time, and what happens to late ones.
+
+    `column`: one of the source, else RECORD_TIME. The watermark is `delay_ms` behind the largest
+    event time. A row below the token's watermark is late: it is dropped, or becomes a dead letter
+    ("dlq"), or is passed on all the same ("update").
+    """
+
+    column: str
+    delay_ms: int = 0
+    late: Literal["drop", "dlq", "update"] = "drop"
 
 
 class SourceSpec(_Frozen):
@@ -32,6 +48,7 @@ class SourceSpec(_Frozen):
     columns: dict[str, ColumnType] = {}
     schema_file: str | None = None
     start: str | dict[int, int] = "earliest"
+    event_time: EventTimeSpec | None = None
 
 
 class OperatorSpec(_Frozen):
@@ -39,6 +56,9 @@ class OperatorSpec(_Frozen):
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
     "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    Inputs named in `feedback` get what their operator emitted in the epoch before.
+    `errors`: whether a row on which it raises stops the job or becomes a dead letter.
+    `memory_bytes`: of the state of all its partitions, each of which has an even share.
     """
 
     inputs: dict[str, str]
@@ -49,6 +69,13 @@ class OperatorSpec(_Frozen):
     order: Literal["required", "free"] = "required"
     with_: dict[str, Any] = {}
     memory_bytes: int | None = None
+    errors: Literal["stop", "bisect"] = "stop"
+    feedback: tuple[str, ...] = ()
+
+    @property
+    def forward(self) -> dict[str, str]:
+        """The inputs whose rows are of the same epoch."""
+        return {name: node for name, node in self.inputs.items() if name not in self.feedback}
 
 
 class SinkSpec(_Frozen):
@@ -81,7 +108,7 @@ class FaultToleranceSpec(_Frozen):
 class ErrorsSpec(_Frozen):
     """What happens to records that cannot be decoded: stop the job, or a dead-letter topic.
 
-    `deadletter_topic` is set whenever `tolerance` is "all".
+    `deadletter_topic` is set whenever there may be dead letters.
     """
 
     tolerance: Literal["none", "all"] = "none"
@@ -111,9 +138,26 @@ class JobSpec(_Frozen):
     def written_topics(self) -> dict[str, int]:
         """The topics that this job writes for its user, with the partitions they are made with."""
         found = {s.topic: s.partitions or self.parallelism for s in self.sinks.values()}
-        if self.errors.tolerance == "all" and self.errors.deadletter_topic is not None:
+        if self.may_have_letters and self.errors.deadletter_topic is not None:
             found.setdefault(self.errors.deadletter_topic, 1)
         return found
+
+    @property
+    def may_have_letters(self) -> bool:
+        """Whether a source refuses records, or an operator bisects."""
+        bisects = any(operator.errors == "bisect" for operator in self.operators.values())
+        return bisects or self.dead_letters is not None
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The topic of refused and late records of sources; None for a job that has none."""
+        late = any(s.event_time and s.event_time.late == "dlq" for s in self.sources.values())
+        return self.errors.deadletter_topic if late or self.errors.tolerance == "all" else None
+
+    @property
+    def event_times(self) -> dict[str, EventTimeSpec]:
+        """The sources with event time."""
+        return {n: s.event_time for n, s in self.sources.items() if s.event_time is not None}
 
 
 def source_columns(source: SourceSpec) -> dict[str, str] | None:

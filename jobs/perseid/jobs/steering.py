@@ -72,7 +72,7 @@ def start(registry: Registry, clock: Clock, job: str, origin: str) -> tuple[JobE
         raise RefusedError(f"{job} is running already; `perseid jobs show {job}` shows it")
     return replace(
         entry, desired="running", counter=entry.counter + 1, applied_ms=clock.wall_ms(),
-        start={"from": origin}, stop_checkpoint=False,
+        start={"from": origin}, stop_checkpoint=False, checkpoint_above=None,
     ), stored.version  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float = W
         if answer is not None:
             return answer
         if clock.monotonic_s() >= deadline_s:
-            raise PermanentError(_late(registry, entry, timeout_s))
+            raise PermanentError(late(registry, entry, timeout_s))
         clock.sleep(POLL_S)
 
 
@@ -156,7 +156,8 @@ def answered(registry: Registry, entry: JobEntry) -> Answer | None:
     return Answer(now.value, status) if settled else None
 
 
-def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
+def late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
+    """Why a request may not have been answered in time, and what to look at."""
     status = registry.status(entry.name)
     state = status.state if status is not None else "unknown to the coordinator"
     if registry.leader() is None:

@@ -28,28 +28,19 @@ def fault_tolerance(block: doc.FaultTolerance) -> Iterator[Refusal]:
         )
 
 
-def source(block: doc.Source) -> Iterator[Refusal]:
-    if block.eventTime is not None:
-        yield ("eventTime",), "event time is not built yet; remove the block"
-
-
 def operator(block: doc.Operator) -> Iterator[Refusal]:
     if block.edge not in {None, "full"}:
         yield ("edge",), f"edge {block.edge} is not built yet; write `edge: full`"
-    if block.memory is not None:
-        yield ("memory",), "memory limits of operators are not built yet; remove the line"
-    if block.errors.operator != "stop":
-        yield ("errors", "operator"), "bisecting is not built yet; write `operator: stop`"
-    for name, value in (block.inputs or {}).items():
-        if isinstance(value, dict) and "feedback" in value:
-            yield ("inputs", name), "feedback edges are not built yet; remove the input"
+    if block.errors.operator == "bisect" and not block.key:
+        yield ("errors", "operator"), (
+            "bisecting an operator without a key is not built yet; give it a `key`, or write "
+            "`operator: stop`"
+        )
     if block.use is not None and block.use.lower().startswith("library:window"):
         yield ("use",), "windows of the library are not built yet; write an own `module:Class`"
 
 
 def all_of(kind: str, block: Any) -> Iterator[Refusal]:
     """The refusals of a block of one of the named sections."""
-    if kind == "sources":
-        yield from source(block)
-    elif kind == "operators":
+    if kind == "operators":
         yield from operator(block)

@@ -62,7 +62,7 @@ def apply(
     from perseid.jobs import applying, repository
 
     with (
-        _cluster(data) as cluster,
+        connected(data) as cluster,
         repository.validated(repository.find(repo)) as jobs,
     ):
         changes = applying.prepare(cluster, jobs)
@@ -86,7 +86,7 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
     from perseid.jobs import applying, repository
 
     with (
-        _cluster(data) as cluster,
+        connected(data) as cluster,
         repository.validated(repository.find(repo)) as jobs,
     ):
         changes = applying.prepare(cluster, jobs)
@@ -101,7 +101,7 @@ def list_(data: output.Data = None, as_json: output.Json = False) -> None:
     """List the applied jobs and their state."""
     from perseid.jobs import report
 
-    with _cluster(data) as cluster:
+    with connected(data) as cluster:
         registry = cluster.registry
         found = [report.summary(entry, registry.status(name), registry.plan(name))
                  for name, entry in sorted(registry.jobs().items())]  # fmt: skip
@@ -122,7 +122,7 @@ def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> No
     from perseid.errors import PerseidError
     from perseid.jobs import applying, report, steering
 
-    with _cluster(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
+    with connected(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
         registry = cluster.registry
         entry = steering.stored_entry(registry, job).value
         spec: dict[str, Any] | None = None
@@ -154,7 +154,7 @@ def start(
     """Start a stopped or failed job where it was, or over again."""
     from perseid.jobs import steering
 
-    with _cluster(data) as cluster:
+    with connected(data) as cluster:
         entry, version = steering.start(cluster.registry, cluster.clock, job, origin)
         _steer(cluster, entry, version, as_json, dry_run, no_wait, timeout)
 
@@ -174,7 +174,7 @@ def stop(
     """Stop a job behind its current epoch; its state stays."""
     from perseid.jobs import steering
 
-    with _cluster(data) as cluster:
+    with connected(data) as cluster:
         entry, version = steering.stop(
             cluster.registry, cluster.clock, job, checkpoint=checkpoint
         )
@@ -200,7 +200,7 @@ def remove(
 
     if purge and no_wait:
         raise UsageError("--purge waits until the job is gone; leave --no-wait out")
-    with _cluster(data) as cluster:
+    with connected(data) as cluster:
         entry, version = steering.remove(cluster.registry, cluster.clock, job)
         topics = _purged(cluster, entry) if purge else []
         if not dry_run:
@@ -241,7 +241,7 @@ def init(
 
 
 @contextmanager
-def _cluster(data: Path | None) -> Iterator[Any]:
+def connected(data: Path | None) -> Iterator[Any]:
     """Connections to the cluster in `data`, closed at the end."""
     from perseid.clocks import SystemClock
     from perseid.embedded import deployment

@@ -15,6 +15,7 @@ import typer
 from perseid.cli import (
     bench,
     chaos,
+    checkpoint,
     checks,
     cluster,
     demo,
@@ -22,6 +23,7 @@ from perseid.cli import (
     logs,
     output,
     plan,
+    state,
     status,
     topics,
 )
@@ -61,6 +63,10 @@ app.command("status", epilog="Example: perseid status --json")(status.status)
 app.command("init", epilog="Example: perseid init my-job")(jobs.init)
 app.command("demo", epilog="Example: perseid demo --records 300000 --kill worker")(demo.demo)
 app.add_typer(jobs.app, name="jobs", help="Apply, show, start and stop jobs.")
+app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeout 30")(
+    checkpoint.checkpoint
+)
+app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")

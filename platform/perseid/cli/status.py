@@ -101,9 +101,16 @@ def _look_into(registry: Registry, seen: Seen) -> None:
     if seen.view is None:
         seen.jobs = [_stored_job(registry, name) for name in sorted(registry.jobs())]
     for job in seen.view["jobs"] if seen.view is not None else seen.jobs:
-        if job["state"] == "failed":
-            error = job["error"] or {}
-            seen.faults.append(f"job {job['name']} failed: {error.get('text', 'no reason given')}")
+        seen.faults += job_faults(job)
+
+
+def job_faults(job: Mapping[str, Any]) -> list[str]:
+    """Why the job has failed, and the last warning about it."""
+    name, error = job["name"], job["error"] or {}
+    found = [f"job {name} failed: {error.get('text', 'no reason given')}"]
+    warnings = [e for e in job.get("events", ()) if e.startswith("warning: ")]
+    failed = job["state"] == "failed"
+    return [*(found if failed else ()), *(f"job {name}: {w}" for w in warnings[-1:])]
 
 
 def _ask_leader(url: str) -> dict[str, Any] | None:

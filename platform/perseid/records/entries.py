@@ -41,7 +41,8 @@ class JobEntry:
     `desired`: "running" | "stopped" | "removed". `archive` is the SHA-256 name of the validated
     tree in the store (`archives/<sha256>.tar`). `counter` rises with every change, so that a
     request made twice is seen twice. `stop_checkpoint`: take a checkpoint before stopping.
-    `start`: {"from": "checkpoint" | "scratch" | "<ISO time>"}.
+    `start`: {"from": "checkpoint" | "scratch" | "<ISO time>"}. `checkpoint_above`: take a
+    checkpoint of an epoch above this one now; it changes nothing else, so `counter` stays.
     """
 
     name: str
@@ -53,6 +54,7 @@ class JobEntry:
     applied_ms: int
     start: dict[str, Any] = field(default_factory=dict)
     stop_checkpoint: bool = False
+    checkpoint_above: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ off or swapped with another kind is told from a good one.
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
@@ -39,6 +40,13 @@ def encode(entry: object) -> bytes:
 
 def decode(data: bytes, kind: type[Entry], path: str) -> Entry:
     """The entry in `data`, or DamagedFile naming `path` when it is not a good `kind`."""
+    asked: Any = kind
+    entry: Entry = _decoded(data, asked, path)
+    return entry
+
+
+@lru_cache(maxsize=64)  # workers look at the same few entries several times a second
+def _decoded(data: bytes, kind: type[Any], path: str) -> Any:
     try:
         document = orjson.loads(data)
         if document["format"] != FORMAT:
@@ -48,10 +56,9 @@ def decode(data: bytes, kind: type[Entry], path: str) -> Entry:
         body = document["body"]
         if document["kind"] != kind.__name__ or document["crc"] != _crc(kind.__name__, body):
             raise DamagedFile(f"{path} does not hold a {kind.__name__} with a right checksum")
-        entry: Entry = _adapter(kind).validate_python(body)
+        return _adapter(kind).validate_python(body)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
         raise DamagedFile(f"{path} does not hold a {kind.__name__}: {error}") from error
-    return entry
 
 
 def _crc(kind: str, body: Any) -> int:

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from perseid.errors import DamagedFile
 
+# Made once: left to pyarrow, every call looks into the environment for them.
+_WRITE = pa.ipc.IpcWriteOptions()
+_READ = pa.ipc.IpcReadOptions()
+_SMALL_BYTES = 256  # of a table of few columns and no rows
+
 
 def ipc_bytes(table: pa.Table) -> pa.Buffer:
     """`table` in Arrow's IPC stream format."""
+    return _written(table) if table.num_rows else _without_rows(table.schema)
+
+
+@lru_cache(maxsize=64)
+def _without_rows(schema: pa.Schema) -> pa.Buffer:
+    """Most of what a small epoch writes: only the consumers of its few keys get rows."""
+    return _written(schema.empty_table())
+
+
+def _written(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
         writer.write_table(table)
     return sink.getvalue()
 
 
 def ipc_table(data: Any) -> pa.Table:
     """The table inside `data` (bytes-like), whose columns point into `data`."""
+    return _read(data) if len(data) > _SMALL_BYTES else _known(bytes(data))
+
+
+@lru_cache(maxsize=64)
+def _known(data: bytes) -> pa.Table:
+    """As `_without_rows`: what most small blobs are, and always the same bytes."""
+    return _read(data)
+
+
+def _read(data: Any) -> pa.Table:
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        with pa.ipc.open_stream(pa.py_buffer(data), options=_READ) as reader:
             return reader.read_all()
     except (pa.ArrowInvalid, OSError) as error:
         raise DamagedFile(f"an Arrow section cannot be read: {error}") from error

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
+from perseid.state.undo import Cells, Slots, Undo, Values
 
 type_is = pa.types
-Slots = np.ndarray[Any, np.dtype[np.int64]]
-Values = np.ndarray[Any, np.dtype[Any]]
 
 
 def storage(kind: pa.DataType) -> np.dtype[Any]:
@@ -82,14 +81,19 @@ class Column:
         self.kind = kind
         self._storage = storage(kind)
         self._is_object = self._storage.hasobject
-        self._values: Values = np.zeros(0, self._storage)
-        self._nulls: Values | None = None
-        self._widths: Values | None = np.zeros(0, np.int64) if self._is_object else None
+        widths = np.zeros(0, np.int32) if self._is_object else None
+        self._cells = Cells(np.zeros(0, self._storage), None, widths)
+        self._undo = Undo()
         self._bytes = 0
 
     @property
     def is_number(self) -> bool:
         return bool(type_is.is_integer(self.kind) or type_is.is_floating(self.kind))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its values have a minimum."""
+        return self.is_number or (type_is.is_temporal(self.kind) and not self._is_object)
 
     @property
     def row_bytes(self) -> int:
@@ -101,86 +105,131 @@ class Column:
         return self._bytes
 
     def grow(self, capacity: int) -> None:
-        self._values = grown(self._values, capacity)
-        if self._nulls is not None:
-            self._nulls = grown(self._nulls, capacity)
-        if self._widths is not None:
-            self._widths = grown(self._widths, capacity)
+        cells = self._cells
+        cells.values = grown(cells.values, capacity)
+        if cells.nulls is not None:
+            cells.nulls = grown(cells.nulls, capacity)
+        if cells.widths is not None:
+            cells.widths = grown(cells.widths, capacity)
 
-    def put(self, slots: Slots, values: pa.Array, as_stored: Values | None = None) -> None:
+    # Write --------------------------------------------------------------------------------------
+
+    def save(self, slots: Slots) -> Cells:
+        """What `slots` hold, which `rollback` will put back: call it before they are written."""
+        return self._undo.save(slots, self._cells)
+
+    def save_all(self) -> None:
+        """As `save`, of every slot."""
+        self._undo.save_all(self._cells)
+
+    def put(self, slots: Slots | slice, values: pa.Array, as_stored: Values | None = None) -> None:
         """Writes `values` (of this column's type) into `slots`, which are different.
 
         `as_stored`: what `stored` says of them, when the caller has it already.
         """
-        self._values[slots] = stored(values) if as_stored is None else as_stored
+        plain = stored(values) if as_stored is None else as_stored
         if self._is_object:
+            self._cells.values[slots] = plain
             self._weigh(slots, values)
             return
-        if values.null_count and self._nulls is None:
-            self._nulls = np.zeros(len(self._values), bool)
-        if self._nulls is not None:
-            self._nulls[slots] = (
-                values.is_null().to_numpy(zero_copy_only=False) if values.null_count else False
-            )
+        nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+        self.put_numbers(slots, plain, nulls)
 
     def put_null(self, slots: Slots) -> None:
         self.put(slots, pa.nulls(len(slots), self.kind))
 
-    def sums(self, slots: Slots, amounts: Values) -> Values:
-        """What `add` would write: values plus amounts. A null counts as zero."""
-        old = self._values[slots]
-        if self._nulls is not None:
-            old = np.where(self._nulls[slots], self._storage.type(0), old)
-        new = old + amounts
-        if np.issubdtype(self._storage, np.integer):
-            refuse_overflow(old, amounts, new, self.kind)
-        return cast(Values, new)
+    def put_numbers(
+        self, slots: Slots | slice, values: Values, nulls: Values | None = None
+    ) -> None:
+        """As `put`, for a column that holds no objects: values as stored, and which are null."""
+        cells = self._cells
+        cells.values[slots] = values
+        if nulls is not None and cells.nulls is None:
+            cells.nulls = np.zeros(len(cells.values), bool)
+        if cells.nulls is not None:
+            cells.nulls[slots] = False if nulls is None else nulls
 
-    def put_numbers(self, slots: Slots, values: Values) -> None:
-        self._values[slots] = values
-        if self._nulls is not None:
-            self._nulls[slots] = False
+    # Read ---------------------------------------------------------------------------------------
 
     def equal(self, slots: Slots, values: Values) -> Values:
         """Whether `slots` hold `values` (as stored, none of them null)."""
-        return cast(Values, self._values[slots] == values)
+        return cast(Values, self._cells.values[slots] == values)
+
+    def cells(self, slots: Slots | slice) -> Cells:
+        """The values of `slots` as stored; of a slice they are views."""
+        return self._cells.at(slots)
 
     def take(self, slots: Slots | slice) -> pa.Array:
-        """The values of `slots` as Arrow."""
-        values = self._values[slots]
-        mask = None if self._nulls is None else self._nulls[slots]
-        if self._is_object:
-            return pa.array(values, type=self.kind, from_pandas=False)
-        if type_is.is_temporal(self.kind):
-            plain = pa.array(values, type=pa.from_numpy_dtype(self._storage), mask=mask)
-            return plain.view(self.kind)
-        return pa.array(values, type=self.kind, mask=mask)
+        """The values of `slots` as Arrow, which later writes do not change."""
+        found = self._cells.at(slots)
+        shared = isinstance(slots, slice) and not self._is_object
+        return self._arrow(found.copy() if shared else found)
 
-    def clear(self, slots: Slots) -> None:
-        """Lets go of the values of slots that are no longer used."""
+    def committed(self, slots: Slots) -> pa.Array:
+        """As `take` for different slots, at the last commit."""
+        return self._arrow(self._undo.committed(slots, self._cells))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was saved since the last commit."""
+        return bool(self._undo)
+
+    def saved(self) -> Slots:
+        """Slots that were saved since the last commit."""
+        return self._undo.slots()
+
+    def _arrow(self, cells: Cells) -> pa.Array:
         if self._is_object:
-            self._values[slots] = None
-        if self._widths is not None:
-            self._bytes -= int(self._widths[slots].sum())
-            self._widths[slots] = 0
+            return pa.array(cells.values, type=self.kind, from_pandas=False)
+        if type_is.is_temporal(self.kind):
+            plain = pa.from_numpy_dtype(self._storage)
+            return pa.array(cells.values, type=plain, mask=cells.nulls).view(self.kind)
+        return pa.array(cells.values, type=self.kind, mask=cells.nulls)
+
+    # Slots that go ------------------------------------------------------------------------------
+
+    def weigh(self, slots: Slots, sign: int) -> None:
+        """Takes the bytes of `slots` out of the account (-1), or back into it (+1)."""
+        if self._cells.widths is not None:
+            self._bytes += sign * int(self._cells.widths[slots].sum())
+
+    def drop(self, slots: Slots) -> None:
+        """Lets go of the values of slots that are no longer used, and weighed out."""
+        if self._is_object:
+            self._cells.values[slots] = None
+        if self._cells.widths is not None:
+            self._cells.widths[slots] = 0
 
     def keep(self, slots: Slots) -> None:
         """Moves the values of `slots` to the front, in that order, and drops all others."""
-        self._values = self._values[slots]
-        if self._nulls is not None:
-            self._nulls = self._nulls[slots]
-        if self._widths is not None:
-            self._widths = self._widths[slots]
+        self._cells, self._undo = self._cells.at(slots), Undo()
 
-    def _weigh(self, slots: Slots, values: pa.Array) -> None:
-        assert self._widths is not None
+    # Commit -------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        self._undo.forget()
+
+    def rollback(self) -> None:
+        """Every saved slot holds again what it held at the last commit."""
+        if self._undo:
+            before = self._weight()
+            self._undo.rewind(self._cells)
+            self._bytes += self._weight() - before
+            self._undo.forget()
+
+    def _weight(self) -> int:
+        return 0 if self._cells.widths is None else int(self._cells.widths.sum())
+
+    def _weigh(self, slots: Slots | slice, values: pa.Array) -> None:
+        widths = self._cells.widths
+        assert widths is not None
         kind = values.type
         if type_is.is_string(kind) or type_is.is_binary(kind):
-            widths = numbers(pc.binary_length(values)).astype(np.int64)
+            new = numbers(pc.binary_length(values))
         else:
-            widths = np.full(len(values), values.nbytes // max(1, len(values)), np.int64)
-        self._bytes += int(widths.sum()) - int(self._widths[slots].sum())
-        self._widths[slots] = widths
+            new = np.full(len(values), values.nbytes // max(1, len(values)), np.int32)
+        self._bytes += int(new.sum()) - int(widths[slots].sum())
+        widths[slots] = new
 
 
 def grown(values: Values, capacity: int) -> Values:
@@ -189,16 +238,3 @@ def grown(values: Values, capacity: int) -> Values:
     out = np.empty(capacity, object) if objects_held else np.zeros(capacity, values.dtype)
     out[: len(values)] = values
     return out
-
-
-def refuse_overflow(old: Values, amounts: Values, new: Values, kind: pa.DataType) -> None:
-    """Integer sums must not wrap around silently."""
-    if np.issubdtype(new.dtype, np.signedinteger):
-        wrapped = ((old ^ new) & (amounts ^ new)) < 0
-    else:
-        wrapped = new < old
-    if wrapped.any():
-        at = int(np.flatnonzero(wrapped)[0])
-        raise BadInputError(
-            f"adding {amounts[at]} to {old[at]} does not fit into {kind}; declare a wider column"
-        )

@@ -38,13 +38,13 @@ class SlotIndex:
         places = hashes & self._mask
         while len(rows):
             slots = self._slots[places]
-            hit = np.flatnonzero((self._hashes[places] == hashes[rows]) & (slots >= 0))
-            found = np.zeros(len(rows), bool)
-            if len(hit):
-                found[hit] = same(slots[hit], rows[hit])
-                out[rows[found]] = slots[found]
-            onward = (slots != EMPTY) & ~found
-            rows, places = rows[onward], (places[onward] + 1) & self._mask
+            hit = np.flatnonzero((self._hashes[places] == hashes) & (slots >= 0))
+            found = hit[same(slots[hit], rows[hit])]
+            out[rows[found]] = slots[found]
+            onward = slots != EMPTY
+            onward[found] = False
+            left = np.flatnonzero(onward)
+            rows, hashes, places = rows[left], hashes[left], (places[left] + 1) & self._mask
         return out
 
     def insert(self, hashes: Numbers, slots: Numbers) -> None:

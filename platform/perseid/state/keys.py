@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.state.columns import Slots, Values, conform, stored, type_is
+from perseid.state.columns import conform, stored, type_is
 from perseid.state.index import hash_numbers, hash_objects
+from perseid.state.undo import Slots, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,21 @@ class Distinct:
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+    @property
+    def rows_given(self) -> int:
+        """How many rows the keys came in."""
+        return len(self) if self.rows is None else len(self.rows)
+
+    def spread(self, of_keys: Values) -> Values:
+        """A value of each key as one of each input row."""
+        return of_keys if self.rows is None else of_keys[self.rows]
+
+    def first_rows(self) -> Slots:
+        """The first input row of each key."""
+        if self.rows is None:
+            return np.arange(len(self))
+        return first_rows(self.rows, len(self))
 
     def last_rows(self) -> Slots | None:
         """The last input row of each key; None when no key comes twice."""
@@ -73,12 +89,15 @@ class KeyFields:
     def distinct(self, keys: Any) -> Distinct:
         """The distinct keys among `keys`, in the order of their first appearance."""
         arrays = self.arrays(keys)
+        if len(arrays) == 1:
+            encoded = arrays[0].dictionary_encode()
+            if len(encoded.dictionary) == len(encoded):
+                return hashed(arrays, None)
+            return hashed((encoded.dictionary,), numbered(encoded))
         rows, count = codes(arrays)
         if count == len(rows):
             return hashed(arrays, None)
-        first = np.empty(count, np.int64)
-        first[rows[::-1]] = np.arange(len(rows) - 1, -1, -1)
-        chosen = pa.array(first)
+        chosen = pa.array(first_rows(rows, count))
         distinct = tuple(array.take(chosen) for array in arrays)
         return hashed(distinct, rows)
 
@@ -110,6 +129,13 @@ def usable(kind: pa.DataType) -> bool:
         or type_is.is_binary(kind)
         or type_is.is_large_binary(kind)
     )
+
+
+def first_rows(rows: Slots, count: int) -> Slots:
+    """The first input row of each of `count` keys."""
+    first = np.empty(count, np.int64)
+    first[rows[::-1]] = np.arange(len(rows) - 1, -1, -1)
+    return first
 
 
 def codes(arrays: tuple[pa.Array, ...]) -> tuple[Slots, int]:

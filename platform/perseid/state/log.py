@@ -29,7 +29,7 @@ from perseid.state.files import TEMPORARY, Files
 DELTA = "delta"
 SNAPSHOT = "snapshot"
 _OWNER = re.compile(r"g\d{10}-")
-_NAME = re.compile(r"(?P<letter>[es])-(?P<epoch>\d{12})\.(delta|snapshot)")
+_NAME = re.compile(r"[es]-(?P<epoch>\d{12})\.(delta|snapshot)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,18 @@ class StateLog:
 
     def last_epoch(self) -> int | None:
         """The newest epoch whose state the log has; None when it was never begun."""
-        return max([*self.epochs(), *self.snapshots()], default=None)
+        return max(self._listed("es"), default=None)
 
     def entry(self, epoch: int) -> LogEntry:
         """The delta of `epoch`."""
         return self._read(DELTA, epoch)
+
+    def find(self, epoch: int) -> LogEntry | None:
+        """The delta of `epoch`, None when there is none or, unlike elsewhere, no directory."""
+        try:
+            return self._decoded(DELTA, epoch)
+        except FileNotFoundError:
+            return None
 
     def snapshot(self, epoch: int) -> LogEntry:
         """The snapshot of `epoch`."""
@@ -218,22 +225,25 @@ class StateLog:
 
     # Files --------------------------------------------------------------------------------------
 
-    def _listed(self, letter: str) -> list[int]:
+    def _listed(self, letters: str) -> list[int]:
         with fenced(self._directory):
             names = self._files.list(self._directory)
-        matches = (_NAME.fullmatch(name) for name in names)
-        return [int(m["epoch"]) for m in matches if m is not None and m["letter"] == letter]
+        matches = (_NAME.fullmatch(name) for name in names if name[0] in letters)
+        return [int(m["epoch"]) for m in matches if m is not None]
 
     def _path(self, kind: str, epoch: int) -> str:
         return f"{self._directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
 
     def _read(self, kind: str, epoch: int) -> LogEntry:
-        path = self._path(kind, epoch)
         try:
-            data = self._files.read(path)
+            return self._decoded(kind, epoch)
         except FileNotFoundError as error:
             self._listed("e")  # FencedError when the whole directory is gone
-            raise DamagedFile(f"{path} is missing") from error
+            raise DamagedFile(f"{self._path(kind, epoch)} is missing") from error
+
+    def _decoded(self, kind: str, epoch: int) -> LogEntry:
+        path = self._path(kind, epoch)
+        data = self._files.read(path)
         header, sections = blob.decode(data, where=path, identity=self._identity, kind=kind)
         if header.epoch != epoch:
             raise DamagedFile(f"{path} is of epoch {header.epoch}")

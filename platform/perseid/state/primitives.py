@@ -14,6 +14,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from perseid.errors import BadInputError
+
 
 class Primitive(ABC):
     """One piece of an operator partition's state. Vectorised: Arrow in, Arrow out."""
@@ -38,6 +40,10 @@ class Primitive(ABC):
     def apply(self, delta: pa.Table) -> None:
         """Brings a copy without uncommitted changes to the state after `delta`."""
 
+    def rollback(self) -> None:
+        """Takes back everything since the last commit; an earlier epoch comes from the log."""
+        raise BadInputError(f"{type(self).__name__} cannot roll back: restore it from its log")
+
     def apply_all(self, deltas: Sequence[pa.Table]) -> None:
         """As `apply` for each in turn."""
         for delta in deltas:
@@ -49,7 +55,21 @@ class Primitive(ABC):
 
     @abstractmethod
     def restore(self, snapshot: pa.Table) -> None:
-        """Replaces the whole state and forgets the change set."""
+        """Replaces the whole state; forgets the change set and the marked backup."""
+
+    def mark_backup(self) -> None:
+        """The last commit is what a backup holds; `divergence` is measured from it, from now on.
+
+        Without a mark nothing is kept for it, and nothing paid. No uncommitted changes.
+        """
+        raise BadInputError(f"{type(self).__name__} keeps no divergence")
+
+    def divergence(self, kind: str) -> float:
+        """How far the last commit is from the marked backup, `kind` being a `Distance`.
+
+        Costs no more than a glance at what changed since the mark.
+        """
+        raise BadInputError(f"{type(self).__name__} keeps no divergence")
 
     @property
     @abstractmethod

@@ -31,6 +31,8 @@ from perseid.topics.records import (
     Begin,
     Claim,
     EpochDone,
+    EventTime,
+    EventTimes,
     FragmentState,
     InputCheck,
     PartDone,
@@ -144,6 +146,11 @@ class World:
             for i, split in enumerate(token.splits)
             for s in sorted({r.source for r in split})
         )
+        times = event_times(self.programs[plan.archive], token)
+        if times:
+            records.append(
+                EventTimes(plan.job_uuid, plan.generation, token.epoch, offset, 0, times)
+            )
         records.append(
             EpochDone(plan.job_uuid, plan.generation, plan.owner or "", token.epoch, offset, rows,
                       rows, duration_ms, checks=checks)
@@ -154,6 +161,16 @@ class World:
                          t.partition, f"part-{t.gid}", 10, 1, 0.1)
                 for t in layout.stateful_tasks
             )  # fmt: skip
+
+
+def event_times(spec: JobSpec, token: Token) -> tuple[EventTime, ...]:
+    """What a worker reports: the row at offset o of a timed source has the event time 1000 o."""
+    return tuple(
+        EventTime(r.source, r.partition, 1000 * (r.end - 1))
+        for split in token.splits
+        for r in split
+        if r.source in spec.event_times and r.end > r.start
+    )
 
 
 class Leader:

@@ -28,6 +28,7 @@ class MemoryFiles:
     def __init__(self, *, sync: bool = False) -> None:
         self._sync = sync
         self._directories: set[str] = set()
+        self._listed: dict[str, list[str]] = {}  # what `list` said, until something changes there
         self._files: dict[str, bytes] = {}
         self._durable: dict[str, bytes] = {}
         self._synced: set[str] = set()  # whose content is safe, while the name may not be
@@ -63,9 +64,12 @@ class MemoryFiles:
         self._alive()
         if directory not in self._directories:
             raise FileNotFoundError(directory)
-        top = directory + "/"
-        paths = [*self._files, *self._directories]
-        return sorted({p[len(top) :].split("/")[0] for p in paths if p.startswith(top)})
+        if directory not in self._listed:
+            top = directory + "/"
+            paths = [*self._files, *self._directories]
+            inside = {p[len(top) :].partition("/")[0] for p in paths if p.startswith(top)}
+            self._listed[directory] = sorted(inside)
+        return list(self._listed[directory])
 
     def read(self, path: str) -> bytes:
         self._alive()
@@ -76,6 +80,7 @@ class MemoryFiles:
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
         directory, name = os.path.split(path)
         self._serial += 1
+        self._listed.pop(directory, None)
         temporary = f"{directory}/.{name}.{self._serial}{TEMPORARY}"
         with faults("write", path):
             try:
@@ -88,6 +93,7 @@ class MemoryFiles:
                 if temporary in self._synced:
                     self._synced.add(path)
             finally:
+                self._listed.pop(directory, None)
                 if not self._dead:
                     self._files.pop(temporary, None)
             self._step("unlink")
@@ -106,6 +112,7 @@ class MemoryFiles:
             if target in self._directories and (source in self._files or self.list(target)):
                 return False
             self._add_directories(os.path.dirname(target))
+            self._listed.clear()
             for held in (self._files, self._durable):
                 for path in [p for p in held if p == source or p.startswith(source + "/")]:
                     held[target + path[len(source) :]] = held.pop(path)
@@ -118,6 +125,7 @@ class MemoryFiles:
     def delete(self, path: str) -> None:
         with faults("delete", path):
             self._step("delete")
+            self._listed.clear()
             for name in [p for p in self._files if p == path or p.startswith(path + "/")]:
                 del self._files[name]
                 if name.startswith(path + "/"):
@@ -130,6 +138,7 @@ class MemoryFiles:
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         with faults("make directory", path):
             self._step("make")
+            self._listed.clear()
             if parents:
                 self._add_directories(os.path.dirname(path))
             elif os.path.dirname(path):
@@ -180,6 +189,7 @@ class MemoryFiles:
             path = os.path.dirname(path)
 
     def _lose(self, chance: random.Random) -> None:
+        self._listed.clear()
         for path, content in list(self._files.items()):
             if self._durable.get(path) == content:
                 continue

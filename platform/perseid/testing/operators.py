@@ -1,89 +1,230 @@
-"""Runs one operator partition of a job folder without Kafka and Spark.
+"""Runs one Python operator of a job folder without Kafka and Spark.
 
-    spent = Harness(Path("my-job"), "spent")
+    spent = Harness(Path("my-job"), "spent", parallelism=2)
     assert spent.epoch({"customer": ["ann"], "amount": [3]}) == [{"customer": "ann", "total": 3}]
+    spent.advance("1h")
+    spent.crash()
+    assert spent.rows("state") == [{"key": "ann", "total": 3}]
 
-State goes through the same deltas as in a worker, so `crash` tests that an operator keeps all that
-it needs in its primitives.
+Operators are driven by the worker's own `PartitionState` over its state log, on files in memory: so
+what an operator may do and what it finds after a crash is here what it is in a job. Whoever looks
+at a clock or draws a random number of its own is refused (`perseid.testing.impure`).
+`perseid.testing.operator_checks` has the checks that every operator should pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from perseid.errors import UsageError
-from perseid.jobs import loading, parse
+from perseid.jobs import loading, parse, units
+from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines
-from perseid.state import Primitive, bind
+from perseid.state import blob
+from perseid.state.arrow import ipc_table
+from perseid.state.log import StateLog
+from perseid.state.primitives import bind
+from perseid.testing.files import MemoryFiles
+from perseid.testing.impure import pure
+from perseid.topics.records import Token
+from perseid.worker.operators import combine
+from perseid.worker.partition import partitions
+from perseid.worker.partition_state import STATE, PartitionState
+from perseid.worker.poison import Sieve
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
+Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"
 EPOCH_MS = 500
+ROOT = "/state"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state at the end of `epoch`: what a checkpoint holds, one file a partition."""
+
+    epoch: int
+    now: int
+    parts: tuple[blob.Sections, ...]
 
 
 class Harness:
-    """Partition 0 of 1 of one Python operator; epochs are numbered from 1."""
+    """All partitions of one Python operator; epochs are numbered from 1 and take 500 ms each.
 
-    def __init__(self, folder: Path, operator: str) -> None:
+    `now` is the token time of the last epoch (ms since 1970) and may be set; `watermark` that of
+    the next tokens. `letters` are the last epoch's dead letters, of an operator that bisects.
+    `files` is the host's disk, which crashes where a test says.
+    """
+
+    def __init__(self, folder: Path, operator: str, *, parallelism: int = 1) -> None:
         job = parse.load(folder)
         spec = job.operators.get(operator)
         if spec is None or spec.use is None:
             python = [n for n, o in job.operators.items() if o.use is not None]
             raise UsageError(f"{folder} has no Python operator {operator!r}; it has {python}")
-        self._spec = spec
-        self._identity = Identity(job.name, operator, 0, 1)
-        self._class = loading.load(spec, folder)
-        self._deltas: list[dict[str, pa.Table]] = []
+        self.folder, self.name, self.spec, self.parallelism = folder, operator, spec, parallelism
+        self.operator_class = loading.load(spec, folder)
         self.number = 0
-        self._operator, self._state = self._fresh()
+        self.now = 0
+        self.watermark: int | None = None
+        self.letters: list[dict[str, Any]] = []
+        self._job = job.name
+        self._issued = 0  # tokens ever made: their offsets, which no two of them share
+        self._begin([{}] * parallelism)
 
-    def epoch(self, rows: Rows | Mapping[str, Rows], splits: int = 1) -> list[dict[str, Any]]:
-        """One epoch; what it emitted. `inputs:` in job.yaml: a dict of rows by input name.
+    # Time ---------------------------------------------------------------------------------------
 
-        `splits` deals the input to that many source tasks, each with a combiner of its own.
+    def advance(self, duration: str) -> None:
+        """Moves the time of the next epoch on: "10s", "5m", "1h"."""
+        self.now += round(units.seconds(duration) * 1000)
+
+    def epoch(self, rows: Inputs = None, splits: int = 1) -> list[dict[str, Any]]:
+        """One epoch; what it emitted, partition after partition.
+
+        `inputs:` in job.yaml: a dict of rows by input name. `splits` deals the input to that many
+        source tasks, each with a combiner of its own. Without rows: an idle job's epoch.
         """
-        self.number += 1
-        self._operator.enter(self.number, self.number * EPOCH_MS)
-        out = Emitter(self._identity.operator, self._class.output)
-        self._operator.process(self._input(rows, splits), out)
-        found = {n: d for n, p in self._state.items() if (d := p.delta()) is not None}
-        self._deltas.append(found)
-        for primitive in self._state.values():
-            primitive.commit()
-        emitted = out.table()
-        return emitted.to_pylist() if emitted is not None else []
+        tables = self._tables(rows)
+        self.letters = []
+        now = self.now + EPOCH_MS
+        token = Token(1, "harness", self.number + 1, self._issued, "r", 1, (), now, self.watermark)
+        with pure(self.name):
+            dealt = {name: self._dealt(token, table, splits) for name, table in tables.items()}
+            outputs = [
+                self._run(token, index, {name: parts[index] for name, parts in dealt.items()})
+                for index in range(self.parallelism)
+            ]
+        self.number, self.now, self._issued = token.epoch, now, self._issued + 1
+        if not self.spec.key:
+            self._start()  # a worker keeps no instance of a stateless operator
+        return [row for output in outputs for row in output.to_pylist()]
 
-    def crash(self) -> None:
-        """Throws the instance away and rebuilds its state from the deltas, as a worker would."""
-        self._operator, self._state = self._fresh()
-        for deltas in self._deltas:
-            for name, delta in deltas.items():
-                self._state[name].apply(delta)
+    # State --------------------------------------------------------------------------------------
 
-    def _fresh(self) -> tuple[Operator, dict[str, Primitive]]:
-        operator = self._class()
-        operator.open(self._identity, dict(self._spec.with_))
-        return operator, bind(operator)
+    def state(self, name: str) -> pa.Table:
+        """The content of the primitive `name` in all partitions."""
+        known = list(self._states[0].live)
+        if name not in known:
+            raise UsageError(f"operator {self.name} has no state {name!r}; it has {known}")
+        for state in self._states:
+            state.bring_to(self.number)  # one that only handed out a retained output is behind
+        return pa.concat_tables([state.live[name].snapshot() for state in self._states])
 
-    def _input(self, rows: Any, splits: int) -> Any:
-        names = list(self._spec.inputs)
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """`state` as a list of rows."""
+        found: list[dict[str, Any]] = self.state(name).to_pylist()
+        return found
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The primitives that the operator declares."""
+        return tuple(self._states[0].live)
+
+    def crash(self, epoch: int | None = None) -> None:
+        """Kills all processes; new ones restore the end of `epoch` from the state log.
+
+        Without `epoch` the last one. What came after `epoch` is taken back.
+        """
+        wanted = self.number if epoch is None else epoch
+        if not self._base <= wanted <= self.number:
+            raise UsageError(f"epoch {wanted} is not in {self._base}..{self.number}")
+        self.files.restart()
+        self.now -= (self.number - wanted) * EPOCH_MS
+        self.number = wanted
+        self._start()
+
+    def snapshot(self) -> Snapshot:
+        """The state of now, as a checkpoint has it."""
+        parts = []
+        for state in self._states:
+            state.snapshot(self.number, 1, self._issued)
+            parts.append(state.log.snapshot(self.number).sections)
+        return Snapshot(self.number, self.now, tuple(parts))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Another host, which has nothing but `snapshot`."""
+        if len(snapshot.parts) != self.parallelism:
+            raise UsageError(f"a snapshot of {len(snapshot.parts)} partitions is not of this one")
+        self.number, self.now = snapshot.epoch, snapshot.now
+        self._begin(snapshot.parts)
+
+    # How ----------------------------------------------------------------------------------------
+
+    def _begin(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        self.files = MemoryFiles()
+        self._base = self.number
+        self.files.make_directory(ROOT, parents=True)
+        for index, sections in enumerate(parts):
+            log = self._log(index)
+            log.create()
+            log.write_snapshot(self.number, 1, self._issued, sections)
+        self._start()
+
+    def _start(self) -> None:
+        """New processes: instances with the state that the log has."""
+        self._states = []
+        for index in range(self.parallelism):
+            operator = self._instance(index)
+            sieve = Sieve(self.name, index, self.spec.key) if has_letters(self.spec) else None
+            state = PartitionState(operator, bind(operator), self._log(index), sieve)
+            state.bring_to(self.number)
+            self._states.append(state)
+
+    def _log(self, index: int) -> StateLog:
+        identity = blob.Identity("harness", 1, self.name, index)
+        return StateLog(self.files, f"{ROOT}/{self.name}-{index}", identity)
+
+    def _instance(self, partition: int) -> Operator:
+        operator = self.operator_class()
+        identity = Identity(self._job, self.name, partition, self.parallelism)
+        operator.open(identity, dict(self.spec.with_))
+        return operator
+
+    def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> pa.Table:
+        out = Emitter(self.name, self.operator_class.output)
+        result = self._states[index].run(token, token.previous_offset + 1, 1, inputs, out)
+        if result.letters is not None:
+            self.letters += result.letters.to_pylist()
+        return result.output
+
+    def _tables(self, rows: Inputs) -> dict[str, pa.Table]:
+        names = list(self.spec.inputs)
+        if rows is None:
+            return {name: pa.table({}) for name in names}
         if names == ["input"]:
-            return self._combined(_table(rows), splits)
-        if set(rows) != set(names):
-            raise UsageError(f"expected rows for each of the inputs {names}, found {list(rows)}")
-        found = {name: _table(rows[name]) for name in names}
-        return found if len(names) > 1 else {n: self._combined(t, splits) for n, t in found.items()}
+            return {"input": _table(rows)}
+        if not isinstance(rows, Mapping) or set(rows) != set(names):
+            found = list(rows) if isinstance(rows, Mapping) else "a table"
+            raise UsageError(f"expected rows for each of the inputs {names}, found {found}")
+        return {name: _table(rows[name]) for name in names}
 
-    def _combined(self, rows: pa.Table, splits: int) -> pa.Table:
-        if not combines(self._class):
-            return rows
+    def _dealt(self, token: Token, rows: pa.Table, splits: int) -> list[pa.Table]:
+        """The rows of each partition, through combiners and shuffle."""
         size = max(1, -(-rows.num_rows // splits))
-        parts = [rows.slice(at, size) for at in range(0, max(rows.num_rows, 1), size)]
-        return pa.concat_tables([self._operator.combine(part) for part in parts])
+        cut = [rows.slice(at, size) for at in range(0, rows.num_rows, size)] or [rows]
+        if combines(self.operator_class) and rows.num_rows:
+            cut = [combine(self._instance(i), token, part) for i, part in enumerate(cut)]
+        if self.parallelism == 1 or not rows.num_rows:
+            return [pa.concat_tables(cut), *([rows] * (self.parallelism - 1))]
+        owners = [partitions(part, self.spec.key, self.parallelism) for part in cut]
+        return [
+            pa.concat_tables(
+                [part.filter(pa.array(at == index)) for part, at in zip(cut, owners, strict=True)]
+            )
+            for index in range(self.parallelism)
+        ]
 
 
-def _table(rows: Rows) -> pa.Table:
+def sections_as_rows(sections: blob.Sections) -> dict[str, list[dict[str, Any]]]:
+    """What a snapshot's part holds, by primitive: for tests that look into one."""
+    return {
+        name.removeprefix(STATE): ipc_table(data).to_pylist() for name, data in sections.items()
+    }
+
+
+def _table(rows: Any) -> pa.Table:
     return rows if isinstance(rows, pa.Table) else pa.table(dict(rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from perseid.registry.port import ANY_VERSION, Check, ConflictError, Create, Delete, Set, Write
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TreeNode:
     """`session`: whose ephemeral node it is."""
 
@@ -28,7 +28,7 @@ class Tree:
 
     def apply(self, session: int, writes: tuple[Write, ...]) -> None:
         """All writes or none, like one ZooKeeper transaction; ConflictError names the first."""
-        before = {path: replace(node) for path, node in self.nodes.items()}
+        before = dict(self.nodes)
         try:
             for write in writes:
                 self._apply_one(session, write)
@@ -57,7 +57,7 @@ class Tree:
                 self.nodes[path] = TreeNode(data, 0, session if ephemeral else None)
             case Set(data=data, version=version):
                 found = _expect(node, version, write)
-                found.data, found.version = data, found.version + 1
+                self.nodes[write.path] = replace(found, data=data, version=found.version + 1)
             case Delete(path=path, version=version):
                 _expect(node, version, write)
                 _require(not self.children(path), write)

@@ -74,7 +74,7 @@ def _in_order(order: npt.NDArray[np.int64]) -> bool:
 
 def _chunks(table: pa.Table, route: Route, target: int, origin: int) -> Iterator[Row]:
     if table.num_rows == 0:  # the schema travels even when no row does
-        blob = ipc_bytes(table.schema.empty_table()) if table.num_columns else b""
+        blob = ipc_bytes(table) if table.num_columns else b""
         yield Row(target, route.input, origin, 0, blob)
         return
     for chunk, start in enumerate(range(0, table.num_rows, CHUNK_ROWS_MAX)):

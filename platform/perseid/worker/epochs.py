@@ -14,9 +14,11 @@ import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
+from perseid.worker import flow
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
+from perseid.worker.memory import MemoryWatch
 from perseid.worker.stages import Counts, merge_counts
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class EpochRunner:
     def __init__(self, spark: SparkSession, context: FragmentContext) -> None:
         self.spark = spark
         self.context = context
+        self.memory = MemoryWatch(flow.spec_of(context.job_folder), context.layout)
         self.counts = spark.sparkContext.accumulator({}, _CountsParam())
         self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None

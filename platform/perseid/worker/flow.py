@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from perseid.errors import BadInputError
 from perseid.jobs import parse
+from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
+from perseid.worker.poison import Sieve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,8 +57,25 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
     return operator
 
 
+def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
+    """What finds poison records of `name`, None when it stops the job on one."""
+    spec = spec_of(context.job_folder).operators[name]
+    return Sieve(name, partition, spec.key) if has_letters(spec) else None
+
+
 def emitter(context: FragmentContext, name: str) -> Emitter:
     return Emitter(name, operator_class(context.job_folder, name).output)
+
+
+def output_of(context: FragmentContext, name: str) -> pa.Schema:
+    """The columns that the Python operator `name` declares."""
+    schema = operator_class(context.job_folder, name).output
+    if schema is None:
+        raise BadInputError(
+            f"operator {name} is read by an operator that must know its columns in an epoch "
+            'without rows: add `output = pa.schema([("column", pa.string())])` to its class'
+        )
+    return schema
 
 
 def rows_of(

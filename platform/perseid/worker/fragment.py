@@ -30,8 +30,8 @@ from perseid.jobs.repository import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
-from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token, TokenRecord
-from perseid.worker import flow, graph, query
+from perseid.topics.records import FragmentState, Token, TokenRecord
+from perseid.worker import flow, frames, graph, query, reports, source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from perseid.records import Deployment
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
+    from perseid.worker.stages import Counts
 
 log = logging.getLogger("perseid.worker")
 TELL_AGAIN_S = 1.0
@@ -140,14 +141,15 @@ class Fragment:
         started_s = time.monotonic()
         with ThreadPoolExecutor(1, "perseid-plan") as beside:
             planned = beside.submit(runner.prepare)
-            done, source, events = restore_all(runner, self.plan, past)
+            done, origin, events = restore_all(runner, self.plan, past)
         planned.result()
-        log.info("%s: restored from %s in %.1f s", self.plan.job, source or "nothing",
+        log.info("%s: restored from %s in %.1f s", self.plan.job, origin or "nothing",
                  time.monotonic() - started_s)  # fmt: skip
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done)
         telling.join()
-        self._tell(clients.progress, "running", source, events)
+        self._tell_last_event_times(clients, context, feed)
+        self._tell(clients.progress, "running", origin, events)
         self._query = self._start_query(runner, feed, clients)
         if self._stopping.is_set():
             self._query.stop()
@@ -193,7 +195,37 @@ class Fragment:
         feed.done(order.token.epoch)
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
-        clients.progress.append(_epoch_done(runner.context, order, done, total))
+        self._tell_event_times(clients.progress, order, done["counts"])
+        clients.progress.append(reports.epoch_done(runner.context, order, done, total))
+        for warning in runner.memory.look(self._epoch, done["reports"]):
+            self._tell(clients.progress, "warning", events=(warning,))
+
+    def _tell_event_times(
+        self, progress: ProgressLog, order: EpochOrder, counts: Counts
+    ) -> None:
+        told = reports.event_times(self.plan, order, counts)
+        if told.times:
+            progress.append(told)
+
+    def _tell_last_event_times(
+        self, clients: Clients, context: FragmentContext, feed: EpochFeed
+    ) -> None:
+        """Of the epoch that this life goes on from: its owner may have died before it told.
+
+        Without them the watermark would wait for the next rows. Reads one epoch's input again.
+        """
+        plans = frames.timed_plans(context)
+        if not plans:
+            return
+        (entry,) = clients.tokens.read_range(
+            names.tokens(self.plan.job), 0, feed.start_offset, feed.start_offset + 1,
+            timeout_s=READ_TIMEOUT_S,
+        )  # fmt: skip
+        token = _token_record(entry.value)
+        if isinstance(token, Token):
+            counts = reports.read_again(source.ranges(self.deployment.kafka), plans, token)
+            order = EpochOrder(token, entry.offset, None)
+            self._tell_event_times(clients.progress, order, counts)
 
     def _await_record(self, tokens: LogReader, offset: int) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
@@ -213,6 +245,13 @@ class Fragment:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
         spec = flow.spec_of(folder)
         layout = layouts.build(spec, self.plan.layout)
+        lanes = local_cores(self.spark.sparkContext.master or "")
+        if graph.build(spec, layout).feedback and not lanes:
+            raise PermanentError(
+                f"job {self.plan.job} has feedback edges, which read the state logs of all "
+                f"operator partitions, and {self.spark.sparkContext.master} may have them on "
+                "several hosts; run the job on workers with a local master"
+            )
         return FragmentContext(
             deployment=self.deployment,
             job=self.plan.job,
@@ -224,7 +263,7 @@ class Fragment:
             folder=str(folder),
             layout=layout,
             base_epoch=self.plan.base_epoch,
-            lanes=local_cores(self.spark.sparkContext.master or ""),
+            lanes=lanes,
             one_task_each=graph.build(spec, layout).has_late_sql,
         )
 
@@ -331,31 +370,3 @@ def _token_record(data: bytes) -> TokenRecord:
     record: Any = codec.decode(data)
     found: TokenRecord = record
     return found
-
-
-def _epoch_done(
-    context: FragmentContext, order: EpochOrder, done: dict[str, Any], total_ms: int
-) -> EpochDone:
-    checks = tuple(
-        InputCheck(epoch, split, source, count, crc)
-        for (epoch, split, source), (count, crc, _) in sorted(done["counts"].items())
-    )
-    reports = done["reports"]
-    return EpochDone(
-        job_uuid=context.job_uuid,
-        generation=context.generation,
-        incarnation=context.incarnation,
-        epoch=order.token.epoch,
-        token_offset=order.token_offset,
-        rows_in=sum(check.count for check in checks),
-        rows_out=sum(r.get("sent", 0) for r in reports),
-        duration_ms=total_ms,
-        stage_ms={
-            "process": max((r["process_ms"] for r in reports), default=0),
-            "commit": max((r["commit_ms"] for r in reports), default=0),
-        },
-        state_bytes=sum(r.get("state_bytes", 0) for r in reports),
-        state_rows=sum(r.get("state_rows", 0) for r in reports),
-        dead_letters=sum(refused for _, _, refused in done["counts"].values()),
-        checks=checks,
-    )

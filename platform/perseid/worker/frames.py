@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError
 from perseid.worker import flow, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
@@ -67,7 +66,7 @@ class EpochFrames:
         self.graph: Graph = flow.graph_of(context)
         self.persisted: list[DataFrame] = []
         self._prefix = ""
-        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
+        self.plans = {name: source_plan(context, name) for name in self.spec.sources}
 
     def build(self, splits: int, *, narrow: bool) -> DataFrame:
         """The rows that reach the driver: the reports of all tasks, no data."""
@@ -93,13 +92,16 @@ class EpochFrames:
         for plan in self.plans.values():
             if plan not in direct:
                 members += self._typed_source(numbers, plan)
+        if self.graph.feedback:
+            back = partial(stages.read_feedback, self.context)
+            members.append(self._python(self.spark.range(0, 1, 1, 1), back, DDL, "source"))
         return _union(members)
 
     def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
         read = partial(stages.read_typed, self.context, plan, self.counts)
         ddl = _spark_schema(stages.typed_schema(plan))
         frame = self._python(numbers, read, ddl, "source")
-        if not plan.tolerate:
+        if not plan.has_letters:
             return self._from_typed(frame, plan.name)
         frame = self._persist(frame)
         bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
@@ -130,7 +132,7 @@ class EpochFrames:
         rows = self._persist(rows)
         members = [rows.filter(rows.target >= REPORT)]
         for name in waiting:
-            ddl = _spark_schema(self._declared_output(self._upstream(name)))
+            ddl = _spark_schema(flow.output_of(self.context, self._upstream(name)))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
             typed = self._python(sent, stages.decode_rows, ddl, "encode")
             members += self._from_typed(self._sql(typed, name), name)
@@ -143,15 +145,6 @@ class EpochFrames:
 
     def _upstream(self, name: str) -> str:
         return next(iter(self.spec.operators[name].inputs.values()))
-
-    def _declared_output(self, node: str) -> pa.Schema:
-        schema = getattr(flow.operator_class(self.context.job_folder, node), "output", None)
-        if schema is None:
-            raise BadInputError(
-                f"operator {node} is read by an SQL operator and declares no output columns: add "
-                "`output = pa.schema([...])` to its class"
-            )
-        return schema
 
     def _level(self, rows: DataFrame, level: int, narrow: bool) -> DataFrame:
         run = partial(stages.run_level, self.context, level)
@@ -182,21 +175,30 @@ class EpochFrames:
         self.persisted.append(kept)
         return kept
 
-    def _source_plan(self, name: str) -> SourcePlan:
-        from perseid.worker.tasks import read_avro
 
-        source = self.spec.sources[name]
-        return SourcePlan(
-            name=name,
-            format=source.format,
-            columns=dict(source.columns),
-            avro=read_avro(self.context, source.schema_file),
-            metadata=metadata_columns(name, self.spec, self._metadata),
-            tolerate=self.spec.errors.tolerance == "all",
-        )
+def source_plan(context: FragmentContext, name: str) -> SourcePlan:
+    """How the source `name` is read."""
+    from perseid.worker.tasks import read_avro
 
-    def _metadata(self, operator: str) -> tuple[str, ...]:
-        return flow.operator_class(self.context.job_folder, operator).metadata
+    def metadata(operator: str) -> tuple[str, ...]:
+        return flow.operator_class(context.job_folder, operator).metadata
+
+    spec = flow.spec_of(context.job_folder)
+    source = spec.sources[name]
+    return SourcePlan(
+        name=name,
+        format=source.format,
+        columns=dict(source.columns),
+        avro=read_avro(context, source.schema_file),
+        metadata=metadata_columns(name, spec, metadata),
+        tolerate=spec.errors.tolerance == "all",
+        event_time=source.event_time,
+    )
+
+
+def timed_plans(context: FragmentContext) -> list[SourcePlan]:
+    """Of the sources with event time."""
+    return [source_plan(context, name) for name in flow.spec_of(context.job_folder).event_times]
 
 
 def _union(members: list[DataFrame]) -> DataFrame:

@@ -8,7 +8,7 @@ into SQL operators (through Spark SQL, in the same stage).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perseid.jobs.layout import DEAD_LETTERS, Layout, is_keyed, node_levels, writers
@@ -29,6 +29,14 @@ class Outlets:
 
 
 @dataclass(frozen=True)
+class Feedback:
+    """An edge whose rows are of the epoch before."""
+
+    producer: str
+    route: Route
+
+
+@dataclass(frozen=True)
 class Graph:
     """The edges of one job, its nodes' levels and the numbers of its SQL operators."""
 
@@ -36,6 +44,7 @@ class Graph:
     levels: dict[str, int]
     sql_targets: dict[str, int]
     dead_letters: Route | None
+    feedback: tuple[Feedback, ...]
 
     @property
     def has_late_sql(self) -> bool:
@@ -58,7 +67,16 @@ def build(spec: JobSpec, layout: Layout) -> Graph:
         levels=node_levels(spec),
         sql_targets={name: SQL_BASE - index for index, name in enumerate(sql)},
         dead_letters=Route(tuple(t.gid for t in letters), 0, ()) if letters else None,
+        feedback=tuple(_feedback(spec, layout)),
     )
+
+
+def _feedback(spec: JobSpec, layout: Layout) -> Iterator[Feedback]:
+    for name, operator in spec.operators.items():
+        for port, (input_, producer) in enumerate(operator.inputs.items()):
+            if input_ in operator.feedback:
+                targets = tuple(t.gid for t in layout.of(name))
+                yield Feedback(producer, Route(targets, port, operator.key))
 
 
 def _outlets(node: str, spec: JobSpec, layout: Layout) -> Outlets:
@@ -66,8 +84,8 @@ def _outlets(node: str, spec: JobSpec, layout: Layout) -> Outlets:
     python: list[str] = []
     sql: list[str] = []
     for name, operator in spec.operators.items():
-        for port, upstream in enumerate(operator.inputs.values()):
-            if upstream != node:
+        for port, (input_, upstream) in enumerate(operator.inputs.items()):
+            if upstream != node or input_ in operator.feedback:
                 continue
             if is_keyed(operator):
                 targets = tuple(t.gid for t in layout.of(name))

@@ -3,51 +3,79 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from perseid.errors import PermanentError, PerseidError
+from perseid.jobs.operator import ends_epochs
+from perseid.state.timers import due_of
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
+    from perseid.state.primitives import Primitive
     from perseid.topics.records import Token
 
 
-def call(operator: Operator, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> None:
-    """Runs `process` for one epoch. The single input named "input" is passed as a table.
+def call(
+    operator: Operator,
+    token: Token,
+    inputs: dict[str, pa.Table],
+    out: Emitter,
+    live: Mapping[str, Primitive] | None = None,
+) -> None:
+    """Runs `on_timer` where timers are due, `process` where there are rows, and `on_epoch_end`.
+
+    Timers come first, since the token's watermark is that of before its rows. `live` is the
+    operator's state.
+
+    The single input named "input" is passed as a table. An operator that has nothing to do is not
+    even entered.
 
     Raises:
         PermanentError: the user's code raised; the text has its traceback.
     """
-    operator.enter(token.epoch, token.time_ms)
-    argument = inputs["input"] if set(inputs) == {"input"} else inputs
-    try:
-        operator.process(argument, out)
-    except PerseidError:
-        raise
-    except Exception as error:
-        raise PermanentError(_told(operator, token, "process", error)) from error
+    rows = any(table.num_rows for table in inputs.values())
+    ends = ends_epochs(type(operator))
+    due = due_of(live or {}, token.watermark_ms, token.time_ms)
+    if rows or ends or due:
+        _enter(operator, token)
+    for timers in due:
+        _run(operator, token, "on_timer", timers, out)
+    if rows:
+        argument = inputs["input"] if set(inputs) == {"input"} else inputs
+        _run(operator, token, "process", argument, out)
+    if ends:
+        _run(operator, token, "on_epoch_end", out)
 
 
 def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
     """Runs the combiner for one producing task; PermanentError when the user's code raised."""
-    operator.enter(token.epoch, token.time_ms)
+    _enter(operator, token)
+    found = _run(operator, token, "combine", table)
+    return pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+
+
+def _enter(operator: Operator, token: Token) -> None:
+    operator.enter(token.epoch, token.time_ms, token.watermark_ms)
+
+
+def _run(operator: Operator, token: Token, method: str, *arguments: Any) -> Any:
     try:
-        found = operator.combine(table)
+        return getattr(operator, method)(*arguments)
     except PerseidError:
         raise
     except Exception as error:
-        raise PermanentError(_told(operator, token, "combine", error)) from error
-    return pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+        raise PermanentError(_told(operator, token, method, error)) from error
 
 
 def _told(operator: Operator, token: Token, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
+    who = f"operator {operator.name} ({type(operator).__name__}), partition {operator.partition}"
     return (
-        f"{type(operator).__name__}, partition {operator.partition}, epoch {token.epoch}: {method} "
-        f"raised {type(error).__name__}: {error}\n{where}\n"
+        f"{who}, epoch {token.epoch}: {method} raised {type(error).__name__}: {error}\n{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )

@@ -3,8 +3,10 @@
 1. An epoch that the state log holds is not processed again: its retained output is returned.
 2. The resident state is brought to the epoch before, by applying the deltas that it lacks.
 3. The resident state is dirty from here on: a crash or an error drops it.
-4. The operator processes the epoch's input.
-5. Delta and output go into the state log in one rename: that is the commit point of the task.
+4. The operator processes the epoch's input; where it bisects, rows on which it raises are taken
+   out, and every try begins with step 2.
+5. Delta, output and dead letters go into the state log in one rename: that is the commit point of
+   the task.
 6. The resident state is clean, at this epoch.
 
 State = f(log): any process of the host can do this, and a copy that is ahead or dirty is rebuilt.
@@ -20,30 +22,47 @@ import pyarrow as pa
 from perseid.errors import DamagedFile, RetryableError
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.worker.operators import call
+from perseid.worker.poison import stop_at
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
     from perseid.state.log import LogEntry, StateLog
     from perseid.state.primitives import Primitive
     from perseid.topics.records import Token
+    from perseid.worker.poison import Sieve
 
 OUT = "out"
+LETTERS = "letters"
 STATE = "state."
 
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The output of one epoch of one partition; without columns when nothing was emitted."""
+    """The output of one epoch of one partition; without columns when nothing was emitted.
+
+    `letters`: the rows on which a bisecting operator raised (`perseid.worker.refused`).
+    """
 
     output: pa.Table
     retained: bool
+    letters: pa.Table | None = None
 
 
 class PartitionState:
     """See the module's docstring. Not thread safe: one task at a time in one process."""
 
-    def __init__(self, operator: Operator, live: dict[str, Primitive], log: StateLog) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        live: dict[str, Primitive],
+        log: StateLog,
+        sieve: Sieve | None = None,
+        *,
+        feeds_back: bool = False,
+    ) -> None:
         self.operator = operator
+        self.sieve = sieve
+        self.feeds_back = feeds_back  # the next epoch reads this one's output (`feedback`)
         self.live = live
         self.log = log
         self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
@@ -59,14 +78,13 @@ class PartitionState:
         """The output of the token's epoch, processed now or retained from an earlier attempt."""
         held = self._held(token.epoch, token_offset)
         if held is not None:
-            return EpochResult(ipc_table(held.sections[OUT]), retained=True)
-        self.bring_to(token.epoch - 1)
-        self.epoch = None
-        if any(table.num_rows for table in inputs.values()):
-            call(self.operator, token, inputs, out)
+            return _retained(held)
+        letters = self._process(token, inputs, out)
         emitted = out.table()
         output = pa.table({}) if emitted is None else emitted
         sections: dict[str, Any] = {OUT: ipc_bytes(output)}
+        if letters is not None:
+            sections[LETTERS] = ipc_bytes(letters)
         for name, primitive in self.live.items():
             delta = primitive.delta()
             if delta is not None:
@@ -74,11 +92,26 @@ class PartitionState:
         entry = self.log.append(token.epoch, generation, token_offset, sections)
         if entry.found:  # another attempt of this task was faster: its file is the epoch
             self.bring_to(token.epoch)
-            return EpochResult(ipc_table(entry.sections[OUT]), retained=True)
+            return _retained(entry)
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
-        return EpochResult(output, retained=False)
+        return EpochResult(output, retained=False, letters=letters)
+
+    def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
+        """Steps 2 to 4; the dead letters, None without any."""
+
+        def attempt(rows: dict[str, pa.Table]) -> None:
+            self.bring_to(token.epoch - 1)
+            self.epoch = None
+            out.table()  # forgets what an earlier try has emitted
+            call(self.operator, token, rows, out, self.live)
+
+        if self.sieve is None:
+            stop_at(attempt, inputs)
+            return None
+        letters = self.sieve.run(attempt, inputs)
+        return letters if letters.num_rows else None
 
     def snapshot(self, epoch: int, generation: int, token_offset: int) -> None:
         """Writes the state of `epoch` into the log as one file, unless it is there."""
@@ -86,6 +119,8 @@ class PartitionState:
             return
         self.bring_to(epoch)
         sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
+        if self.feeds_back:
+            sections[OUT] = self.log.entry(epoch).sections[OUT]
         self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:
@@ -113,10 +148,8 @@ class PartitionState:
     def _catch_up(self, start: int, end: int) -> bool:
         """Applies the deltas (start, end]; False when one is gone and the log must be loaded."""
         try:
-            entries = list(self.log.deltas(start, end))
+            entries = [self.log.entry(epoch) for epoch in range(start + 1, end + 1)]
         except DamagedFile:
-            return False
-        if len(entries) != end - start:
             return False
         self.epoch = None
         self._apply(entries)
@@ -130,11 +163,17 @@ class PartitionState:
 
     def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
         """The log's entry of `epoch`; one that was made for a token taken back is discarded."""
-        if epoch not in self.log.epochs():
+        entry = self.log.find(epoch)
+        if entry is None:
             return None
-        entry = self.log.entry(epoch)
         if entry.header.token_offset != token_offset:
             self.log.discard_from(epoch)
             self.epoch = None
             return None
         return entry
+
+
+def _retained(entry: LogEntry) -> EpochResult:
+    letters = entry.sections.get(LETTERS)
+    found = ipc_table(letters) if letters is not None else None
+    return EpochResult(ipc_table(entry.sections[OUT]), retained=True, letters=found)

@@ -1,4 +1,4 @@
-"""Records that a source refused: how they are explained, carried, and written as dead letters.
+"""Records that a source or an operator refused: how they are told, and become dead letters.
 
 Headers are those of Kafka Connect (`__connect.errors.*`), so its tools read them, plus the epoch.
 """
@@ -19,13 +19,20 @@ SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("kind", pa.string()),
         ("reason", pa.string()),
+        ("operator", pa.string()),
+        ("input", pa.string()),
+        ("trace", pa.string()),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One record that did not fit, with its original bytes."""
+    """One record that did not fit, with its original bytes.
+
+    Of an `operator`: a row of its `input` as JSON, `partition` is the operator's, and there is
+    neither topic nor offset.
+    """
 
     topic: str
     partition: int
@@ -34,6 +41,9 @@ class Refused:
     value: bytes | None
     kind: str
     reason: str
+    operator: str | None = None
+    input: str | None = None
+    trace: str | None = None
 
     def explain(self) -> str:
         return (
@@ -52,7 +62,13 @@ def to_table(refused: list[Refused]) -> pa.Table:
 
 def headers(row: dict[str, Any], job: str, epoch: int) -> list[tuple[str, bytes]]:
     """The headers of one dead letter; `row` is a row of SCHEMA."""
-    found = {
+    if row["operator"] is not None:
+        return _encoded(_of_operator(row, job, epoch))
+    return _encoded(_of_source(row, job, epoch))
+
+
+def _of_source(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
+    return {
         "__connect.errors.topic": row["topic"],
         "__connect.errors.partition": row["partition"],
         "__connect.errors.offset": row["offset"],
@@ -62,4 +78,21 @@ def headers(row: dict[str, Any], job: str, epoch: int) -> list[tuple[str, bytes]
         "__connect.errors.exception.message": row["reason"],
         "perseid.epoch": epoch,
     }
+
+
+def _of_operator(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
+    return {
+        "__connect.errors.connector.name": job,
+        "__connect.errors.stage": "TRANSFORMATION",
+        "__connect.errors.exception.class.name": row["kind"],
+        "__connect.errors.exception.message": row["reason"],
+        "__connect.errors.exception.stacktrace": row["trace"],
+        "perseid.operator": row["operator"],
+        "perseid.input": row["input"],
+        "perseid.partition": row["partition"],
+        "perseid.epoch": epoch,
+    }
+
+
+def _encoded(found: dict[str, Any]) -> list[tuple[str, bytes]]:
     return [(name, str(value).encode()) for name, value in found.items()]

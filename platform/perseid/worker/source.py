@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError
 from perseid.records import crashpoints
-from perseid.worker import formats
+from perseid.worker import event_time, formats
 from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
+    from perseid.jobs.spec import EventTimeSpec
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
 
@@ -34,7 +35,10 @@ METADATA = {  # columns that a source offers beside its value columns
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How one source is read: its format and the metadata columns that somebody uses."""
+    """How one source is read: its format and the metadata columns that somebody uses.
+
+    `tolerate`: records that do not fit become dead letters, and do not stop the job.
+    """
 
     name: str
     format: str
@@ -42,12 +46,30 @@ class SourcePlan:
     avro: dict[str, Any] | None
     metadata: tuple[str, ...]
     tolerate: bool
+    event_time: EventTimeSpec | None = None
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether a record of it may become a dead letter."""
+        late = self.event_time is not None and self.event_time.late == "dlq"
+        return self.tolerate or late
 
     def schema(self) -> pa.Schema:
         found = _format(self).schema
         for name in self.metadata:
             found = found.append(pa.field(name, METADATA[name]))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCount:
+    """What one split read of one source, as it reaches the driver."""
+
+    count: int
+    crc: int
+    refused: int
+    late: int
+    event_times: dict[int, int]  # by partition: the largest, in milliseconds
 
 
 @dataclass
@@ -57,10 +79,17 @@ class SplitCount:
     count: int = 0
     crc: int = 0
     refused: list[Refused] = field(default_factory=list)
+    late: int = 0
+    event_times: dict[int, int] = field(default_factory=dict)
 
     def add(self, values: list[bytes | None]) -> None:
         self.count += len(values)
         self.crc = zlib.crc32(b"".join(filter(None, values)), self.crc)
+
+    def read(self) -> ReadCount:
+        return ReadCount(
+            self.count, self.crc, len(self.refused), self.late, dict(self.event_times)
+        )
 
 
 def _format(plan: SourcePlan) -> formats.Format:
@@ -103,36 +132,84 @@ def read_split(
         if found.source != plan.name:
             continue
         for messages in reader.read(found.topic, found.partition, found.start, found.end):
-            yield _decode(plan, found, messages, count)
+            yield _decode(plan, found, messages, token, count)
     crashpoints.reach("source.after-read")
 
 
 def _decode(
-    plan: SourcePlan, found: SourceRange, messages: Sequence[Any], count: SplitCount
+    plan: SourcePlan,
+    found: SourceRange,
+    messages: Sequence[Any],
+    token: Token,
+    count: SplitCount,
 ) -> pa.Table:
     values = [m.value() for m in messages]
     count.add(values)
     table, refused = _format(plan).decode(values)
     if refused:
-        bad = [_refused(found, messages[i], reason) for i, reason in refused.items()]
-        if not plan.tolerate:
-            raise BadInputError(bad[0].explain())
-        count.refused.extend(bad)
+        _refuse(plan, found, messages, refused, count)
         messages = [m for i, m in enumerate(messages) if i not in refused]
     for name in plan.metadata:
         column = pa.array(_metadata(name, messages), type=METADATA[name])
         table = table.append_column(name, column)
-    return table
+    return table if plan.event_time is None else _timed(plan, found, messages, table, token, count)
 
 
-def _refused(found: SourceRange, message: Any, reason: str) -> Refused:
+def _timed(
+    plan: SourcePlan,
+    found: SourceRange,
+    messages: Sequence[Any],
+    table: pa.Table,
+    token: Token,
+    count: SplitCount,
+) -> pa.Table:
+    """The rows that go on; takes note of the largest event time and of late rows."""
+    assert plan.event_time is not None
+    column = plan.event_time.column
+    if column in table.schema.names:
+        times = event_time.milliseconds(table[column])
+    else:
+        times = event_time.milliseconds(pa.array(_metadata(column, messages), METADATA[column]))
+    wrong = event_time.wrong(times)
+    if wrong:
+        reasons = {i: event_time.told(column, times[i]) for i in wrong}
+        _refuse(plan, found, messages, reasons, count)
+    largest = event_time.largest(times)
+    if largest is not None:
+        before = count.event_times.get(found.partition, largest)
+        count.event_times[found.partition] = max(before, largest)
+    late = event_time.late(times, token.watermark_ms)
+    count.late += len(late)
+    if plan.event_time.late == "dlq":
+        bad = [_refused(found, messages[i], "LateRecord", reason)
+               for i, reason in event_time.told_late(late, times, token.watermark_ms).items()]
+        count.refused.extend(bad)
+    gone = wrong if plan.event_time.late == "update" else [*wrong, *late]
+    return event_time.without(table, gone)
+
+
+def _refuse(
+    plan: SourcePlan,
+    found: SourceRange,
+    messages: Sequence[Any],
+    reasons: dict[int, str],
+    count: SplitCount,
+) -> None:
+    """Makes dead letters of the messages with these indices, or stops the job."""
+    bad = [_refused(found, messages[i], "BadInputError", r) for i, r in reasons.items()]
+    if not plan.tolerate:
+        raise BadInputError(bad[0].explain())
+    count.refused.extend(bad)
+
+
+def _refused(found: SourceRange, message: Any, kind: str, reason: str) -> Refused:
     return Refused(
         topic=found.topic,
         partition=found.partition,
         offset=message.offset(),
         key=message.key(),
         value=message.value(),
-        kind="BadInputError",
+        kind=kind,
         reason=reason,
     )
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from perseid.errors import PerseidError, describe
-from perseid.worker import flow, refused, tasks, turns
+from perseid.worker import feedback, flow, refused, tasks, turns
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
-from perseid.worker.source import SourcePlan, SplitCount, compare, ranges, read_split
+from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
 Batches = Iterable[pa.RecordBatch]
-Counts = dict[tuple[int, int, str], tuple[int, int, int]]  # (epoch, split, source): n, crc, refused
+Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
 T = TypeVar("T")
 
 
@@ -68,6 +68,20 @@ def _split_rows(
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(context, order.token, plan.name, table, split)
     return rows + _letters(context, bad, split)
+
+
+def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What came out of the epoch before, for the consumers of feedback edges."""
+    order = current_order()
+
+    def read() -> list[Row]:
+        return list(feedback.rows(
+            flow.graph_of(context), context.layout, order.token,
+            lambda task: tasks.log_of(context, task), lambda name: flow.output_of(context, name),
+        ))  # fmt: skip
+
+    for _ in batches:
+        yield _batch(context, order, explained(read), 1)
 
 
 def read_typed(
@@ -145,7 +159,7 @@ def run_anchored(
 
 def typed_schema(plan: SourcePlan) -> pa.Schema:
     schema = plan.schema()
-    return schema.append(pa.field(REFUSED, pa.binary())) if plan.tolerate else schema
+    return schema.append(pa.field(REFUSED, pa.binary())) if plan.has_letters else schema
 
 
 def _finish(
@@ -153,7 +167,7 @@ def _finish(
 ) -> None:
     compare(plan, order.token, split, count)
     key = (order.token.epoch, split, plan.name)
-    counts.add({key: (count.count, count.crc, len(count.refused))})
+    counts.add({key: count.read()})
 
 
 def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:

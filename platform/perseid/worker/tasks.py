@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -104,15 +104,17 @@ def run_task(
         "gid": task.gid,
         "rows_in": sum(t.num_rows for t in tables.values()),
     }
+    letters = None
     if task.stateful:
-        output = _run_keyed(context, order, task, tables, report)
+        output, letters = _run_keyed(context, order, task, tables, report)
     else:
         output = tables["input"]
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
         session = session_of(context, task)  # here, since making one is not for several threads
-        commit = pool.submit(_commit, context, order, task, output, session)
+        batches = partial(_sink_batches, context, order, task, output, letters)
+        commit = pool.submit(_commit, context, order, task, batches, session)
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
@@ -133,7 +135,12 @@ def state_of(context: FragmentContext, task: Task) -> PartitionState:
     keep = process_of(context)
     if task.gid not in keep.states:
         operator = flow.instance(context, task.operator, task.partition)
-        keep.states[task.gid] = PartitionState(operator, bind(operator), log_of(context, task))
+        sieve = flow.sieve(context, task.operator, task.partition)
+        edges = flow.graph_of(context).feedback
+        keep.states[task.gid] = PartitionState(
+            operator, bind(operator), log_of(context, task), sieve,
+            feeds_back=any(edge.producer == task.operator for edge in edges),
+        )  # fmt: skip
     return keep.states[task.gid]
 
 
@@ -151,7 +158,8 @@ def _run_keyed(
     task: Task,
     tables: dict[str, pa.Table],
     report: dict[str, Any],
-) -> pa.Table:
+) -> tuple[pa.Table, pa.Table | None]:
+    """Output and dead letters."""
     state = state_of(context, task)
     token = order.token
     out = flow.emitter(context, task.operator)
@@ -162,11 +170,13 @@ def _run_keyed(
         state.snapshot(token.epoch, context.generation, order.token_offset)
         upload_soon(context, order, task, state.log)
     _collect(context, order, task, state)
+    if result.letters is not None:
+        report["dead_letters"] = result.letters.num_rows
     report["retained"] = result.retained
     report["rows_out"] = result.output.num_rows
     report["state_rows"] = sum(p.rows for p in state.live.values())
     report["state_bytes"] = sum(p.size_bytes for p in state.live.values())
-    return result.output
+    return result.output, result.letters
 
 
 def _collect(
@@ -184,17 +194,17 @@ def _commit(
     context: FragmentContext,
     order: EpochOrder,
     task: Task,
-    output: pa.Table,
+    made: Callable[[], Iterable[SinkBatch]],
     session: SinkSession,
 ) -> dict[str, Any]:
-    """Sends the output to all sinks of the task, in one transaction with the ledger record.
+    """Sends output and dead letters of the task, in one transaction with the ledger record.
 
     Runs in a thread, one at a time for each operator partition. The rest of the task's report.
     """
     started = time.monotonic()
-    if task.operator == DEAD_LETTERS and output.num_rows == 0:
+    batches = list(made())
+    if task.operator == DEAD_LETTERS and not batches:
         return {"commit_ms": 0}
-    batches = list(_sink_batches(context, order, task, output))
     result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
     sent = sum(len(b.values) for b in batches)
     return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
@@ -246,18 +256,23 @@ def _sink_clients(bootstrap: str) -> SinkClients:
 
 
 def _sink_batches(
-    context: FragmentContext, order: EpochOrder, task: Task, output: pa.Table
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    output: pa.Table,
+    letters: pa.Table | None,
 ) -> Iterable[SinkBatch]:
     from perseid.worker.sink_ports import SinkBatch
 
     spec = flow.spec_of(context.job_folder)
     if task.operator == DEAD_LETTERS:
+        output, letters = pa.table({}), output
+    if letters is not None and letters.num_rows:
         assert spec.errors.deadletter_topic is not None
-        rows = output.to_pylist()
-        letters = [refused.headers(row, context.job, order.token.epoch) for row in rows]
+        rows = letters.to_pylist()
+        told = [refused.headers(row, context.job, order.token.epoch) for row in rows]
         keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
-        yield SinkBatch(spec.errors.deadletter_topic, keys, values, letters)
-        return
+        yield SinkBatch(spec.errors.deadletter_topic, keys, values, told)
     for sink in spec.sinks.values():
         if sink.input != task.operator or output.num_rows == 0:
             continue

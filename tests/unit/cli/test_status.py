@@ -46,6 +46,14 @@ def test_the_document_has_what_the_contract_names() -> None:
     assert json.loads(json.dumps(shown)) == shown
 
 
+def test_a_failed_job_and_the_last_warning_are_faults() -> None:
+    events = ["warning: old", "failure 1: x", "warning: its state has 81 %"]
+    job = {"name": "j", "state": "running", "error": None, "events": events}
+    assert status.job_faults(job) == ["job j: warning: its state has 81 %"]
+    failed = {"name": "j", "state": "failed", "error": {"text": "it is full"}}
+    assert status.job_faults(failed) == ["job j failed: it is full"]
+
+
 def test_without_a_leader_what_is_stored_is_shown() -> None:
     stored = JOB | {"epoch": None, "lag": None, "checkpoint": None}
     found = status.Seen(jobs=[stored], faults=["no coordinator leads"])

@@ -31,6 +31,19 @@ def test_a_fragment_that_has_ended_does_not_run(end: str, late: str) -> None:
     assert leader.job().phase is Phase.RESTORING
 
 
+def test_a_warning_is_told_and_says_nothing_about_the_fragment() -> None:
+    world = restoring()
+    world.say(JOB, "running")
+    world.say(JOB, "warning", events=("warning: much state",))
+    leader = Leader(world)
+    leader.look()
+    assert leader.job().phase is Phase.RUNNING
+    world.say(JOB, "warning", events=("warning: more state",))
+    leader.listen()
+    assert world.statuses[JOB].events[-1] == "warning: more state"
+    assert leader.job().fragment == "running"
+
+
 def test_a_fragment_that_says_that_it_runs_goes_on() -> None:
     world = restoring()
     world.say(JOB, "restoring")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from itertools import pairwise
+from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import FencedError
-from perseid.testing.coordinator import Crashed, Leader, World, job_entry
+from perseid.jobs.spec import EventTimeSpec, JobSpec, SourceSpec
+from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.topics.records import Token
 
 JOB = "wordcount"
 PARTITIONS = 3
+DELAY_MS = 3000
+TIMED = SourceSpec(
+    topic="lines", format="text",
+    event_time=EventTimeSpec(column="timestamp", delay_ms=DELAY_MS),
+)  # fmt: skip
 
 step = st.one_of(
     st.tuples(st.just("produce"), st.integers(0, PARTITIONS - 1), st.integers(1, 60_000)),
@@ -35,8 +42,8 @@ step = st.one_of(
 class Play:
     """Runs a list of steps against the world, with one leader and one that was leader before."""
 
-    def __init__(self) -> None:
-        self.world = World(entries={JOB: job_entry()}, workers=["w1-1"])
+    def __init__(self, spec: JobSpec | None = None) -> None:
+        self.world = World({"archive-1": spec or job_spec()}, {JOB: job_entry()}, ["w1-1"])
         for partition in range(PARTITIONS):
             self.world.ends["lines", partition] = 0
         self.lives = 1
@@ -124,6 +131,44 @@ def check(world: World) -> None:
                 assert r.end >= r.start
                 position[r.partition] = r.end
     assert position == {p: world.ends["lines", p] for p in range(PARTITIONS)}
+
+
+def check_watermarks(world: World) -> None:
+    """Never falling, and never above what the tokens before tell the workers to read."""
+    last: float = -inf
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    for token in world.valid(JOB).values():
+        mark = token.watermark_ms
+        if mark is None:
+            assert last == -inf
+        else:
+            assert last <= mark <= 1000 * (max(ends.values()) - 1) - DELAY_MS
+            last = mark
+        for r in (r for split in token.splits for r in split):
+            ends[r.partition] = r.end
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(step, max_size=60))
+def test_watermarks_follow_the_event_times_and_never_fall(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    play = Play(job_spec(sources={"lines": TIMED}))
+    for kind, a, b in steps:
+        try:
+            play.run(kind, a, b)
+        except Crashed:
+            play.replace_leader()
+    play.finish()
+    for _ in range(6):  # all partitions are quiet by now
+        play.leader.tick(10.0)
+        play.world.work(JOB, 1)
+        play.leader.listen()
+    check(play.world)
+    check_watermarks(play.world)
+    ends = [end for end in play.world.ends.values() if end]
+    mark = list(play.world.valid(JOB).values())[-1].watermark_ms
+    assert mark == (1000 * (max(ends) - 1) - DELAY_MS if ends else None)
 
 
 @settings(max_examples=300, deadline=None)

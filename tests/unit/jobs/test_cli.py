@@ -57,7 +57,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def connected(data: Path | None) -> Iterator[Cluster]:
         yield found
 
-    monkeypatch.setattr(jobs, "_cluster", connected)
+    monkeypatch.setattr(jobs, "connected", connected)
     return found
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import parse
+from perseid.jobs.layout import build, node_levels
 from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.spec import source_columns
+from perseid.jobs.spec import EventTimeSpec, source_columns
 
 CONTRACT = """\
 name: wordcount                       # ^[a-z][a-z0-9-]{0,62}$
@@ -237,12 +239,9 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {mode: none}\nsinks:", "write `mode: exact`"),
         ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
-        ("topic: a,", "topic: a, eventTime: {column: n},", "event time is not built yet"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
-        ('"m:O"', '"m:O", memory: "1MiB"', "memory limits of operators are not built"),
-        ('"m:O"', '"m:O", errors: {operator: bisect}', "bisecting is not built yet"),
+        ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
         ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
-        ("input: a,", "inputs: {x: a, y: {input: o, feedback: {delay: 1}}},", "feedback edges"),
     ],
 )
 def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
@@ -250,6 +249,133 @@ def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
     assert len(found) == 1
     assert said in found[0]
     assert found[0].startswith("job.yaml:")
+
+
+def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
+    more = ', errors: {operator: bisect}, parallelism: 2}\n  p: {input: o, key: k, use: "m:P"'
+    text = replaced("input: o, topic", "input: p, topic", replaced('"m:O"', f'"m:O"{more}'))
+    spec = parse.loads(text)
+    assert spec.errors.deadletter_topic == "perseid.job.dlq"
+    assert spec.written_topics == {"out": 1, "perseid.job.dlq": 1}
+    tasks = build(spec, 1).tasks
+    assert [(t.operator, t.ledger) for t in tasks] == [("o", 0), ("o", 1), ("p", 2)]
+    assert {t.operator for t in build(spec, 1).ledger_tasks} == {"o", "p"}
+
+
+@pytest.mark.parametrize(
+    ("block", "wanted"),
+    [
+        ("{column: n}", EventTimeSpec(column="n")),
+        ('{column: n, watermark: "5s", late: update}',
+         EventTimeSpec(column="n", delay_ms=5000, late="update")),
+        ("{column: timestamp}", EventTimeSpec(column="timestamp")),  # of the Kafka record
+    ],
+)  # fmt: skip
+def test_event_time_of_a_source(block: str, wanted: EventTimeSpec) -> None:
+    spec = parse.loads(replaced("topic: a,", f"topic: a, eventTime: {block},"))
+    assert spec.event_times == {"a": wanted}
+    assert (spec.dead_letters, "out" in spec.written_topics) == (None, True)
+
+
+def test_late_rows_may_be_dead_letters_of_a_job_that_tolerates_no_bad_ones() -> None:
+    late = replaced("topic: a,", "topic: a, eventTime: {column: n, late: dlq},")
+    spec = parse.loads(late)
+    assert (spec.errors.tolerance, spec.dead_letters) == ("none", "perseid.job.dlq")
+    assert spec.written_topics == {"out": 1, "perseid.job.dlq": 1}
+    assert [t.operator for t in build(spec, 1).tasks] == ["dead-letters", "o"]
+    named = late + "errors: {deadletterqueue: {topic: mine}}\n"
+    assert parse.loads(named).dead_letters == "mine"
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{column: k}", "sources.a.eventTime.column: found 'k' of type string, expected a column "
+         "of type timestamp or int64 (milliseconds since 1970); write `n`"),
+        ("{column: m}", "found 'm', expected a column of type timestamp or int64"),
+        ("{column: offset}", "found 'offset', expected a column of type timestamp"),
+        ("{watermark: 5s}", "sources.a.eventTime.column: is missing"),
+        ("{column: n, watermark: 5}", "sources.a.eventTime.watermark: found 5, expected"),
+        ('{column: n, watermark: "31d"}', "expected a duration from 0s to 86400s"),
+        ("{column: n, late: dropp}", "expected drop, dlq or update; write `late: drop`"),
+        ("{column: n, lateness: 1}", "lateness: found an unknown key"),
+    ],
+)
+def test_mistakes_of_event_time(block: str, said: str) -> None:
+    (text,) = errors(replaced("topic: a,", f"topic: a, eventTime: {block},"))
+    assert said in text, text
+    assert text.startswith("job.yaml:3: ")
+
+
+def test_text_has_no_event_time_but_that_of_the_record() -> None:
+    text = replaced("json, columns: {k: string, n: int64}", "text, eventTime: {column: n}")
+    found = [e for e in errors(text) if "eventTime" in e]
+    assert "write `timestamp`, which is the time of the Kafka record" in found[0]
+
+
+def test_event_time_of_avro_is_looked_up_in_its_schema(tmp_path: Path) -> None:
+    fields = [
+        {"name": "k", "type": "string"}, {"name": "n", "type": ["null", "long"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ]  # fmt: skip
+    schema = {"type": "record", "name": "A", "fields": fields}
+    (tmp_path / "a.avsc").write_text(json.dumps(schema))
+    (tmp_path / "m.py").write_text("")
+    avro = "format: avro, schema: a.avsc, eventTime: {column: COLUMN}"
+    for column, said in (("n", ""), ("at", ""), ("timestamp", ""), ("k", "of type string")):
+        (tmp_path / "job.yaml").write_text(
+            replaced("format: json, columns: {k: string, n: int64}", avro).replace("COLUMN", column)
+        )
+        if not said:
+            assert parse.load(tmp_path).event_times["a"].column == column
+            continue
+        with pytest.raises(JobFileErrors, match=said):
+            parse.load(tmp_path)
+
+
+BACK = "{inputs: {x: a, y: {from: p, feedback: {delay: 1}}},"
+TWO = BASE.replace("sinks:", '  p: {input: o, key: k, use: "m:P"}\nsinks:')
+
+
+def test_feedback_is_an_input_of_the_epoch_before() -> None:
+    spec = parse.loads(replaced("{input: a,", BACK, TWO))
+    operator = spec.operators["o"]
+    assert operator.inputs == {"x": "a", "y": "p"}
+    assert (operator.feedback, operator.forward) == (("y",), {"x": "a"})
+    assert node_levels(spec) == {"a": 0, "o": 1, "p": 2}
+    own = replaced("{input: a,", BACK.replace("from: p", "from: o"))
+    assert node_levels(parse.loads(own)) == {"a": 0, "o": 1}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("{x: a, y: p}", "operators o <- p <- o read each other, expected no cycle; let one of "
+         "them read a source, or the epoch before: `{from: OPERATOR, feedback: {delay: 1}}`"),
+        ("{x: a, y: {from: p}}", "operators.o.inputs.y: found a feedback edge without a delay"),
+        ("{x: a, y: {from: p, feedback: {}}}", "a feedback edge without a delay"),
+        ("{x: a, y: {from: p, feedback: {delay: 2}}}", "found {'delay': 2}, expected {delay: 1}"),
+        ("{x: a, y: {from: p, feedback: {delay: 0}}}", "expected {delay: 1}, the epoch before"),
+        ("{x: a, y: {from: p, feedback: {delay: 1, more: 1}}}", "expected {delay: 1}"),
+        ("{x: a, y: {feedback: {delay: 1}}}", "y.from: found None, expected the name of an"),
+        ("{x: a, y: {from: q, feedback: {delay: 1}}}", "y.from: found 'q', expected the name of"),
+        ("{x: a, y: {from: a, feedback: {delay: 1}}}", "y.from: found 'a', expected the name of"),
+        ("{x: a, y: {form: p, feedback: {delay: 1}}}", "y.form: found an unknown key"),
+        ("{y: {from: p, feedback: {delay: 1}}}", "operators.o.inputs: all are feedback"),
+        ("{x: a, y: 5}", "operators.o.inputs.y: found 5, expected the name of a source or"),
+    ],
+)
+def test_mistakes_of_feedback(inputs: str, said: str) -> None:
+    found = errors(replaced("{input: a, key", f"{{inputs: {inputs}, key", TWO))
+    assert any(said in text for text in found), found
+
+
+def test_feedback_comes_from_and_goes_to_operators_with_a_key() -> None:
+    found = errors(replaced("{input: a, key: k,", BACK, TWO))
+    assert any("operators.o: an operator with a feedback input needs a key" in e for e in found)
+    stateless = replaced("p: {input: o, key: k,", "p: {input: o,", TWO)
+    found = errors(replaced("{input: a,", BACK, stateless))
+    assert any("y.from: 'p' has no key, and only the output" in e for e in found)
 
 
 def test_a_mistake_is_told_before_a_refusal() -> None:

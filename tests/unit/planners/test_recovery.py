@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 
 from perseid.coordinator.planners import best_density as module
-from perseid.coordinator.planners.best_density import best_density
+from perseid.coordinator.planners.best_density import best_density, seed_queries_of
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.recovery import (
     Partition,
@@ -97,18 +97,31 @@ def test_bounded_seeds_are_close_to_all_pairs() -> None:
             free=random.uniform(0.2, 0.8),
         )  # fmt: skip
         problem = draw_queries(random, drawn)
-        bounded = best_density(problem, all_pairs_queries_max=0)
+        bounded = best_density(problem, seed_queries=20)
         assert bounded.cost <= problem.free + 1e-9
         ratios.append(bounded.priority / best_density(problem).priority)
     assert mean(ratios) >= 0.995
     assert min(ratios) >= 0.94
 
 
+def test_as_many_seeds_as_are_affordable_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between 60 queries, where all pairs are seeds, and hundreds, where 20 queries and pairs."""
+    monkeypatch.setattr(module, "SEED_WORK", 25_000_000)
+    chosen = []
+    for seed in range(3):
+        drawn = DrawnQueries(queries=75, partitions=400, free=0.3 + 0.2 * seed)
+        problem = draw_queries(Random(seed), drawn)
+        full = best_density(problem, seed_queries=len(problem.queries))
+        assert best_density(problem).priority >= full.priority
+        chosen.append(seed_queries_of(problem) / len(problem.queries))
+    assert all(0.5 < share < 1 for share in chosen)
+
+
 def test_an_exchange_finds_what_few_seeds_miss(monkeypatch: pytest.MonkeyPatch) -> None:
     problems = [draw_queries(Random(s), DrawnQueries(queries=50, partitions=150)) for s in range(9)]
-    found = [best_density(p, all_pairs_queries_max=0).priority for p in problems]
+    found = [best_density(p, seed_queries=20).priority for p in problems]
     monkeypatch.setattr(module, "EXCHANGES_MAX", 0)
-    without = [best_density(p, all_pairs_queries_max=0).priority for p in problems]
+    without = [best_density(p, seed_queries=20).priority for p in problems]
     assert all(a >= b for a, b in zip(found, without, strict=True))
     assert sum(found) > sum(without)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import math
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +60,106 @@ def test_null_is_overwritten_by_upsert_and_counts_as_zero_for_add() -> None:
     assert table.add(["a"], n=7).to_pydict() == {"key": ["a"], "n": [7]}
     table.upsert(["a"], n=None)
     assert table.upsert(["a"], n=1).to_pydict() == {"key": ["a"], "n": [1]}
+
+
+def test_min_and_max_keep_the_extremes_by_first_appearance() -> None:
+    table = Table(key=pa.string(), low=pa.int64(), high=pa.float64(), at=pa.timestamp("ms"))
+    assert table.min(["b", "a", "b"], low=[3, 5, 2])["low"].to_pylist() == [2, 5]
+    times = [datetime.datetime(2026, 1, day) for day in (2, 1, 3)]
+    changed = table.fold(["a", "c", "a"], min={"low": [9, -1, 4]}, max={"high": -2.5, "at": times})
+    assert changed.to_pydict() == {
+        "key": ["a", "c"], "low": [4, -1], "high": [-2.5, -2.5], "at": [times[2], times[1]],
+    }  # fmt: skip
+    assert table.lookup(["b"]).to_pylist()[0]["high"] is None
+    assert table.max(["b"], high=-7).to_pylist()[0]["high"] == -7
+
+
+def test_min_and_max_pass_over_null_and_nan() -> None:
+    table = Table(key=pa.string(), f=pa.float64())
+    nan = math.nan
+    assert table.max(["a", "a", "b"], f=[nan, None, nan])["f"].to_pylist() == [None, None]
+    assert table.max(["a", "b", "b"], f=[-1.0, nan, 2.0])["f"].to_pylist() == [-1.0, 2.0]
+    assert table.min(["a", "b"], f=[None, nan])["f"].to_pylist() == [-1.0, 2.0]
+    table.upsert(["a", "b"], f=nan)
+    assert math.isnan(table.min(["a"], f=None)["f"][0].as_py())
+    assert table.min(["a", "b"], f=[math.inf, 3])["f"].to_pylist() == [math.inf, 3.0]
+
+
+def test_what_cannot_be_folded_is_refused() -> None:
+    table = Table(key=pa.string(), n=pa.int64(), s=pa.string(), at=pa.timestamp("ms"))
+    with pytest.raises(
+        BadInputError, match=r"min\(\) to column 's' of type string: not a number or"
+    ):
+        table.min(["a"], s="x")
+    with pytest.raises(BadInputError, match=r"add\(\) to column 'at'"):
+        table.add(["a"], at=DAY)
+    with pytest.raises(BadInputError, match="'n' is folded twice"):
+        table.fold(["a"], add={"n": 1}, max={"n": 1})
+    assert (len(table), table.delta()) == (0, None)
+
+
+def test_rows_expire_by_the_time_that_the_caller_tells() -> None:
+    table = Table(key=pa.string(), ttl=datetime.timedelta(minutes=1), n=pa.int64())
+    with pytest.raises(BadInputError, match=r"call advance\(self.now\) before the first write"):
+        table.add(["a"], n=1)
+    assert table.advance(0).num_rows == 0
+    table.add(["a", "b"], n=1)
+    table.commit()
+    with pytest.raises(BadInputError, match="in an epoch whose time it was not told"):
+        table.upsert(["a"], n=1)
+    table.advance(59_999)
+    assert table.add(["b"], n=1).to_pydict() == {"key": ["b"], "n": [2]}
+    assert table.lookup(["a"])["found"].to_pylist() == [True]
+    table.commit()
+    copy = table.fresh()
+    copy.restore(table.snapshot())
+    for live in (table, copy):
+        assert live.advance(60_000).to_pydict() == {"key": ["a"], "n": [1]}
+        assert live.scan().to_pydict() == {"key": ["b"], "n": [2]}
+        live.rollback()
+        assert live.scan()["key"].to_pylist() == ["a", "b"]
+        assert live.advance(119_999)["key"].to_pylist() == ["a", "b"]
+        assert live.add(["a"], n=1).to_pydict() == {"key": ["a"], "n": [1]}
+    assert table.snapshot().equals(copy.snapshot())
+
+
+def test_a_time_to_live_is_part_of_the_schema_but_its_length_is_not() -> None:
+    minute, hour = (datetime.timedelta(minutes=n) for n in (1, 60))
+    assert Table(key=pa.string(), ttl=minute).schema() == Table(key=pa.string(), ttl=hour).schema()
+    assert Table(key=pa.string(), ttl=minute).schema() != Table(key=pa.string()).schema()
+    with pytest.raises(BadInputError, match="expected a millisecond or more"):
+        Table(key=pa.string(), ttl=datetime.timedelta(0))
+    with pytest.raises(BadInputError, match="without ttl"):
+        counts().advance(0)
+
+
+@pytest.mark.parametrize("key", [pa.string(), pa.int64()])
+def test_rows_that_were_read_stay_what_they_were(key: pa.DataType) -> None:
+    table = Table(key=key, n=pa.int64())
+    table.add(pa.array([1, 2], pa.int64()).cast(key), n=1)
+    read = [table.scan(), table.snapshot(), table.delta()]
+    table.add(pa.array([1], pa.int64()).cast(key), n=9)
+    assert [rows["n"].to_pylist() for rows in read if rows] == [[1, 1]] * 3
+
+
+def test_many_writes_of_an_epoch_are_taken_back_at_once() -> None:
+    table = Table(key=pa.int64(), n=pa.int64(), s=pa.string())
+    table.upsert(range_of(3000), n=range_of(3000), s=pa.array(map(str, range(3000))))
+    table.commit()
+    before, size = table.snapshot(), table.size_bytes
+    for turn in range(5):  # more cells than the table has, so that they are kept as an image
+        table.upsert(range_of(4000), n=turn, s="long text")
+        table.delete(range_of(3500)[turn::7])
+    table.rollback()
+    assert table.snapshot().equals(before)
+    assert (table.size_bytes, len(table), table.delta()) == (size, 3000, None)
+    assert table.lookup(range_of(3500))["found"].to_pylist() == [True] * 3000 + [False] * 500
+    table.add([3000, 0], n=5)
+    assert table.scan()["n"].to_pylist()[-1] == 5
+
+
+def range_of(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
 
 
 def test_lookup_is_aligned_with_its_keys() -> None:
@@ -259,21 +361,15 @@ def test_schema_of_follows_inheritance() -> None:
     assert schema_of(Derived) == {"total": total, "last": {"kind": "value", "type": "string"}}
 
 
-def test_value_delta_is_there_only_after_a_set() -> None:
-    value, copy = Value(pa.string(), default="x"), Value(pa.string(), default="x")
-    assert value.delta() is None
-    value.set("\u00e4b")
-    delta = value.delta()
-    assert delta is not None
-    copy.apply(delta)
-    assert copy.get() == "\u00e4b"
-    assert (copy.delta(), copy.rows, copy.size_bytes) == (None, 1, 7)
-    value.commit()
-    assert value.delta() is None
-    value.set(None)
-    copy.restore(value.snapshot())
-    assert copy.get() is None
-    with pytest.raises(BadInputError, match="1 is not a string"):
-        value.set(1)
-    with pytest.raises(BadInputError, match="not of a Value"):
-        value.restore(pa.table({"x": [1]}))
+def test_memory_of_a_key() -> None:
+    keys = pa.array([f"key{n:07d}" for n in range(100_000)])  # ten characters
+    tracemalloc.start()
+    try:
+        table = counts()
+        for start in range(0, len(keys), 5000):
+            table.add(keys.slice(start, 5000), n=1)
+            table.commit()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 59 < used / len(keys) < 150  # a string of ten characters alone is 59 bytes

@@ -15,6 +15,8 @@ from perseid.topics.records import (
     Begin,
     Claim,
     EpochDone,
+    EventTime,
+    EventTimes,
     FragmentState,
     InputCheck,
     LedgerRecord,
@@ -33,6 +35,7 @@ CHECKS = st.lists(st.builds(InputCheck, LONG, INT, TEXT, LONG, LONG), max_size=3
 RANGE = st.builds(SourceRange, TEXT, TEXT, TEXT, INT, LONG, LONG)
 SPLITS = st.lists(st.lists(RANGE, max_size=3).map(tuple), max_size=3).map(tuple)
 WINDOW = st.builds(SinkWindow, TEXT, INT, LONG, LONG, LONG, st.integers(0, 2**64 - 1))
+TIMES = st.lists(st.builds(EventTime, TEXT, INT, LONG), max_size=3).map(tuple)
 STAGES = st.dictionaries(TEXT, LONG, max_size=3)
 
 RECORDS = st.one_of(
@@ -46,6 +49,7 @@ RECORDS = st.one_of(
     st.builds(
         EpochDone, TEXT, LONG, TEXT, LONG, LONG, LONG, LONG, LONG, STAGES, LONG, LONG, LONG, CHECKS
     ),
+    st.builds(EventTimes, TEXT, LONG, LONG, LONG, LONG, TIMES),
     st.builds(PartDone, TEXT, LONG, LONG, INT, TEXT, INT, TEXT, LONG, LONG, st.floats(0, 1e6)),
     st.builds(PartFailed, TEXT, LONG, LONG, TEXT, INT, TEXT),
     st.builds(

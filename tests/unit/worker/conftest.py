@@ -61,6 +61,7 @@ class Partition:
     task: Task = TASK
     identity: blob.Identity = IDENTITY
     owner: str = OWNER
+    operator: type[Operator] = Totals
 
     @property
     def directory(self) -> str:
@@ -85,7 +86,7 @@ class Partition:
 
     def state(self, log: StateLog | None = None) -> PartitionState:
         """A process' resident copy."""
-        operator = Totals()
+        operator = self.operator()
         operator.open(Identity("job", "totals", 0, 1), {})
         return PartitionState(operator, bind(operator), log or self.log())
 
@@ -100,10 +101,11 @@ class Partition:
         return self.feed(state, epoch, rows, offset)
 
     def feed(
-        self, state: PartitionState, epoch: int, rows: pa.Table, offset: int | None = None
-    ) -> EpochResult:
+        self, state: PartitionState, epoch: int, rows: pa.Table, offset: int | None = None,
+        watermark: int | None = None,
+    ) -> EpochResult:  # fmt: skip
         at = 100 + epoch if offset is None else offset
-        token = Token(1, "uuid", epoch, at - 1, "r", 1, (), epoch)
+        token = Token(1, "uuid", epoch, at - 1, "r", 1, (), epoch, watermark)
         return state.run(token, at, 1, {"input": rows}, Emitter("totals"))
 
     def checkpoint(self, epoch: int, generation: int = 1) -> CheckpointPointer:

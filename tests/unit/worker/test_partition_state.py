@@ -9,6 +9,7 @@ import pytest
 
 from perseid.errors import FencedError, PermanentError, RetryableError
 from perseid.testing.files import Crashed
+from perseid.worker.poison import Sieve
 
 
 def test_an_epoch_is_logged_with_its_output(partition: Any, totals_at: Any) -> None:
@@ -102,8 +103,11 @@ def test_an_operator_that_raises_leaves_a_dirty_copy_that_is_rebuilt(
     state = partition.begun()
     partition.run(state, 1)
     state.operator.failing = True
-    with pytest.raises(PermanentError, match="Totals, partition 0, epoch 2: process raised Value"):
+    with pytest.raises(PermanentError) as told:
         partition.run(state, 2)
+    text = "operator totals (Totals), partition 0, epoch 2: process raised ValueError: as the test"
+    assert str(told.value).startswith(text)
+    assert "row 1 of 2 (of input input): {key: string of 3 characters, n: int64}" in str(told.value)
     assert (state.epoch, partition.log().epochs()) == (None, [1])
     state.operator.failing = False
     partition.run(state, 2)
@@ -200,3 +204,41 @@ def test_a_primitive_that_a_revision_has_added_starts_empty(partition: Any) -> N
     assert newer.live["rows"].get() == 0
     partition.run(newer, 2)
     assert newer.live["rows"].get() == 2
+
+
+def test_an_operator_that_bisects_goes_on_without_the_poison(partition: Any) -> None:
+    state = partition.begun()
+    state.sieve = Sieve("totals", 0, ("key",))
+    partition.run(state, 1)
+    before = partition.totals(state)
+    process = state.operator.process
+
+    def picky(batch: pa.Table, out: Any) -> None:
+        process(batch, out)  # what it changed and emitted must not stay
+        if "bad" in batch["key"].to_pylist():
+            raise ValueError("as the test wants")
+
+    state.operator.process = picky
+    rows = pa.table({"key": ["a", "bad", "b", "bad", "a"], "n": [1, 2, 3, 4, 5]})
+    made = partition.feed(state, 2, rows)
+    assert made.output.to_pylist() == [{"key": "a", "n": 6}, {"key": "b", "n": 3}]
+    assert [row["value"] for row in made.letters.to_pylist()] == [
+        b'{"key": "bad", "n": 2}', b'{"key": "bad", "n": 4}',
+    ]  # fmt: skip
+    assert partition.totals(state) == {**before, "a": 6, "b": 3}
+    assert state.live["rows"].get() == 2 + 3
+
+    again = partition.feed(partition.state(), 2, rows)  # another process, after a kill
+    assert again.retained
+    assert (again.output, again.letters) == (made.output, made.letters)
+    fresh = partition.state()
+    fresh.bring_to(2)
+    assert partition.totals(fresh) == partition.totals(state)
+
+
+def test_without_poison_there_are_no_letters(partition: Any) -> None:
+    state = partition.begun()
+    state.sieve = Sieve("totals", 0, ("key",))
+    assert partition.run(state, 1).letters is None
+    assert partition.run(partition.state(), 1).letters is None
+    assert state.operator.calls == 1

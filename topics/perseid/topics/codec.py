@@ -11,8 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -24,6 +23,8 @@ from perseid.topics.records import (
     Begin,
     Claim,
     EpochDone,
+    EventTime,
+    EventTimes,
     FragmentState,
     InputCheck,
     LedgerRecord,
@@ -36,8 +37,8 @@ from perseid.topics.records import (
 )
 
 Record = (
-    Begin | Claim | Rewind | Token | EpochDone | PartDone | PartFailed | FragmentState
-    | LedgerRecord
+    Begin | Claim | Rewind | Token | EpochDone | EventTimes | PartDone | PartFailed
+    | FragmentState | LedgerRecord
 )  # fmt: skip
 
 _MAGIC = b"\xc3\x01"
@@ -45,7 +46,8 @@ _HEADER_BYTES = 10
 _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
-        Begin, Claim, Rewind, Token, EpochDone, PartDone, PartFailed, FragmentState, LedgerRecord,
+        Begin, Claim, Rewind, Token, EpochDone, EventTimes, PartDone, PartFailed, FragmentState,
+        LedgerRecord,
     )
 }  # fmt: skip
 
@@ -65,6 +67,7 @@ def encode(record: Record) -> bytes:
     return out.getvalue()
 
 
+@lru_cache(maxsize=256)  # a process has several readers of the same few records
 def decode(data: bytes) -> Record:
     """The record in `data`; PermanentError when its schema is unknown or the bytes are damaged."""
     schema = _by_header().get(data[:_HEADER_BYTES])
@@ -91,9 +94,10 @@ def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries, to any depth; the checksum as its eight bytes."""
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    if not hasattr(value, "__dataclass_fields__"):
+    names = getattr(value, "__dataclass_fields__", None)
+    if names is None:
         return value
-    plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    plain = {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, SinkWindow):
         plain["checksum"] = value.checksum.to_bytes(8, "big")
     return plain
@@ -107,6 +111,7 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
+    "times": lambda times: tuple(EventTime(**t) for t in times),
     "events": tuple,
 }
 

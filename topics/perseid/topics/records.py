@@ -71,7 +71,8 @@ class Token:
     """Opens one epoch (Meteor Shower's token; architecture.md section 7).
 
     `previous_offset` is the log offset of the token (or Begin or Rewind target) before it.
-    `time_ms` never falls below the previous token's. `final`: the last epoch of this revision.
+    `time_ms` and `watermark_ms` (both since 1970) never fall below the previous token's. `final`:
+    the last epoch of this revision.
     """
 
     coordinator_epoch: int
@@ -147,9 +148,10 @@ class PartFailed:
 class FragmentState:
     """A fragment's life as its worker sees it.
 
-    state: "restoring" | "running" | "stopped" | "failed". `epoch` is the last one that is done.
+    state: "restoring" | "running" | "warning" | "stopped" | "failed"; "warning" is no state of its
+    own, it only has `events` for people. `epoch` is the last one that is done.
     `error_kind` is a class name of perseid.errors; `permanent` failures stop the job.
-    `restored_from`: "log", "checkpoint:<epoch>" or "scratch"; `events` are for people.
+    `restored_from`: "log", "checkpoint:<epoch>" or "scratch".
     """
 
     job_uuid: str
@@ -164,7 +166,31 @@ class FragmentState:
     events: tuple[str, ...] = ()
 
 
-ProgressRecord = EpochDone | PartDone | PartFailed | FragmentState
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The largest event time, in milliseconds since 1970, of what was read of one partition."""
+
+    source: str
+    partition: int
+    max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimes:
+    """What one epoch says of event time. Told before its EpochDone, and again behind a restore.
+
+    `late`: rows below the token's watermark, whatever became of them.
+    """
+
+    job_uuid: str
+    generation: int
+    epoch: int
+    token_offset: int
+    late: int
+    times: tuple[EventTime, ...]
+
+
+ProgressRecord = EpochDone | EventTimes | PartDone | PartFailed | FragmentState
 
 
 @dataclass(frozen=True, slots=True)

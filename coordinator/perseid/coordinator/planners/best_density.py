@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,10 @@ from perseid.coordinator.planners.recovery import (
     Sets,
 )
 
-ALL_PAIRS_QUERIES_MAX = 60  # above, only the densest and pairs of these are seeds
-SEED_QUERIES = 20           # so many of these
+ALL_PAIRS_QUERIES_MAX = 60  # above, only some of the densest and pairs of these are seeds
+SEED_QUERIES_MIN = 20       # at least so many of these
+SEED_WORK = 400_000_000     # pairs of them times what one costs to grow: about a second
+NEED_WORK = 8               # of a partition that a query needs, in looks at a query's density
 EXCHANGES_MAX = 4           # improvements of the plan that came of few seeds
 GIVEN_UP = 40               # queries, the least dense ones, that are tried to be given up for one
 NONE = -1
@@ -52,14 +55,13 @@ class Rows:
         return owner, self.items[self.starts[rows][owner] + offset]
 
 
-def best_density(
-    problem: RecoveryProblem, all_pairs_queries_max: int = ALL_PAIRS_QUERIES_MAX
-) -> RecoveryPlan:
+def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> RecoveryPlan:
     """At least 1 - e^(-1/d) of the optimum, d the most that share a partition (theorem 5.1).
 
     O(queries^2) seeds, each grown in O(queries) rounds that look at every query: O(queries^4).
-    Above `all_pairs_queries_max` failed queries there are O(1) seeds, so O(queries^2). What they
-    miss an exchange makes up for, but the theorem does not hold.
+    Above ALL_PAIRS_QUERIES_MAX failed queries only the `seed_queries` densest and pairs of these
+    are seeds, as many as SEED_WORK allows, so O(queries^2). What they miss an exchange makes up
+    for, but the theorem does not hold.
 
     >>> from perseid.coordinator.planners.recovery import Partition, Query
     >>> problem = RecoveryProblem(
@@ -73,9 +75,19 @@ def best_density(
     if not problem.queries:
         return problem.plan(())
     growth = Growth(problem)
-    few = len(problem.queries) > all_pairs_queries_max
-    found = growth.grown(growth.seeds(SEED_QUERIES if few else len(problem.queries)))
+    chosen = seed_queries or seed_queries_of(problem)
+    found = growth.grown(growth.seeds(chosen))
+    few = chosen < len(problem.queries)
     return problem.plan((exchanged(growth, found) if few else found).columns.tolist())
+
+
+def seed_queries_of(problem: RecoveryProblem) -> int:
+    """How many of the densest queries, and pairs of them, are seeds."""
+    queries = len(problem.queries)
+    if queries <= ALL_PAIRS_QUERIES_MAX:
+        return queries
+    growing = queries**2 + NEED_WORK * int(problem.members.sum())
+    return min(max(isqrt(SEED_WORK // growing), SEED_QUERIES_MIN), queries)
 
 
 def exchanged(growth: Growth, plan: Grown) -> Grown:

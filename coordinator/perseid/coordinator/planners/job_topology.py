@@ -70,7 +70,7 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
     found: dict[str, tuple[int, list[str]]] = {}
     for name in keyed:
         operator = spec.operators[name]
-        hosts = dict.fromkeys(_host(spec, i) for i in operator.inputs.values())
+        hosts = dict.fromkeys(_host(spec, i) for i in operator.forward.values())
         found[name] = operator.parallelism, list(hosts)
     for name, parallelism in writers(spec).items():
         # A source and its writers are two operators here, and no name of a job has a blank.

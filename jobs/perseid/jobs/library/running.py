@@ -18,8 +18,10 @@ from perseid.jobs.library.totals import column_of, key_types
 from perseid.jobs.operator import METADATA, Emitter, Operator
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table
-from perseid.state.columns import Slots, Values, conform, numbers, refuse_overflow
+from perseid.state.columns import conform, numbers
+from perseid.state.folds import plus
 from perseid.state.keys import KeyFields, codes
+from perseid.state.undo import Slots, Values
 
 _FEW = 2**16  # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly
 
@@ -64,5 +66,4 @@ def running_sums(rows: Slots, amounts: Values, after: Values) -> Values:
     shift = after - running[ends]
     found = np.empty_like(running)
     found[order] = running + shift[rows[order]]
-    refuse_overflow(found - amounts, amounts, found, pa.int64())
-    return found
+    return plus(found - amounts, amounts, pa.int64())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from perseid.cli.benches.sides import Side
 
 SEEDS = 40
+NEXMARK_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,21 @@ def _simulation(asked: Asked, _data: Path | None) -> Result:
     return results.document("simulation", {"seeds": seeds}, json.loads(ran.stdout))
 
 
+def _nexmark(asked: Asked, data: Path | None) -> Result:
+    """In a process of its own; the jobs are used as users do, by commands and the status."""
+    from perseid.cli.benches import results
+
+    records, runs = asked.records or NEXMARK_RECORDS, asked.runs or 3
+    with tempfile.TemporaryDirectory(prefix="perseid-nexmark-") as scratch:
+        arguments = [str(records), str(runs), str(data or scratch)]
+        command = [sys.executable, "-m", "perseid.testing.nexmark_run", *arguments]
+        ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if ran.returncode != 0:
+        raise RefusedError("a query failed or answered wrongly, see above")
+    settings = {"events": records, "runs": runs}
+    return results.document("nexmark", settings, json.loads(ran.stdout))
+
+
 _PYTHON_PEERS = ("bytewax", "quix", "loop")
 BENCHES = {
     "wordcount": Bench(_on_cluster(_wordcount), ("--lines",), ("spark",)),
@@ -151,6 +168,7 @@ BENCHES = {
     "map": Bench(_on_cluster(_updates("map", "enrich")), ("--records",), _PYTHON_PEERS),
     "latency": Bench(_on_cluster(_latency), ("--seconds",), ("spark", "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
+    "nexmark": Bench(_nexmark, ("--records",)),
     "planners": Bench(_planners),
     "simulation": Bench(_simulation),
 }

@@ -4,7 +4,7 @@ After every event, over what is new:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
 - a ledger partition's committed epochs follow each other, and its generations never fall;
 - the tokens that count have dense epochs, name every source offset once, and their coordinator
-  epochs and times never fall.
+  epochs, times and watermarks never fall; a watermark is not above what was there to be read.
 At the end the ledger's windows are what is in the sinks; after healing every word's total is the
 input's.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from math import inf
 
 from perseid.testing.kafka_model import ModelKafka, ModelRecord
 from perseid.testing.simulation import job
@@ -70,10 +71,13 @@ class Words:
 class Tokens:
     """The chain again, written from the rules and not from the code."""
 
+    kafka: ModelKafka
     coordinator: int = 0
     epoch: int = 0
     offset: int = -1
     time_ms: int = 0
+    watermark_ms: int | None = None
+    read_ms: float = 0.0  # of the latest record that a token names
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def take(self, offset: int, record: object) -> None:
@@ -86,10 +90,19 @@ class Tokens:
             if record.time_ms < self.time_ms:
                 raise Defect(f"the token of epoch {record.epoch} goes back in time")
             self.time_ms = record.time_ms
+            self._watermark(record)
             self._follow(record)
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
         self.coordinator = record.coordinator_epoch
+
+    def _watermark(self, token: Token) -> None:
+        before, now = self.watermark_ms, token.watermark_ms
+        if now is not None and now > self.read_ms - job.DELAY_MS:
+            raise Defect(f"epoch {token.epoch}: watermark {now}, and read was up to {self.read_ms}")
+        if before is not None and (now is None or now < before):
+            raise Defect(f"epoch {token.epoch}: the watermark falls from {before} to {now}")
+        self.watermark_ms = now
 
     def _follow(self, token: Token) -> None:
         for found in (r for split in token.splits for r in split):
@@ -100,6 +113,9 @@ class Tokens:
                     f"ended at {self.ends[place]}"
                 )
             self.ends[place] = found.end
+            if self.read_ms < inf:
+                records = self.kafka.readable(*place, found.start, found.end)
+                self.read_ms = max([self.read_ms, *(r.time_ms for r in records)])
 
 
 class Checker:
@@ -108,9 +124,8 @@ class Checker:
     def __init__(self, kafka: ModelKafka, sinks: list[str]) -> None:
         self._kafka = kafka
         self.expected: Counter[str] = Counter()
-        self.complete = False  # every word's total is the input's, as of the last look
         self.words = {topic: Words() for topic in sinks}
-        self.tokens = Tokens()
+        self.tokens = Tokens(kafka)
         self.ledger: dict[int, LedgerRecord] = {}
         self._windows: list[LedgerRecord] = []
         self._cursors: dict[tuple[str, int], Cursor] = {}
@@ -118,7 +133,8 @@ class Checker:
     def start_again(self) -> None:
         """The logs are others than before: looks at all of them anew, and less strictly."""
         self.words = {topic: Words(torn=True) for topic in self.words}
-        self.tokens, self.ledger, self._windows, self._cursors = Tokens(), {}, [], {}
+        self.tokens = Tokens(self._kafka, read_ms=inf)  # records may be gone that were read
+        self.ledger, self._windows, self._cursors = {}, [], {}
         self._kafka.changed |= {*self.words, TOKENS, LEDGER} & self._kafka.topics.keys()
 
     def look(self) -> None:
@@ -137,7 +153,11 @@ class Checker:
                 entry = codec.decode(record.value or b"")
                 assert isinstance(entry, LedgerRecord)
                 self._follow(partition, entry)
-        self.complete = all(words.total == self.expected for words in self.words.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every word's total is the input's."""
+        return all(words.total == self.expected for words in self.words.values())
 
     def check_totals(self) -> None:
         """After everything came to rest."""

@@ -12,9 +12,17 @@ from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (
     SimulatedFiles,
     SimulatedLogReader,
+    SimulatedRangeReader,
     SimulatedTransactions,
 )
-from perseid.testing.simulation.tasks import Context, Keep, run_task, source_rows
+from perseid.testing.simulation.tasks import (
+    Context,
+    Keep,
+    feedback_rows,
+    run_task,
+    source_plans,
+    source_rows,
+)
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
@@ -29,13 +37,14 @@ from perseid.topics.records import (
     Token,
     TokenRecord,
 )
-from perseid.worker import resume
+from perseid.worker import reports, resume
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, history
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
+from perseid.worker.stages import Counts
 
 ATTEMPTS_MAX = 4  # of one Spark task
 ROUNDS_MAX = 4
@@ -71,6 +80,7 @@ class Fragment:
         self.epoch = done
         feed = EpochFeed(past, done)
         self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
+        self._tell_last_event_times(feed)
         self._tell("running", source, events)
         offset = feed.start_offset
         topic = names.tokens(job.JOB)
@@ -85,22 +95,26 @@ class Fragment:
             if order is None:
                 self.world.gates.hit("void token")
             if order is not None and not self.stopping:
-                checks = self._run_epoch(order)
+                counts = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
                 self.world.gates.hit("epoch ran")
+                if order.token.watermark_ms is not None:
+                    self.world.gates.hit("epoch with a watermark")
                 self.world.simulation.say(f"ran epoch {self.epoch}")
-                self.context.progress().append(self._done(order, checks))
+                self._tell_event_times(order, counts)
+                self.context.progress().append(self._done(order, counts))
 
     # Epochs -------------------------------------------------------------------------------------
 
-    def _run_epoch(self, order: EpochOrder) -> tuple[InputCheck, ...]:
+    def _run_epoch(self, order: EpochOrder) -> Counts:
         rows: list[Row] = []
-        checks: list[InputCheck] = []
+        counts: Counts = {}
         for split in range(max(1, len(order.token.splits))):
             more, read = source_rows(self.context, order, split)
             rows += more
-            checks += read
+            counts |= read
+        rows += feedback_rows(self.context, order)
         for level in range(1, self.context.layout.levels + 1):
             behind: list[Row] = []
             tasks = list(self.context.layout.level(level))
@@ -110,7 +124,7 @@ class Fragment:
                 mine = [row for row in rows if row.target == task.gid]
                 behind += self._run_task(order, task, mine)
             rows = behind
-        return tuple(checks) if order.token.splits else ()
+        return counts if order.token.splits else {}
 
     def _run_task(self, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
         """Spark's part: attempts, each in an idle Python process."""
@@ -204,7 +218,26 @@ class Fragment:
 
     # Telling ------------------------------------------------------------------------------------
 
-    def _done(self, order: EpochOrder, checks: tuple[InputCheck, ...]) -> EpochDone:
+    def _tell_event_times(self, order: EpochOrder, counts: Counts) -> None:
+        told = reports.event_times(self.plan, order, counts)
+        if told.times:
+            self.context.progress().append(told)
+
+    def _tell_last_event_times(self, feed: EpochFeed) -> None:
+        """As `perseid.worker.fragment.Fragment`."""
+        if not self.world.spec.event_times:
+            return
+        reader = SimulatedLogReader(self.world.broker)
+        at, topic = feed.start_offset, names.tokens(job.JOB)
+        (entry,) = reader.read_range(topic, 0, at, at + 1, timeout_s=30.0)
+        token = _token_record(entry.value)
+        if isinstance(token, Token):
+            ranges = SimulatedRangeReader(self.world.broker)
+            counts = reports.read_again(ranges, source_plans(self.context), token)
+            self._tell_event_times(EpochOrder(token, at, None), counts)
+
+    def _done(self, order: EpochOrder, counts: Counts) -> EpochDone:
+        checks = tuple(InputCheck(*key, read.count, read.crc) for key, read in counts.items())
         rows = sum(check.count for check in checks)
         return EpochDone(
             self.plan.job_uuid, self.plan.generation, self.incarnation, order.token.epoch,

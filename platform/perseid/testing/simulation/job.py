@@ -6,30 +6,37 @@ that knows only the input sees a lost, doubled, reordered or wrong output of any
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import (
     CheckpointSpec,
     EpochSpec,
+    EventTimeSpec,
     FaultToleranceSpec,
     JobSpec,
     OperatorSpec,
     SinkSpec,
     SourceSpec,
 )
-from perseid.state import Table
+from perseid.state import Table, Value
 from perseid.state.primitives import Primitive
+from perseid.worker import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
 SINK_PARTITIONS = 2
+DELAY_MS = 300
+TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
 class Sums(Primitive):
@@ -101,14 +108,45 @@ class Totals(Operator):
     def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
         tables = [t.select(["key", "amount"]) for t in batch.values() if t.num_rows]
         rows = pa.concat_tables(tables)
-        changed = self.totals.add(rows["key"], total=rows["amount"])
-        out.emit(self.totals.add(changed["key"], n=1).select(["key", "n", "total"]))
+        keys = rows["key"].to_pylist()
+        first = [int(key not in keys[:row]) for row, key in enumerate(keys)]
+        changed = self.totals.add(rows["key"], total=rows["amount"], n=pa.array(first, pa.int64()))
+        out.emit(changed.select(["key", "n", "total"]))
 
 
 class TotalsInTable(Totals):
     """The same with the primitive that jobs use."""
 
     totals = Table(key=pa.string(), total=pa.int64(), n=pa.int64())
+
+
+class EchoedTotals(Totals):
+    """Gets what the relay passed on of its outputs, one epoch later: those and no others."""
+
+    sent = Value(pa.string(), default="[]")
+    heard = emitted = "[]"
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        self.heard = listed([batch["echo"]])
+        rest = {name: table for name, table in batch.items() if name != "echo"}
+        if any(table.num_rows for table in rest.values()):
+            mine = Emitter("totals")
+            super().process(rest, mine)
+            table = mine.table()
+            self.emitted = listed([table])
+            out.emit(table)
+
+    def on_epoch_end(self, out: Emitter) -> None:
+        if self.heard != self.sent.get():
+            raise ValueError(f"heard {self.heard} of what was sent, {self.sent.get()}")
+        self.sent.set(self.emitted)
+        self.heard = self.emitted = "[]"
+
+
+def listed(tables: Sequence[pa.Table]) -> str:
+    """The words and totals of `tables` as text, in the order of the words."""
+    found = [(r["key"], r["total"]) for t in tables for r in t.to_pylist()]
+    return orjson.dumps(sorted(found)).decode()
 
 
 class Relay(Operator):
@@ -124,8 +162,10 @@ class Relay(Operator):
                            "total": batch["total"]}))  # fmt: skip
 
 
+EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
 CLASSES: dict[str, type[Operator]] = {
-    "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:Relay": Relay
+    "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
+    "job:Relay": Relay,
 }  # fmt: skip
 
 
@@ -137,10 +177,12 @@ class Shape:
     hosts: int = 2
     totals: int = 5  # operator partitions
     relays: int = 3  # of a second level; 0: there is none
-    sink_on_totals: bool = True
+    sink_on_totals: bool = False  # beside that of the second level
     in_table: bool = False
     period_s: float = 2.0  # of checkpoints
     input_s: float = 20.0  # so long input comes and faults strike
+    timed: bool = False  # its sources have event time, that of the records
+    echoed: bool = False  # the relay's output is input of the totals in the next epoch
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -158,10 +200,13 @@ class Shape:
     @property
     def spec(self) -> JobSpec:
         """The job with one or two levels of state; the last one always feeds a sink."""
+        use = "job:TotalsInTable" if self.in_table else "job:Totals"
+        inputs = {"left": "left", "right": "right"}
         operators = {
             "totals": OperatorSpec(
-                inputs={"left": "left", "right": "right"}, key=("key",), parallelism=self.totals,
-                use="job:TotalsInTable" if self.in_table else "job:Totals",
+                inputs=inputs | ({"echo": "relay"} if self.echoed else {}), key=("key",),
+                use="job:EchoedTotals" if self.echoed else use, parallelism=self.totals,
+                feedback=("echo",) if self.echoed else (),
             )
         }  # fmt: skip
         feeding = ["totals"] if self.sink_on_totals or not self.relays else []
@@ -174,7 +219,10 @@ class Shape:
         return JobSpec(
             name=JOB,
             parallelism=2,
-            sources={n: SourceSpec(topic=n, format="text") for n in ("left", "right")},
+            sources={
+                n: SourceSpec(topic=n, format="text", event_time=TIMED if self.timed else None)
+                for n in ("left", "right")
+            },
             operators=operators,
             sinks=sinks,
             fault_tolerance=FaultToleranceSpec(checkpoint=CheckpointSpec(period_s=self.period_s)),
@@ -193,7 +241,25 @@ def columns(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.table({"key": keys, "amount": pa.array([int(a) for _, a in pairs], pa.int64())})
 
 
+@cache
+def _partition(word: str, count: int) -> int:
+    return int(partition.partitions(pa.table({"key": [word]}), ("key",), count)[0])
+
+
+def consumers(table: pa.Table, count: int) -> npt.NDArray[np.int64]:
+    """What `perseid.worker.partition` says, which the few words need not be asked each time."""
+    words = table["key"].to_pylist() if table.num_rows else ()
+    found = [_partition(word, count) for word in words]
+    return np.array(found, dtype=np.int64)
+
+
+def encoded(rows: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
+    """Keys and values of a sink's records. Whole columns are quicker only when they are long."""
+    listed = rows.to_pylist()
+    return [row["key"].encode() for row in listed], [orjson.dumps(row) for row in listed]
+
+
 def output(value: bytes) -> tuple[str, int, int]:
     """(word, n, total) of a sink record."""
-    row = json.loads(value)
+    row = orjson.loads(value)
     return row["key"], row["n"], row["total"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from unittest.mock import patch
 
-from perseid.coordinator import issue
+from perseid.coordinator import checkpoints, issue
 from perseid.errors import RetryableError
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -20,11 +21,15 @@ from perseid.testing.simulation.leader import Coordinator
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
+TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
+ECHOED = 11  # modulo 13: likewise feedback
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
-PRODUCE_EVERY_S = 1.0
+CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost is given up first
+ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second
+PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
@@ -62,12 +67,16 @@ class Outcome:
 
 def run(seed: int, shape: Shape | None = None) -> Outcome:
     """Plays one seed to its end. Without `shape` the seed draws one."""
-    with Simulation(seed) as simulation, small_splits(), without_logs():
+    with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
         faults = Faults.draw(simulation.random)
         told = faults.told()
         drawn = Shape.draw(simulation.random)
+        drawn = replace(drawn, timed=seed % 9 == TIMED)
+        if seed % 13 == ECHOED:
+            drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
+        world.asks = seed % ASKING == ASKING - 1
         error = ""
         try:
             _play(simulation, world, mode)
@@ -97,6 +106,17 @@ def without_logs() -> Iterator[None]:
 
 
 @contextmanager
+def rare_collections() -> Iterator[None]:
+    """A seed's objects live to its end: looking for garbage takes a 25th of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@contextmanager
 def small_splits() -> Iterator[None]:
     with patch.object(issue, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
         yield
@@ -121,7 +141,7 @@ def _play(simulation: Simulation, world: World, mode: Mode) -> None:
 
 
 def _heal(simulation: Simulation, world: World) -> None:
-    input_s = world.shape.input_s
+    input_s, checker = world.shape.input_s, world.checker
     world.faults.stop()
     world.network.heal()
     simulation.say(f"HEALED; faults so far: {dict(world.gates.struck)}")
@@ -132,18 +152,22 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    if not _run(simulation, input_s + FINISH_S, world):
+    if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
         raise Defect(f"not finished {FINISH_S} s after the last fault")
-    world.checker.check_totals()
+    world.ask_checkpoint()
+    until_s = simulation.now_s - START_S + CHECKPOINT_S
+    if not _run(simulation, until_s, lambda: checker.complete and world.checkpoint_there):
+        raise Defect(f"no checkpoint {CHECKPOINT_S} s after it was asked for")
+    checker.check_totals()
 
 
-def _run(simulation: Simulation, until_s: float, world: World | None = None) -> bool:
-    def done() -> bool:
+def _run(simulation: Simulation, until_s: float, done: Callable[[], bool] = lambda: False) -> bool:
+    def look() -> bool:
         if simulation.events > EVENTS_MAX:
             raise Defect("too many events: something turns in a circle")
-        return world is not None and world.checker.complete
+        return done()
 
-    return simulation.run(until_s, done)
+    return simulation.run(until_s, look)
 
 
 def _input(simulation: Simulation, world: World) -> None:
@@ -163,6 +187,8 @@ def _user(simulation: Simulation, world: World) -> None:
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)
         simulation.after(back_s, lambda: _want_running(world))
+    if world.asks and simulation.now_s < START_S + world.shape.input_s:
+        world.ask_checkpoint()
     simulation.after(1.0, lambda: _user(simulation, world))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -31,15 +32,16 @@ from perseid.testing.simulation.ports import (
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import InputCheck, PartDone, PartFailed
-from perseid.worker import encode
+from perseid.topics.records import PartDone, PartFailed
+from perseid.worker import feedback, graph
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
-from perseid.worker.partition import partitions
+from perseid.worker.graph import Graph
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
+from perseid.worker.stages import Counts
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Context:
     plan: Plan
     layout: Layout
     incarnation: str
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph.build(self.world.spec, self.layout)
 
     @property
     def owner(self) -> str:
@@ -88,7 +94,10 @@ class Keep:
             operator = job.CLASSES[used]()
             operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
             log = self.context.log(task)
-            self.states[task.gid] = PartitionState(operator, bind(operator), log)
+            back = any(e.producer == task.operator for e in self.context.graph.feedback)
+            self.states[task.gid] = PartitionState(
+                operator, bind(operator), log, feeds_back=back
+            )
         return self.states[task.gid]
 
     def sink(self, task: Task) -> SinkSession:
@@ -107,24 +116,38 @@ class Keep:
         return self.sinks[task.gid]
 
 
+def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
+    """What came out of the epoch before."""
+    found = feedback.rows(
+        context.graph, context.layout, order.token, context.log, lambda _: job.EMITTED
+    )
+    return list(found)
+
+
 def source_rows(
     context: Context, order: EpochOrder, split: int
-) -> tuple[list[Row], list[InputCheck]]:
+) -> tuple[list[Row], Counts]:
     """Level 0: one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
-    checks = []
+    counts: Counts = {}
     reader = SimulatedRangeReader(context.world.broker)
     targets = tuple(t.gid for t in context.layout.of("totals"))
-    for port, source in enumerate(("left", "right")):
+    for port, plan in enumerate(source_plans(context)):
         count = SplitCount()
-        plan = SourcePlan(source, "text", None, None, (), tolerate=False)
         tables = list(read_split(reader, plan, order.token, split, count))
         compare(plan, order.token, split, count)
-        checks.append(InputCheck(order.token.epoch, split, source, count.count, count.crc))
+        counts[order.token.epoch, split, plan.name] = count.read()
         table = job.columns(tables)
-        parts = partitions(table, ("key",), len(targets))
+        parts = job.consumers(table, len(targets))
         rows += deal(table, Route(targets, port, ("key",)), split, parts)
-    return rows, checks
+    return rows, counts
+
+
+def source_plans(context: Context) -> list[SourcePlan]:
+    return [
+        SourcePlan(n, "text", None, None, (), tolerate=False, event_time=source.event_time)
+        for n, source in context.world.spec.sources.items()
+    ]
 
 
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
@@ -156,14 +179,13 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
 def _batches(context: Context, task: Task, output: pa.Table) -> Iterator[SinkBatch]:
     for sink in context.world.spec.sinks.values():
         if sink.input == task.operator and output.num_rows:
-            keys = encode.keys(output, sink.key)
-            yield SinkBatch(sink.topic, keys, encode.values(output, sink.format, None))
+            yield SinkBatch(sink.topic, *job.encoded(output))
 
 
 def _rows_behind(context: Context, task: Task, output: pa.Table) -> Iterator[Row]:
     targets = tuple(t.gid for t in context.layout.of("relay"))
     if task.operator == "totals" and targets:
-        parts = partitions(output, ("key",), len(targets))
+        parts = job.consumers(output, len(targets))
         yield from deal(output, Route(targets, 0, ("key",)), task.gid, parts)
 
 

@@ -50,6 +50,7 @@ class World:
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
+        self.asks = False  # for a checkpoint, every second
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
@@ -94,6 +95,24 @@ class World:
         )  # fmt: skip
         self.simulation.say(f"the user wants it {desired}")
         self.registry.put_job_entry(changed, stored.version)
+
+    def ask_checkpoint(self) -> None:
+        """`perseid checkpoint`."""
+        stored = self.registry.job_entry(job.JOB)
+        assert stored is not None
+        above = self.checker.tokens.epoch
+        self.simulation.say(f"the user wants a checkpoint above epoch {above}")
+        changed = replace(stored.value, checkpoint_above=above)
+        self.registry.put_job_entry(changed, stored.version)
+
+    @property
+    def checkpoint_there(self) -> bool:
+        """Whether the checkpoint that the user asked for last is complete."""
+        stored, pointers = self.registry.job_entry(job.JOB), self.registry.pointers(job.JOB)
+        above = stored.value.checkpoint_above if stored is not None else None
+        if above is None:
+            return True
+        return pointers is not None and pointers.pointers[0].epoch > above
 
     def grow(self, topic: str) -> None:
         partitions = len(self.kafka.topics[topic].logs)

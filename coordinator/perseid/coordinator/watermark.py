@@ -1,0 +1,96 @@
+"""The event time up to which all rows are taken to have come: what the next token says.
+
+Workers report the largest event time of each source partition and epoch. A partition's watermark is
+that less the source's delay, and the job's is the lowest of its partitions. A partition that is
+quiet would hold it back for ever, so it is left out once no token of the last IDLE_MS of token time
+has named a record of it and none is waiting. When all are quiet the highest counts: what has come
+is all there is.
+
+What a token says is a decision, and every reader takes it from there: so it does not matter that a
+new leader knows less of the past. It takes all partitions for active until IDLE_MS have gone by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from perseid.coordinator.adoption import confirmed_epoch
+from perseid.coordinator.model import JobState, ranges_of
+from perseid.topics.records import EventTimes, ProgressRecord, Token
+
+IDLE_MS = 30_000  # three tokens of an idle job; a slower source makes its own rows late
+
+
+def next_ms(job: JobState, time_ms: int) -> int | None:
+    """The watermark of a token of `time_ms`; never below the last token's."""
+    last = job.last_token.watermark_ms if job.last_token is not None else None
+    delays = _timed(job)
+    found = _lowest(job, delays, time_ms) if delays else None
+    return max((w for w in (last, found) if w is not None), default=None)
+
+
+def moves(job: JobState, time_ms: int) -> bool:
+    """Whether a token would raise it."""
+    last = job.last_token
+    return last is not None and next_ms(job, time_ms) != last.watermark_ms
+
+
+def told(job: JobState, record: EventTimes) -> JobState:
+    """The job after a worker's report; one of a token that was taken back says nothing."""
+    if not confirmed_epoch(job, record):
+        return job
+    largest = dict(job.event_times)
+    for time in record.times:
+        key = time.source, time.partition
+        largest[key] = max(time.max_ms, largest.get(key, time.max_ms))
+    new = record.epoch > job.late_to  # what is told again behind a restore is not counted again
+    return replace(
+        job, event_times=largest, late=job.late + record.late * new,
+        late_to=max(job.late_to, record.epoch),
+    )  # fmt: skip
+
+
+def told_before(job: JobState, records: Iterable[ProgressRecord]) -> JobState:
+    """The job that a new leader has read, with what workers reported before."""
+    for record in records:
+        if isinstance(record, EventTimes) and record.job_uuid == job.entry.uuid:
+            job = told(job, record)
+    return job
+
+
+def issued(job: JobState, token: Token) -> JobState:
+    """Notes which partitions the token names records of; those never seen count as active."""
+    timed = _timed(job)
+    if not timed:
+        return job
+    active = {key: token.time_ms for key in job.positions if key[0] in timed}
+    active |= job.active_ms
+    active |= {k: token.time_ms for k in _named(token) if k[0] in timed}
+    return replace(job, active_ms=active)
+
+
+def _lowest(job: JobState, delays: Mapping[str, int], time_ms: int) -> int | None:
+    places = [key for key in job.positions if key[0] in delays]
+    known = {k: job.event_times[k] - delays[k[0]] for k in places if k in job.event_times}
+    flying = {key for i in job.tokens[len(job.tokens) - job.in_flight :] for key in _named(i.token)}
+    active = [key for key in places if key in flying or _active(job, key, time_ms)]
+    if not active:
+        return max(known.values(), default=None)
+    return min(known[key] for key in active) if all(key in known for key in active) else None
+
+
+def _active(job: JobState, key: tuple[str, int], time_ms: int) -> bool:
+    position = job.positions[key]
+    waiting = job.ends.get((position.topic, key[1]), 0) > position.offset
+    return waiting or time_ms - job.active_ms.get(key, time_ms) < IDLE_MS
+
+
+def _named(token: Token) -> set[tuple[str, int]]:
+    return {(r.source, r.partition) for r in ranges_of(token) if r.end > r.start}
+
+
+def _timed(job: JobState) -> dict[str, int]:
+    """The sources with event time, and their delays in milliseconds."""
+    spec = job.program.spec if job.program is not None else None
+    return {n: t.delay_ms for n, t in spec.event_times.items()} if spec is not None else {}

@@ -1,0 +1,165 @@
+"""What every operator must pass, on epochs that its author gives.
+
+    check(Path("my-job"), "spent", [{"customer": ["ann"], "amount": [3]}, None])
+
+The same epochs are run again with something changed that must not matter; an AssertionError names
+the epoch and what came out instead. None is an epoch without input.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.testing.files import Crashed
+from perseid.testing.operators import Harness, Inputs
+
+PARALLELISM = 2  # more than one, so that partitions meet; few, so that a failure can be read
+HASH_SEEDS = (1, 2)  # of the order of sets of strings, which differs from process to process
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one epoch emitted, and the state behind it by primitive."""
+
+    output: list[Record]
+    state: dict[str, list[Record]]
+
+
+def check(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+    """All checks that concern the operator; `order: free` in job.yaml asks for its own."""
+    check_deterministic(folder, operator, epochs)
+    check_recovery(folder, operator, epochs)
+    if Harness(folder, operator).spec.order == "free":
+        check_order_free(folder, operator, epochs)
+
+
+def check_deterministic(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+    """Runs in two other processes, with sets in another order, give the same bytes."""
+    wanted = run(_harness(folder, operator), epochs)
+    for seed in HASH_SEEDS:
+        for epoch, (first, again) in enumerate(
+            zip(wanted, _elsewhere(folder, operator, epochs, seed), strict=True), 1
+        ):
+            _same(f"{operator}, epoch {epoch}, in another process", first, again)
+
+
+def check_recovery(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+    """Crashes at every step of every epoch's log entry, and a move to another host, change nothing.
+
+    Finds state that is kept outside of the primitives.
+    """
+    wanted = run(_harness(folder, operator), epochs)
+    crashing, moving = _harness(folder, operator), _harness(folder, operator)
+    for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
+        output = _through_crashes(crashing, rows)
+        _same(f"{operator}, epoch {epoch}, after crashes", first, _seen(crashing, output))
+        moving.restore(moving.snapshot())
+        output = moving.epoch(rows)
+        _same(f"{operator}, epoch {epoch}, restored", first, _seen(moving, output))
+
+
+def check_order_free(
+    folder: Path, operator: str, epochs: Sequence[Inputs], *, tries: int = 5, seed: int = 0
+) -> None:
+    """Shuffled rows, cut into other splits, give the same records and state in any order."""
+    wanted = [_unordered(seen) for seen in run(_harness(folder, operator), epochs)]
+    chance = np.random.default_rng(seed)
+    for attempt in range(tries):
+        harness = _harness(folder, operator)
+        for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
+            output = harness.epoch(_shuffled(harness, rows, chance), int(chance.integers(1, 5)))
+            again = _unordered(_seen(harness, output))
+            _same(f"{operator}, epoch {epoch}, shuffle {attempt} of seed {seed}", first, again)
+
+
+def run(harness: Harness, epochs: Sequence[Inputs]) -> list[Seen]:
+    """What each epoch gave, one after the other."""
+    return [_seen(harness, harness.epoch(rows)) for rows in epochs]
+
+
+def _harness(folder: Path, operator: str) -> Harness:
+    return Harness(folder, operator, parallelism=PARALLELISM)
+
+
+def _seen(harness: Harness, output: list[Record]) -> Seen:
+    return Seen(output, {name: harness.rows(name) for name in harness.state_names})
+
+
+def _through_crashes(harness: Harness, rows: Inputs) -> list[Record]:
+    """One epoch, which is begun anew after a crash at its first file step, its second, ..."""
+    step = 0
+    while True:
+        harness.files.crash_at(step)
+        try:
+            return harness.epoch(rows)
+        except Crashed:
+            harness.crash()
+            step += 1
+        finally:
+            harness.files.crash_at(None)
+
+
+def _elsewhere(folder: Path, operator: str, epochs: Sequence[Inputs], seed: int) -> list[Seen]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "perseid.testing.operator_checks"],
+        input=pickle.dumps((folder, operator, epochs)), capture_output=True, check=False,
+        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    if ran.returncode != 0:
+        raise AssertionError(f"{operator} fails in another process:\n{ran.stderr.decode()}")
+    found: list[Seen] = [Seen(*fields) for fields in pickle.loads(ran.stdout)]
+    return found
+
+
+def _shuffled(harness: Harness, rows: Inputs, chance: np.random.Generator) -> Inputs:
+    if rows is None:
+        return None
+    names = list(harness.spec.inputs)
+    if isinstance(rows, Mapping) and names != ["input"]:
+        return {name: _mixed(rows[name], chance) for name in names}
+    return _mixed(rows, chance)
+
+
+def _mixed(rows: Any, chance: np.random.Generator) -> pa.Table:
+    """The rows in another order and in chunks of other lengths."""
+    table = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
+    mixed = table.take(pa.array(chance.permutation(table.num_rows)))
+    at = int(chance.integers(0, table.num_rows + 1))
+    return pa.concat_tables([mixed.slice(0, at), mixed.slice(at)])
+
+
+def _unordered(seen: Seen) -> Seen:
+    state = {name: sorted(rows, key=repr) for name, rows in seen.state.items()}
+    return replace(seen, output=sorted(seen.output, key=repr), state=state)
+
+
+def _same(where: str, wanted: Seen, found: Seen) -> None:
+    """Compared as text: NaN is then equal to itself."""
+    if repr(wanted.output) != repr(found.output):
+        raise AssertionError(f"{where}: emitted {found.output}, expected {wanted.output}")
+    for name, rows in wanted.state.items():
+        if repr(rows) != repr(found.state[name]):
+            raise AssertionError(f"{where}: state {name} is {found.state[name]}, expected {rows}")
+
+
+def _main() -> None:
+    """The other process: epochs on stdin, what they gave on stdout."""
+    folder, operator, epochs = pickle.load(sys.stdin.buffer)
+    seen = run(_harness(folder, operator), epochs)
+    sys.stdout.buffer.write(pickle.dumps([(one.output, one.state) for one in seen]))
+
+
+if __name__ == "__main__":
+    _main()

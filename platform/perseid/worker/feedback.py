@@ -1,0 +1,71 @@
+"""Rows on feedback edges: what an operator emitted in epoch e is input of epoch e + 1.
+
+1. What a partition emits in e goes into its state log with the delta of e, as always.
+2. A checkpoint's snapshot of such an operator has the output of its epoch, too.
+3. In e + 1 the source stage reads the outputs of e out of the logs, and deals them to the consumers
+   by their key, in the order of the producer's partitions.
+
+So the rows are where the state is: whoever can go on behind e has the state of e, and with it its
+output, out of the log or the checkpoint. The entry must be of the token that e + 1 follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from perseid.errors import RetryableError
+from perseid.state.arrow import ipc_table
+from perseid.worker.edges import Row, deal
+from perseid.worker.partition import partitions
+from perseid.worker.partition_state import OUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perseid.jobs.layout import Layout, Task
+    from perseid.state.log import StateLog
+    from perseid.topics.records import Token
+    from perseid.worker.graph import Graph
+
+
+def rows(
+    graph: Graph,
+    layout: Layout,
+    token: Token,
+    log_of: Callable[[Task], StateLog],
+    columns_of: Callable[[str], pa.Schema],
+) -> Iterator[Row]:
+    """The rows of all feedback edges for the token's epoch. `columns_of` an operator's output."""
+    for edge in graph.feedback:
+        for task in layout.of(edge.producer):
+            found = last_output(log_of(task), token)
+            table = found if found.num_columns else columns_of(edge.producer).empty_table()
+            parts = partitions(table, edge.route.key, len(edge.route.targets))
+            yield from deal(table, edge.route, task.gid, parts)
+
+
+def last_output(log: StateLog, token: Token) -> pa.Table:
+    """What the log's partition emitted in the epoch before `token`; without columns: nothing.
+
+    The snapshot first: it has the same, and stays when the log is collected.
+    """
+    epoch = token.epoch - 1
+    if epoch in log.snapshots():
+        entry = log.snapshot(epoch)
+    elif epoch in log.epochs():
+        entry = log.entry(epoch)
+    else:
+        raise RetryableError(
+            f"the state log does not have epoch {epoch}, whose output is input of {token.epoch}: "
+            "it has to be restored"
+        )
+    if entry.header.token_offset != token.previous_offset:
+        raise RetryableError(
+            f"the state log has epoch {epoch} of the token at offset {entry.header.token_offset}, "
+            f"and epoch {token.epoch} follows the one at {token.previous_offset}"
+        )
+    section = entry.sections.get(OUT)
+    return ipc_table(section) if section is not None else pa.table({})

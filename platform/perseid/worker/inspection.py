@@ -1,0 +1,175 @@
+"""Looking into the state of an operator from outside: reads only, and nobody notices.
+
+The state log of the job's owner is read when it is on this host, at the newest epoch that all
+wanted partitions have. Meanwhile the owner goes on: it may remove files that a checkpoint has made
+needless, or another owner may rename the directory. Then the reader sees that something is gone and
+begins anew. Where no log is, the newest checkpoint is restored into a scratch folder, by the
+worker's own restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from perseid.clocks import Clock
+from perseid.errors import DamagedFile, FencedError, PermanentError, RefusedError, RetryableError
+from perseid.jobs.layout import Task
+from perseid.jobs.operator import Operator
+from perseid.records import CheckpointPointer, Plan
+from perseid.state.blob import Identity
+from perseid.state.files import Files, LocalFiles
+from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
+from perseid.state.primitives import bind
+from perseid.worker.partition_state import PartitionState
+from perseid.worker.restore import PartitionRestore, RestoreOrder
+
+if TYPE_CHECKING:
+    from perseid.state.primitives import Primitive
+    from perseid.state.store import Store
+
+TRIES = 20  # of reading a log that changes meanwhile
+PAUSE_S = 0.1  # between them: a takeover renames within a second or two
+
+T = TypeVar("T")
+Read = Callable[[int], "dict[str, Primitive]"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job's state is, as ZooKeeper said it at one moment."""
+
+    plan: Plan
+    pointers: tuple[CheckpointPointer, ...]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is read: the state at the end of `epoch`, out of "log" or "checkpoint"."""
+
+    epoch: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Inspector:
+    """Reads the state of one operator. `root` is where the owner's host has its state logs."""
+
+    files: Files
+    root: str
+    store: Store
+    clock: Clock
+    operator: str
+    instance: Callable[[int], Operator]
+
+    def look(
+        self,
+        place: Callable[[], Place],
+        partitions: Sequence[int],
+        use: Callable[[Moment, Read], T],
+        scratch: Path,
+    ) -> T:
+        """What `use` makes of the state: it gets the moment and reads partitions as it needs them.
+
+        Raises RefusedError when there is no state yet, PermanentError when no checkpoint is good.
+        """
+        for _ in range(TRIES):
+            found = place()
+            try:
+                moment = self._log_moment(found, partitions)
+                if moment is not None:
+                    return use(moment, lambda p, m=moment, f=found: self._from_log(f, p, m.epoch))  # type: ignore[misc]
+                if not self._soon(found):
+                    break
+            except (FencedError, DamagedFile, RetryableError):
+                pass  # a file, or the directory, went away while it was read
+            self.clock.sleep(PAUSE_S)
+        return self._from_checkpoints(place(), use, scratch)
+
+    # The log ------------------------------------------------------------------------------------
+
+    def _log_moment(self, place: Place, partitions: Sequence[int]) -> Moment | None:
+        """The newest epoch that all have; None when this host has no log of the owner."""
+        if self._owner(place) is None:
+            return None
+        epochs = [self._log(place, partition).last_epoch() for partition in partitions]
+        held = [epoch for epoch in epochs if epoch is not None]
+        if len(held) < len(epochs):
+            return None
+        newest = place.pointers[0].epoch if place.pointers else 0
+        if place.plan.owner is None and min(held) < newest:
+            return None  # left behind by an owner of before
+        return Moment(min(held), "log")
+
+    def _owner(self, place: Place) -> str | None:
+        """The directory of the owner, or of the last one when the job has none."""
+        plan, owners = place.plan, self._owners(place)
+        if plan.owner is None:
+            return owners[-1] if owners else None
+        wanted = owner_name(plan.generation, plan.owner)
+        return wanted if wanted in owners else None
+
+    def _owners(self, place: Place) -> list[str]:
+        layout = f"{self.root}/{place.plan.job_uuid}/{place.plan.layout}"
+        try:
+            return [name for name in self.files.list(layout) if name.startswith("g")]
+        except FileNotFoundError:
+            return []
+
+    def _soon(self, place: Place) -> bool:
+        """Whether an owner of before is here, whose log the present one may be about to take."""
+        return place.plan.owner is not None and bool(self._owners(place))
+
+    def _log(self, place: Place, partition: int) -> StateLog:
+        plan, owner = place.plan, self._owner(place)
+        if owner is None:
+            raise FencedError(f"the state logs of {plan.job} have gone")
+        owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner)
+        identity = Identity(plan.job_uuid, plan.layout, self.operator, partition)
+        return StateLog(self.files, log_directory(owned, self.operator, partition), identity)
+
+    def _from_log(self, place: Place, partition: int, epoch: int) -> dict[str, Primitive]:
+        return self._state(partition, self._log(place, partition), epoch)
+
+    def _state(self, partition: int, log: StateLog, epoch: int) -> dict[str, Primitive]:
+        operator = self.instance(partition)
+        state = PartitionState(operator, bind(operator), log)
+        state.bring_to(epoch)
+        return state.live
+
+    # Checkpoints --------------------------------------------------------------------------------
+
+    def _from_checkpoints(self, place: Place, use: Callable[[Moment, Read], T], scratch: Path) -> T:
+        wrong = []
+        for pointer in place.pointers:
+            try:
+                return use(
+                    Moment(pointer.epoch, "checkpoint"),
+                    lambda p, c=pointer: self._restored(place, c, p, scratch),  # type: ignore[misc]
+                )
+            except PermanentError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise PermanentError(wrong[-1])
+        raise RefusedError(
+            f"there is no state of {place.plan.job} to be read: its state log is not on this host "
+            f"and no checkpoint is complete; `perseid checkpoint {place.plan.job}` takes one"
+        )
+
+    def _restored(
+        self, place: Place, pointer: CheckpointPointer, partition: int, scratch: Path
+    ) -> dict[str, Primitive]:
+        plan, files = place.plan, LocalFiles()
+        folder = f"{scratch}/{pointer.epoch}"
+        files.make_directory(folder, parents=True)
+        identity = Identity(plan.job_uuid, plan.layout, self.operator, partition)
+        log = StateLog(files, log_directory(folder, self.operator, partition), identity)
+        order = RestoreOrder(
+            tokens={}, tip_epoch=pointer.epoch, taken_back_below=0, pointers=(pointer,),
+            base_epoch=pointer.epoch, base_offset=pointer.token_offset, generation=plan.generation,
+        )  # fmt: skip
+        task = Task(0, self.operator, partition, 1, stateful=True, ledger=None)
+        found = PartitionRestore(files, self.store, log, task, identity).run(order)
+        return self._state(partition, log, found.epoch)

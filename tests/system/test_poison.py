@@ -1,0 +1,145 @@
+"""An operator that raises: the poison records alone become dead letters, each once, under kills."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.records import crashpoints
+from perseid.records.crashpoints import Victim
+from perseid.testing.running import RunningCluster
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+
+JOB = """
+name: poison
+parallelism: 2
+sources:
+  orders: {topic: poison-orders, format: json, columns: {user: string, n: int64, id: int64}}
+operators:
+  spent: {input: orders, key: user, use: "poison:Spent", errors: {operator: bisect}}
+sinks:
+  spent: {input: spent, topic: poison-spent, format: json, key: user}
+errors: {deadletterqueue: {topic: poison-dlq}}
+faultTolerance: {checkpoint: {period: "3s"}}
+"""
+CODE = """
+import pyarrow.compute as pc
+from perseid.jobs import Operator, Table, pa
+
+class Spent(Operator):
+    output = pa.schema([("user", pa.string()), ("total", pa.int64()), ("seen", pa.int64())])
+    kept = Table(key=pa.string(), total=pa.int64(), seen=pa.int64())
+
+    def process(self, batch, out):
+        changed = self.kept.add(batch["user"], total=batch["n"], seen=1)
+        if pc.any(pc.less(batch["n"], 0)).as_py():
+            raise ValueError("a negative amount")
+        out.emit(changed.rename_columns(["user", "total", "seen"]))
+"""
+POINTS: list[tuple[str, Victim]] = [
+    ("log.after-rename", "self"),
+    ("sink.before-commit", "self"),
+    ("sink.after-commit", "driver"),
+]
+REACH_S = 90.0
+
+
+class Orders:
+    """Orders of twenty users, one in fifty of which is poison; every record has an id."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self._chance = random.Random(5)
+
+    def some(self, count: int = 300) -> list[bytes]:
+        made = []
+        for _ in range(count):
+            number = self._chance.randint(1, 9)
+            bad = self._chance.random() < 1 / 50
+            user = f"u{self._chance.randrange(20)}"
+            made.append({"user": user, "n": -1 if bad else number, "id": len(self.sent)})
+            self.sent.append(made[-1])
+        return [json.dumps(order).encode() for order in made]
+
+    @property
+    def poison(self) -> list[int]:
+        return [order["id"] for order in self.sent if order["n"] < 0]
+
+    @property
+    def totals(self) -> dict[str, tuple[int, int]]:
+        found: Counter[str] = Counter()
+        seen: Counter[str] = Counter()
+        for order in self.sent:
+            if order["n"] >= 0:
+                found[order["user"]] += order["n"]
+                seen[order["user"]] += 1
+        return {user: (found[user], seen[user]) for user in found}
+
+
+@pytest.fixture(scope="module")
+def orders(running: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
+    folder = tmp_path_factory.mktemp("poison")
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "poison.py").write_text(CODE)
+    running.topic("poison-orders", 2)
+    running.do("jobs", "apply", str(folder))
+    yield Orders()
+    running.do("jobs", "remove", "poison")
+
+
+def judge(running: RunningCluster, orders: Orders) -> None:
+    running.wait_caught_up("poison")
+    letters = [json.loads(r.value or b"")["id"] for r in read_topic(running.kafka, "poison-dlq")]
+    assert sorted(letters) == orders.poison
+    last: dict[str, tuple[int, int]] = {}
+    for record in read_topic(running.kafka, "poison-spent"):
+        row = json.loads(record.value or b"")
+        before = last.get(row["user"], (0, 0))
+        assert row["seen"] > before[1], f"{row} behind {before}"
+        last[row["user"]] = row["total"], row["seen"]
+    assert last == orders.totals
+
+
+def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orders) -> None:
+    for _ in range(5):
+        running.produce("poison-orders", orders.some())
+    judge(running, orders)
+    assert len(orders.poison) > 10
+    headers = _headers(running)
+    assert headers["perseid.operator"] == b"spent"
+    assert headers["__connect.errors.exception.message"] == b"a negative amount"
+    assert b"poison.py" in headers["__connect.errors.exception.stacktrace"]
+    assert int(headers["perseid.epoch"]) > 0
+
+
+@pytest.mark.parametrize(("point", "victim"), POINTS)
+def test_each_once_under_kills(
+    running: RunningCluster, crash_points: Path, orders: Orders, point: str, victim: Victim
+) -> None:
+    crashpoints.arm(crash_points, point, victim)
+
+    def reached() -> bool:
+        running.produce("poison-orders", orders.some())
+        return not crashpoints.armed(crash_points, point)
+
+    until(reached, REACH_S, f"some process to die at {point}")
+    judge(running, orders)
+
+
+def _headers(running: RunningCluster) -> dict[str, Any]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    reader = Consumer({"bootstrap.servers": running.kafka, "group.id": "poison"})
+    reader.assign([TopicPartition("poison-dlq", 0, 0)])
+    message = reader.poll(30)
+    reader.close()
+    assert message is not None
+    assert message.error() is None
+    return dict(message.headers() or [])

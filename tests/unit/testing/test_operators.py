@@ -1,0 +1,226 @@
+"""The harness: time, parallelism, crashes, snapshots, and checks that find what they are for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from perseid.errors import RefusedError, UsageError
+from perseid.jobs import repository
+from perseid.testing.files import Crashed
+from perseid.testing.operator_checks import (
+    check,
+    check_deterministic,
+    check_order_free,
+    check_recovery,
+)
+from perseid.testing.operators import Harness, sections_as_rows
+
+README = Path(__file__).parents[3] / "platform/perseid/testing/README.md"
+JOB = """
+name: tried
+sources:
+  words: {{topic: words, format: json, columns: {{word: string, n: int64}}}}
+operators:
+  tried: {{input: words, key: word, use: "tried:Tried"{more}}}
+sinks:
+  out: {{input: tried, topic: out, format: json, key: word}}
+"""
+HEAD = """
+import datetime, os, random, time
+import numpy as np
+from perseid.jobs import Emitter, Operator, Table, Value, pa
+
+class Tried(Operator):
+    total = Table(key=pa.string(), n=pa.int64())
+    last = Value(pa.int64(), default=0)
+    seen = 0
+
+    def process(self, batch, out):
+"""
+SUM = """
+out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
+"""
+EPOCHS = [
+    {"word": ["a", "b", "c", "a"], "n": [1, 2, 3, 4]},
+    None,
+    {"word": ["d", "a"], "n": [5, 6]},
+]
+
+
+@pytest.fixture
+def tried(tmp_path: Path) -> Any:
+    """A job folder whose operator's `process` has the given body."""
+
+    def make(body: str, more: str = "") -> Path:
+        lines = "".join(f"        {line}\n" for line in dedent(body).strip().splitlines())
+        (tmp_path / "tried.py").write_text(HEAD + lines)
+        (tmp_path / "job.yaml").write_text(JOB.format(more=more))
+        return tmp_path
+
+    return make
+
+
+def test_the_readmes_example_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    starter = repository.example("starter")
+    scope: dict[str, Any] = {"__file__": str(starter / "test_starter.py")}
+    exec(compile(example, str(README), "exec"), scope)
+    tests = [name for name in scope if name.startswith("test_")]
+    assert len(tests) == 3
+    for name in tests:
+        scope[name]()
+
+
+def test_partitions_have_the_keys_that_a_job_would_give_them(tried: Any) -> None:
+    folder = tried(SUM)
+    words = [f"w{i}" for i in range(40)]
+    one, four = Harness(folder, "tried"), Harness(folder, "tried", parallelism=4)
+    rows = {"word": words * 2, "n": [1] * 80}
+    single, dealt = one.epoch(rows), four.epoch(rows, splits=3)
+    assert sorted(r["word"] for r in dealt) == sorted(words)
+    assert [r["word"] for r in dealt] != [r["word"] for r in single]
+    parts = [sections_as_rows(p)["total"] for p in four.snapshot().parts]
+    assert all(parts)
+    assert Counter(r["key"] for p in parts for r in p) == Counter(words)
+
+
+def test_time_is_moved_by_hand(tried: Any) -> None:
+    harness = Harness(tried("self.last.set(self.now)"), "tried")
+    harness.epoch(EPOCHS[0])
+    harness.advance("1h")
+    harness.epoch(EPOCHS[0])
+    assert harness.rows("last") == [{"value": 500 + 3_600_000 + 500}]
+    harness.now = 1_700_000_000_000
+    harness.epoch(EPOCHS[0])
+    assert harness.rows("last") == [{"value": 1_700_000_000_500}]
+
+
+def test_a_crash_goes_back_to_any_epoch(tried: Any) -> None:
+    harness = Harness(tried(SUM), "tried", parallelism=2)
+    for n in (1, 10, 100):
+        harness.epoch({"word": ["a", "b"], "n": [n, 2 * n]})
+    harness.crash(1)
+    assert (harness.number, harness.now) == (1, 500)
+    assert {r["key"]: r["n"] for r in harness.rows("total")} == {"a": 1, "b": 2}
+    again = harness.epoch({"word": ["a"], "n": [7]})
+    assert again == [{"word": "a", "n": 8}]
+    harness.crash()
+    assert {r["key"]: r["n"] for r in harness.rows("total")} == {"a": 8, "b": 2}
+    with pytest.raises(UsageError, match=r"epoch 9 is not in 0\.\.2"):
+        harness.crash(9)
+
+
+def test_a_crash_within_an_epoch_is_seen_by_the_test(tried: Any) -> None:
+    harness = Harness(tried(SUM), "tried")
+    harness.files.crash_at(0)
+    with pytest.raises(Crashed):
+        harness.epoch(EPOCHS[0])
+    harness.crash()
+    assert harness.epoch(EPOCHS[0])[0] == {"word": "a", "n": 5}
+
+
+def test_a_snapshot_is_all_that_another_host_needs(tried: Any) -> None:
+    harness = Harness(tried(SUM), "tried", parallelism=2)
+    harness.epoch(EPOCHS[0])
+    saved, rows = harness.snapshot(), harness.rows("total")
+    harness.epoch(EPOCHS[2])
+    other = Harness(harness.folder, "tried", parallelism=2)
+    other.restore(saved)
+    assert (other.number, other.rows("total")) == (1, rows)
+    emitted = sorted(other.epoch(EPOCHS[2]), key=lambda row: row["word"])
+    assert emitted == [{"word": "a", "n": 11}, {"word": "d", "n": 5}]
+    assert other.rows("total") == harness.rows("total")
+    with pytest.raises(UsageError, match="2 partitions"):
+        Harness(harness.folder, "tried").restore(saved)
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("time.time()", r"time\.time \(tried\.py:\d+\)"),
+        ("datetime.datetime.now()", r"datetime\.now"),
+        ("datetime.date.today()", r"date\.today"),
+        ("os.urandom(4)", r"os\.urandom"),
+        ("np.random.default_rng()", r"os\.urandom"),
+        ("random.random()", "global random generator"),
+        ("np.random.rand()", "global random generator"),
+    ],
+)
+def test_clocks_and_chance_are_refused(tried: Any, body: str, what: str) -> None:
+    with pytest.raises(RefusedError, match=what):
+        Harness(tried(body), "tried").epoch(EPOCHS[0])
+
+
+def test_the_tokens_time_and_chance_and_logging_are_fine(tried: Any) -> None:
+    body = """
+    import logging
+    logging.getLogger("x").warning("a line has a time stamp")
+    self.last.set(self.random.randrange(1000) + self.now + random.Random(5).randrange(9))
+    """
+    check(tried(body), "tried", EPOCHS)
+
+
+def test_good_operators_pass_all_checks(tried: Any) -> None:
+    check(tried(SUM, ", order: free"), "tried", EPOCHS)
+    check(repository.example("wordcount"), "counts", [{"word": ["b", "a", "b"]}, {"word": ["b"]}])
+    users, views = {"user": ["ann"], "country": ["SE"]}, {"user": ["ann"], "page": ["/"], "ms": [1]}
+    check(repository.example("pageviews"), "enriched", [{"users": users, "views": views}] * 2)
+
+
+def test_state_outside_of_the_primitives_is_found(tried: Any) -> None:
+    body = "self.seen += batch.num_rows\nself.last.set(self.seen)"
+    with pytest.raises(AssertionError, match="epoch 3, after crashes: state last"):
+        check_recovery(tried(body), "tried", EPOCHS)
+
+
+def test_the_order_of_a_set_is_found(tried: Any) -> None:
+    body = """
+    words = list(set(batch["word"].to_pylist()))
+    out.emit(pa.table({"word": words, "n": list(range(len(words)))}))
+    """
+    rows = {"word": [f"w{i}" for i in range(50)], "n": [1] * 50}
+    with pytest.raises(AssertionError, match="epoch 1, in another process: emitted"):
+        check_deterministic(tried(body), "tried", [rows])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'self.last.set(batch["n"][0].as_py())',  # the first row wins
+        'self.last.set(len(batch["n"].chunks))',
+        'out.emit(pa.table({"word": batch["word"], "n": range(batch.num_rows)}))',
+    ],
+)
+def test_a_result_that_depends_on_order_is_found(tried: Any, body: str) -> None:
+    rows = {"word": [f"w{i}" for i in range(20)], "n": list(range(20))}
+    with pytest.raises(AssertionError, match=r"shuffle \d of seed 0"):
+        check_order_free(tried(body), "tried", [rows] * 3)
+
+
+def test_what_is_not_there_is_named(tried: Any) -> None:
+    harness = Harness(tried(SUM), "tried")
+    with pytest.raises(UsageError, match=r"no state 'x'; it has \['total', 'last'\]"):
+        harness.rows("x")
+
+
+def test_dead_letters_of_an_operator_that_bisects(tried: Any) -> None:
+    body = """
+    if None in batch["n"].to_pylist():
+        raise ValueError("no amount")
+    out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
+    """
+    folder = tried(body, ", errors: {operator: bisect}")
+    rows = {"word": ["a", "b", "a"], "n": [1, None, 2]}
+    harness = Harness(folder, "tried", parallelism=2)
+    assert harness.epoch(rows) == [{"word": "a", "n": 3}]
+    (letter,) = harness.letters
+    assert (letter["key"], letter["reason"]) == (b"b", "no amount")
+    assert harness.epoch({"word": ["b"], "n": [1]}) == [{"word": "b", "n": 1}]
+    assert harness.letters == []
+    check(folder, "tried", [rows, rows])

@@ -1,0 +1,153 @@
+"""Looking into state while its owner goes on, is replaced, or is on another host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.clocks import ManualClock
+from perseid.errors import PermanentError, RefusedError
+from perseid.records import CheckpointPointer, Plan
+from perseid.testing.files import MemoryFiles
+from perseid.worker.inspection import TRIES, Inspector, Moment, Place, Read
+
+Look = Callable[..., tuple[Moment, dict[str, int]]]
+
+
+class Disturbed(MemoryFiles):
+    """Files with somebody else at work: `meanwhile` happens in front of each read."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def read(self, path: str) -> bytes:
+        self.meanwhile()
+        return super().read(path)
+
+
+@pytest.fixture
+def partition(partition: Any) -> Any:
+    partition.files = Disturbed()
+    return partition
+
+
+@pytest.fixture
+def look(partition: Any, tmp_path: Path) -> Look:
+    def look_(*places: Place) -> tuple[Moment, dict[str, int]]:
+        """The moment and totals; each try is told the next of `places`, the last ever after."""
+        told = iter(places)
+        last = [places[0]]
+
+        def place() -> Place:
+            last[0] = next(told, last[0])
+            return last[0]
+
+        def instance(_: int) -> Any:
+            return partition.state().operator
+
+        inspector = Inspector(
+            partition.files, "/state", partition.store, ManualClock(), "totals", instance
+        )
+
+        def use(moment: Moment, read: Read) -> tuple[Moment, dict[str, int]]:
+            rows = read(0)["total"].snapshot().to_pylist()
+            return moment, {row["key"]: row["n"] for row in rows}
+
+        return inspector.look(place, [0], use, tmp_path)
+
+    return look_
+
+
+def place(owner: str | None, generation: int, *pointers: CheckpointPointer) -> Place:
+    plan = Plan("job", "uuid", generation, owner, "r", "a", 1, 0, 100)
+    return Place(plan, pointers)
+
+
+def test_the_newest_epoch_of_a_running_owner(partition: Any, look: Look, totals_at: Any) -> None:
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    before = partition.files.list(partition.directory)
+    assert look(place("w1-a", 1)) == (Moment(3, "log"), totals_at(3))
+    assert partition.files.list(partition.directory) == before
+
+
+def test_files_that_are_collected_meanwhile(partition: Any, look: Look, totals_at: Any) -> None:
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+
+    def collect() -> None:
+        partition.files.meanwhile = lambda: None
+        state.snapshot(3, 1, 103)
+        state.log.collect(3)
+        partition.run(state, 4)
+
+    partition.files.meanwhile = collect
+    assert look(place("w1-a", 1)) == (Moment(4, "log"), totals_at(4))
+
+
+def test_an_owner_that_is_replaced_meanwhile(partition: Any, look: Look, totals_at: Any) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+
+    def replace() -> None:
+        partition.files.meanwhile = lambda: None
+        partition.take_over(2)
+
+    partition.files.meanwhile = replace
+    found = look(place("w1-a", 1), place("w2-a", 2))
+    assert found == (Moment(1, "log"), totals_at(1))
+
+
+def test_a_takeover_that_has_not_renamed_yet_is_waited_for(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    state = partition.begun()
+    for epoch in (1, 2):
+        partition.run(state, epoch)
+    state.snapshot(2, 1, 102)
+    pointer = partition.checkpoint(2)
+    partition.run(state, 3)
+    away = [place("w9-a", 2, pointer)] * (TRIES - 1)
+    partition.owner = "g0000000001-w1-a"
+    assert look(*away[:3], place("w1-a", 1, pointer)) == (Moment(3, "log"), totals_at(3))
+    # It was taken to another host: what is here is of before, and the checkpoint is not.
+    assert look(*away) == (Moment(2, "checkpoint"), totals_at(2))
+
+
+def test_a_stopped_jobs_log_counts_unless_a_checkpoint_is_newer(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    state = partition.begun()
+    for epoch in (1, 2):
+        partition.run(state, epoch)
+    state.snapshot(2, 1, 102)
+    pointer = partition.checkpoint(2)
+    assert look(place(None, 2, pointer)) == (Moment(2, "log"), totals_at(2))
+    state.log.discard_from(2)
+    assert look(place(None, 2, pointer)) == (Moment(2, "checkpoint"), totals_at(2))
+
+
+def test_the_older_checkpoint_when_the_newest_is_damaged(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    state = partition.begun()
+    pointers: list[CheckpointPointer] = []
+    for epoch in (1, 2):
+        partition.run(state, epoch)
+        state.snapshot(epoch, 1, 100 + epoch)
+        pointers.insert(0, partition.checkpoint(epoch))
+    partition.files.delete("/state/uuid")
+    newest = pointers[0].manifest.rpartition("/")[0]
+    partition.damage(f"{newest}/totals-0.part")
+    assert look(place("w9-a", 5, *pointers)) == (Moment(1, "checkpoint"), totals_at(1))
+    with pytest.raises(PermanentError, match="no checkpoint of totals-0 can be read"):
+        look(place("w9-a", 5, pointers[0]))
+
+
+def test_no_state_at_all_is_told(look: Look) -> None:
+    with pytest.raises(RefusedError, match="`perseid checkpoint job` takes one"):
+        look(place("w9-a", 5))

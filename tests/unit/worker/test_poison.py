@@ -1,0 +1,170 @@
+"""Which rows are poison: all of them, only them, the same for everybody, and not too many."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from perseid.errors import BadInputError, PermanentError, RetryableError
+from perseid.worker.poison import POISON_MAX, Inputs, Sieve, redacted, sift, stop_at
+from perseid.worker.refused import headers
+
+
+def table(*numbers: int) -> Inputs:
+    return {"input": pa.table({"n": pa.array(numbers, pa.int64())})}
+
+
+class Picky:
+    """Raises on the numbers in `bad`; remembers what it was given last, and how often."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad, self.calls, self.given = set(bad), 0, [0]
+
+    def __call__(self, inputs: Inputs) -> None:
+        self.calls += 1
+        self.given = [n for t in inputs.values() for n in t["n"].to_pylist()]
+        if wrong := self.bad & set(self.given):
+            raise PermanentError(f"bad {min(wrong)}")
+
+
+def test_good_rows_are_tried_once() -> None:
+    attempt = Picky()
+    assert sift(attempt, table(1, 2, 3)) == []
+    assert (attempt.calls, attempt.given) == (1, [1, 2, 3])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_exactly_the_bad_rows_are_found_and_the_rest_is_run_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    numbers = list(range(chance.randint(1, 300)))
+    bad = set(chance.sample(numbers, chance.randint(1, min(len(numbers), 20))))
+    attempt = Picky(*bad)
+    found = sift(attempt, table(*numbers))
+    assert [p.row["n"][0].as_py() for p in found] == sorted(bad)
+    assert [str(p.error) for p in found] == [f"bad {n}" for n in sorted(bad)]
+    assert attempt.given == [n for n in numbers if n not in bad]
+    assert attempt.calls <= 2 + len(bad) * (2 + math.log2(len(numbers)))
+
+
+def test_a_row_is_judged_behind_those_before_it() -> None:
+    def closes_what_is_open(inputs: Inputs) -> None:
+        opened = set()
+        for n in inputs["input"]["n"].to_pylist():
+            if n < 0 and -n not in opened:
+                raise PermanentError(f"{-n} is not open")
+            opened.add(n)
+
+    found = sift(closes_what_is_open, table(*range(1, 50), -25, -60, -1))
+    assert [p.row["n"][0].as_py() for p in found] == [-60]
+
+
+def test_what_only_the_sum_breaks_is_the_row_that_breaks_it() -> None:
+    def adds(inputs: Inputs) -> None:
+        if sum(inputs["input"]["n"].to_pylist()) > 100:
+            raise BadInputError("the sum does not fit")
+
+    found = sift(adds, table(60, 30, 20, 5, 10))
+    assert [p.row["n"][0].as_py() for p in found] == [20, 10]
+
+
+def test_rows_of_several_inputs() -> None:
+    attempt = Picky(2, 12)
+    inputs = {"left": table(1, 2)["input"], "right": table(11, 12, 13)["input"]}
+    found = sift(attempt, inputs)
+    assert [(p.input, p.row["n"][0].as_py()) for p in found] == [("left", 2), ("right", 12)]
+    assert attempt.given == [1, 11, 13]
+
+
+def test_what_is_not_about_a_row_stops_the_job() -> None:
+    def always(_: Inputs) -> None:
+        raise PermanentError("no disk")
+
+    with pytest.raises(PermanentError, match=r"^no disk$"):
+        sift(always, table(1, 2))
+
+
+def test_too_many_stop_the_job() -> None:
+    numbers = range(5 * POISON_MAX)
+    with pytest.raises(PermanentError, match="more than 100 of 500 rows"):
+        sift(Picky(*numbers), table(*numbers))
+    assert len(sift(Picky(*range(POISON_MAX)), table(*numbers))) == POISON_MAX
+
+
+def test_an_operator_that_is_not_deterministic_stops_the_job() -> None:
+    answers = iter([True, False, *[True] * 10])
+
+    def moody(_: Inputs) -> None:
+        if next(answers):
+            raise PermanentError("moody")
+
+    with pytest.raises(PermanentError, match="it is not deterministic"):
+        sift(moody, table(1))
+
+
+def test_a_passing_fault_is_no_poison() -> None:
+    def away(_: Inputs) -> None:
+        raise RetryableError("the log is away")
+
+    with pytest.raises(RetryableError):
+        sift(away, table(1, 2))
+
+
+def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
+    def on_secret(inputs: Inputs) -> None:
+        if "secret" in inputs["input"]["word"].to_pylist():
+            raise PermanentError("operator x raised")
+
+    words = pa.table({"word": ["a", "b", "secret", "c"], "x": [1.0, math.nan, math.nan, None]})
+    with pytest.raises(PermanentError) as told:
+        stop_at(on_secret, {"input": words})
+    text = str(told.value)
+    assert "row 3 of 4 (of input input): {word: string of 6 characters, x: nan}" in text
+    assert "errors: {operator: bisect}" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (pa.array(["hidden"]), "string of 6 characters"),
+        (pa.array([b"hid"]), "binary of 3 bytes"),
+        (pa.array([4711]), "int64"),
+        (pa.array([-math.inf]), "-inf"),
+        (pa.array([None], pa.int64()), "null"),
+        (pa.array([[1, 2]]), "list<item: int64>"),
+    ],
+)
+def test_a_sample_does_not_say_what_is_in_it(column: pa.Array, shown: str) -> None:
+    assert redacted(pa.table({"c": column})) == f"{{c: {shown}}}"
+
+
+def test_a_dead_letter_has_all_that_is_needed_to_find_and_send_it_again() -> None:
+    rows: dict[str, Any] = {"input": pa.table({"word": ["a", "b"], "n": [1, -1]})}
+
+    def attempt(inputs: Inputs) -> None:
+        if -1 in inputs["input"]["n"].to_pylist():
+            try:
+                raise ValueError("negative")
+            except ValueError as error:
+                raise PermanentError("process raised; the job is stopped") from error
+
+    (letter,) = Sieve("counts", 3, ("word",)).run(attempt, rows).to_pylist()
+    assert (letter["key"], letter["value"]) == (b"b", b'{"word": "b", "n": -1}')
+    found = dict(headers(letter, "job", 12))
+    trace = found.pop("__connect.errors.exception.stacktrace").decode()
+    assert "test_poison.py" in trace
+    assert 'raise ValueError("negative")' in trace
+    assert found == {
+        "__connect.errors.connector.name": b"job",
+        "__connect.errors.stage": b"TRANSFORMATION",
+        "__connect.errors.exception.class.name": b"ValueError",
+        "__connect.errors.exception.message": b"negative",
+        "perseid.operator": b"counts",
+        "perseid.input": b"input",
+        "perseid.partition": b"3",
+        "perseid.epoch": b"12",
+    }
