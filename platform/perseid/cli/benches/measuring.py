@@ -15,7 +15,7 @@ from perseid.errors import PermanentError
 
 DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut
 _FIRST_OUTPUT_S = 120.0
-_IDLE_S = 12.0  # no output for so long: the topic is used up. Quix commits each 5 s
+IDLE_S = 12.0  # no output for so long: the topic is used up. Quix commits each 5 s
 
 Runs = dict[str, list[dict[str, Any]]]  # system -> its row of each run
 RATIOS = {"rows_per_s": "ratio", "p50_ms": "p50_ratio", "p99_ms": "p99_ratio"}
@@ -54,8 +54,8 @@ def rows(runs: Runs) -> list[dict[str, Any]]:
     return found
 
 
-def run_window(place: Place, sink: str, seconds: float) -> bool:
-    """Returns `seconds` after the first output (True), or when the output has ended (False)."""
+def run_window(place: Place, sink: str, seconds: float, idle_s: float = IDLE_S) -> bool:
+    """Returns `seconds` after the first output (True), or `idle_s` after the last (False)."""
     started_s = changed_s = time.monotonic()
     first_s: float | None = None
     last = 0
@@ -72,7 +72,7 @@ def run_window(place: Place, sink: str, seconds: float) -> bool:
             raise PermanentError(f"no output within {_FIRST_OUTPUT_S:.0f} s; see the logs")
         if first_s is not None and now_s - first_s > seconds:
             return True
-        if first_s is not None and now_s - changed_s > _IDLE_S:
+        if first_s is not None and now_s - changed_s > idle_s:
             return False
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.measuring import DRAIN_S, Runs, in_turn, rows, run_window
+from perseid.cli.benches.measuring import DRAIN_S, IDLE_S, Runs, in_turn, rows, run_window
 from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.sides import Side, running
 from perseid.cli.trials.feed import measure
@@ -24,6 +24,7 @@ from perseid.errors import PermanentError
 
 _CHECK_RECORDS = 20_000
 _JUDGED = "048"  # of the accounts those that end so: looking into all of them would take minutes
+_STALLED_S = 40.0  # a worker that loses its session is replaced in half of that
 _FAULTS = ("lost", "duplicated", "reordered", "wrong")
 
 
@@ -72,7 +73,8 @@ def _answers(
     place.make_topics(names.sink)
     with PeakMemory(side.roots) as peak:
         with running(side, names):
-            cut = run_window(place, names.sink, settings.warm_up_s + settings.window_s + DRAIN_S)
+            whole_s = settings.warm_up_s + settings.window_s + DRAIN_S
+            cut = run_window(place, names.sink, whole_s, IDLE_S if complete else _STALLED_S)
     found = measure(
         "answers", place.kafka, names.sink, source=source, job=job,
         warm_up=settings.warm_up_s, seconds=settings.window_s, complete=complete or not cut,
