@@ -83,9 +83,14 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
             held = acquire(self)[0]
             self.__dict__["_mine"] = held
         held._inner._begun = False  # for the client the transaction before has ended somehow
-        return held, self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
+        return held, _last(self)
 
     return patch.object(SinkSession, "_acquire", mutant)
+
+
+def _last(session: SinkSession) -> LedgerRecord | None:
+    place = session._ledger_topic, session.who.ledger
+    return session._ledger.last_and_end(*place, timeout_s=1.0)[0]
 
 
 def _is_fenced(held: Any) -> bool:
@@ -241,7 +246,7 @@ def ledger_is_read_before_the_fence() -> AbstractContextManager[Any]:
     """The sink looks into the ledger first, and fences other writers afterwards."""
 
     def mutant(self: SinkSession) -> Any:
-        last = self._ledger.last(self._ledger_topic, self.who.ledger, timeout_s=1.0)
+        last = _last(self)
         return self._transactions.acquire(self.who.transactional_id, 1 << 20, 1.0), last
 
     return patch.object(SinkSession, "_acquire", mutant)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
+from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.topics.records import PartDone, PartFailed
@@ -134,8 +135,19 @@ def written(job: JobState, pointer: CheckpointPointer) -> tuple[JobState, list[A
     job = replace(job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens)
     return job, [
         PutPointers(job.name, pointers),
-        DeleteCheckpoints(job.name, job.entry.uuid, oldest.epoch),
+        DeleteCheckpoints(job.name, job.entry.uuid, _kept_from(job, oldest.epoch)),
     ]
+
+
+def _kept_from(job: JobState, oldest_epoch: int) -> int:
+    """The epoch of the oldest checkpoint that somebody may read.
+
+    While an owner restores from those that its plan names, an owner from before may still run
+    epochs and complete newer ones.
+    """
+    if job.plan is None or job.phase is not Phase.RESTORING:
+        return oldest_epoch
+    return min([oldest_epoch, *(pointer.epoch for pointer in job.plan.checkpoints)])
 
 
 def _newest_epoch(job: JobState) -> int:

@@ -91,8 +91,9 @@ class CommitResult:
 class Ledger(Protocol):
     """Reads the ledger back (perseid.topics.ledger). Must not return an undecided record."""
 
-    def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None: ...
-    def committed(self, topic: str, partition: int, offset: int, record: LedgerRecord) -> None: ...
+    def last_and_end(
+        self, topic: str, partition: int, *, timeout_s: float
+    ) -> tuple[LedgerRecord | None, int]: ...
 
 
 def judge(
@@ -156,7 +157,7 @@ class SinkSession:
         self._ledger_topic = names.ledger(who.job)
         self._batch_bytes = BATCH_BYTES_MAX
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
-        self._ends: dict[Partition, int] = {}  # last offset that was committed
+        self._ends: dict[Partition, int] = {}  # last offset that is known to have been there
         self._lost: PermanentError | None = None
 
     def prepare(self) -> None:
@@ -250,13 +251,15 @@ class SinkSession:
         transaction = self._transactions.acquire(
             self.who.transactional_id, self._batch_bytes, ATTEMPT_S
         )
+        place = self._ledger_topic, self.who.ledger
         try:
-            return transaction, self._ledger.last(
-                self._ledger_topic, self.who.ledger, timeout_s=ATTEMPT_S
-            )
+            last, end = self._ledger.last_and_end(*place, timeout_s=ATTEMPT_S)
         except BaseException:
             transaction.close()
             raise
+        # What another session wrote is remembered like what this one has: it may get lost, too.
+        self._ends[place] = max(end - 1, self._ends.get(place, -1))
+        return transaction, last
 
     def _write(
         self,
@@ -286,8 +289,6 @@ class SinkSession:
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit")
         self._ends.update((place, w.last) for place, w in places.items())
-        offset = noted[self._ledger_topic, who.ledger].last
-        self._ledger.committed(self._ledger_topic, who.ledger, offset, record)
         return record, clean
 
     def _check_written(self, written: Mapping[Partition, Written]) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from perseid.coordinator import checkpoints
 from perseid.coordinator.actions import DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.events import ManifestFailed
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import Collecting
 from perseid.testing.coordinator import Leader, World
 from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
 
@@ -73,6 +75,22 @@ def test_two_checkpoints_are_kept(world: World, leader: Leader) -> None:
     assert [p.epoch for p in world.pointers[JOB].pointers] == epochs[:-3:-1]
     deletes = [a for a in leader.performed if isinstance(a, DeleteCheckpoints)]
     assert deletes[-1].keep_from_epoch == epochs[-2]
+
+
+def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> None:
+    """An owner from before may still complete checkpoints; simulation seed 16107."""
+    oldest, *_ = [epoch(world, leader, PERIOD_S).epoch for _ in range(3)]
+    job = leader.job()
+    assert job.plan is not None and job.pointers is not None
+    (newest, fallback) = job.pointers.pointers
+    plan = replace(job.plan, checkpoints=(replace(fallback, epoch=oldest),))
+    pointer = replace(newest, epoch=newest.epoch + 1)
+    collecting = Collecting(pointer.epoch, pointer.token_offset, 0.0)
+    for phase, kept in ((Phase.RESTORING, oldest), (Phase.RUNNING, newest.epoch)):
+        restoring = replace(job, plan=plan, phase=phase, collecting=collecting)
+        _, actions = checkpoints.written(restoring, pointer)
+        deletes = [a.keep_from_epoch for a in actions if isinstance(a, DeleteCheckpoints)]
+        assert deletes == [kept]
 
 
 def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Leader) -> None:

@@ -1,8 +1,9 @@
 """The ledger: which epochs an operator partition has committed. Written only in sink transactions.
 
 A ledger partition holds one record for each committed epoch, with transaction markers and aborted
-records between them, so its last record is not at its last offset. Whoever has just committed knows
-where the record is; everyone else reads backwards from the end.
+records between them, so its last record is not at its last offset: it is looked for backwards from
+the end. Nothing is remembered in between. A broker that has lost the end of a ledger and taken new
+records has the old end again, and what was known of it would be believed (simulation seed 22747).
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ _WINDOW_FACTOR = 16
 
 
 class LedgerReader:
-    """Reads ledger partitions; remembers where each ended. Safe for several threads."""
+    """Reads ledger partitions. Safe for several threads."""
 
     def __init__(self, reader: LogReader, topics: TopicReader) -> None:
         self._reader, self._topics = reader, topics
-        self._known: dict[Partition, tuple[int, LedgerRecord | None]] = {}
         self._one_at_a_time = Lock()
 
     def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
@@ -34,24 +34,16 @@ class LedgerReader:
 
         Waits until no transaction is undecided below it; RetryableError when that takes too long.
         """
+        return self.last_and_end(topic, partition, timeout_s=timeout_s)[0]
+
+    def last_and_end(
+        self, topic: str, partition: int, *, timeout_s: float
+    ) -> tuple[LedgerRecord | None, int]:
+        """The same with that high watermark."""
+        place = topic, partition
         with self._one_at_a_time:
-            return self._last((topic, partition), timeout_s)
-
-    def _last(self, place: Partition, timeout_s: float) -> LedgerRecord | None:
-        end = self._topics.ends([place], committed=False)[place]
-        known_end, record = self._known.get(place, (-1, None))
-        if known_end != end:
-            if 0 <= known_end < end:
-                newer = self._newest(place, known_end, end, timeout_s)
-                record = newer or record
-            else:
-                record = self._search(place, end, timeout_s)
-            self._known[place] = (end, record)
-        return record
-
-    def committed(self, topic: str, partition: int, offset: int, record: LedgerRecord) -> None:
-        """Notes a record that this process has just committed: its marker is the next offset."""
-        self._known[topic, partition] = (offset + 2, record)
+            end = self._topics.ends([place], committed=False)[place]
+            return self._search(place, end, timeout_s), end
 
     def last_of(
         self, job: str, job_uuid: str, partitions: Iterable[int], *, timeout_s: float

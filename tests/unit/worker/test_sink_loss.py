@@ -1,0 +1,80 @@
+"""A broker loses the end of a ledger, and a sink meets the gap: it stops before it commits."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseid.errors import LedgerGap, PermanentError
+from perseid.testing.kafka import FakeLogReader, FakeTopics, FakeTransactions, ModelKafka
+from perseid.testing.kafka_disk import ModelDisk
+from perseid.topics.ledger import LedgerReader
+from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink_ports import PartitionBatch
+
+JOB, LEDGER = "job", ("perseid.job.ledger", 0)
+WHO = SinkIdentity(JOB, "u", 1, "op", 0, ledger=0, after_epoch=10)
+
+
+@pytest.fixture
+def kafka() -> ModelKafka:
+    kafka = ModelKafka()
+    topics = FakeTopics(kafka)
+    topics.create(LEDGER[0], 1, {})
+    topics.create("out", 1, {})
+    return kafka
+
+
+def session(kafka: ModelKafka) -> SinkSession:
+    topics = FakeTopics(kafka)
+    ledger = LedgerReader(FakeLogReader(kafka), topics)
+    return SinkSession(WHO, FakeTransactions(kafka), ledger, topics)
+
+
+def rows(value: bytes) -> list[SinkBatch]:
+    return [SinkBatch("out", [b"k"], [value])]
+
+
+def lose_from(kafka: ModelKafka, end: int) -> None:
+    ModelDisk(kafka).cut(LEDGER, end)
+
+
+def test_of_what_a_session_has_written_itself(kafka: ModelKafka) -> None:
+    sink = session(kafka)
+    sink.commit(11, 100, 1, rows(b"a"))
+    end = kafka.log(*LEDGER).end
+    sink.commit(12, 101, 1, rows(b"b"))
+    lose_from(kafka, end)
+    with pytest.raises(LedgerGap, match="ends with epoch 11, and epoch 13"):
+        sink.commit(13, 102, 1, rows(b"c"))
+
+
+def test_of_what_it_has_only_read(kafka: ModelKafka) -> None:
+    """Another process has committed the epoch; simulation seed 21609."""
+    first, second = session(kafka), session(kafka)
+    first.commit(11, 100, 1, rows(b"a"))
+    end = kafka.log(*LEDGER).end
+    first.commit(12, 101, 1, rows(b"b"))
+    assert second.commit(12, 101, 2, rows(b"b")).skipped
+    lose_from(kafka, end)
+    with pytest.raises(PermanentError, match="took a record at offset"):
+        second.commit(13, 102, 2, rows(b"c"))
+
+
+def test_where_the_ledger_has_its_old_end_again(kafka: ModelKafka) -> None:
+    """An attempt that was aborted has filled the hole; simulation seed 22747."""
+    sink = session(kafka)
+    sink.commit(11, 100, 1, rows(b"a"))
+    before = kafka.log(*LEDGER).end
+    sink.commit(12, 101, 1, rows(b"b"))
+    after = kafka.log(*LEDGER).end
+    lose_from(kafka, before)
+    attempt = FakeTransactions(kafka).acquire(WHO.transactional_id, 1, 1.0)
+    attempt.begin()
+    attempt.send(PartitionBatch(*LEDGER, [None], [b"never committed"]))
+    sink.close()
+    FakeTransactions(kafka).acquire(WHO.transactional_id, 1, 1.0)  # aborts the attempt
+    assert kafka.log(*LEDGER).end == after
+    with pytest.raises(LedgerGap, match="ends with epoch 11, and epoch 13"):
+        sink.commit(13, 102, 1, rows(b"c"))
+    values = [r.value for r in kafka.readable("out", 0, 0, 100)]
+    assert values == [b"a", b"b"]
