@@ -38,8 +38,6 @@ def operator(block: doc.Operator) -> Iterator[Refusal]:
     for name, value in (block.inputs or {}).items():
         if isinstance(value, dict) and "feedback" in value:
             yield ("inputs", name), "feedback edges are not built yet; remove the input"
-    if block.use is not None and block.use.lower().startswith("library:window"):
-        yield ("use",), "windows of the library are not built yet; write an own `module:Class`"
 
 
 def all_of(kind: str, block: Any) -> Iterator[Refusal]:

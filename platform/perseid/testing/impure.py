@@ -2,13 +2,15 @@
 
 Calls of clocks and of the system's entropy are seen by the interpreter's profiler as they happen;
 the global generators of `random` and NumPy are compared afterwards. What a module looks up while it
-is imported and what `logging` stamps its lines with is no business of the operator's results.
+is imported and what `logging` stamps its lines with is no business of the operator's results. No
+garbage is collected meanwhile: test tools time that, and it comes at any moment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import random
 import sys
@@ -40,12 +42,15 @@ def pure(operator: str) -> Iterator[None]:
                 found.append(f"{name} ({_place(frame)})")
 
     generators = random.getstate(), _numpy_state()
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()
     sys.setprofile(seen)
     try:
         yield
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     if not found and (random.getstate(), _numpy_state()) != generators:
         found.append("a global random generator")
     if found:

@@ -242,7 +242,6 @@ def test_a_long_cycle_is_reported_once() -> None:
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
         ('"m:O"', '"m:O", memory: "1MiB"', "memory limits of operators are not built"),
         ('"m:O"', '"m:O", errors: {operator: bisect}', "bisecting is not built yet"),
-        ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
         ("input: a,", "inputs: {x: a, y: {input: o, feedback: {delay: 1}}},", "feedback edges"),
     ],
 )

@@ -1,0 +1,248 @@
+"""Windows of event time, tumbling, hopping, sliding or of sessions: `Window`.
+
+    sources:
+      orders: {topic: orders, format: json, columns: {user: string, amount: int64, ms: int64},
+               eventTime: {column: ms, watermark: "5s"}}
+    operators:
+      spent:
+        input: orders
+        key: user
+        use: "library:Window"
+        with:
+          kind: hopping
+          size: "10m"
+          step: "1m"
+          time: ms
+          aggregate: {n: count, total: "sum(amount)", lo: "min(amount)", hi: "max(amount)"}
+
+| kind | parameters | windows of a key |
+|---|---|---|
+| tumbling | `size` | one behind the other, from multiples of `size` since 1970 |
+| hopping | `size`, `step` | one from each multiple of `step` |
+| sliding | `size` | one up to the time of each row, that included: what came in the last `size` |
+| session | `gap` | rows with less than `gap` between neighbours, until `gap` behind the last one |
+
+Emits a row per key and window once the watermark has reached its end: key columns, `start` and
+`end` (milliseconds since 1970; `start <= time < end`), and the aggregates. `time` is the column of
+event time (int64 milliseconds or a timestamp; the Kafka record's time if left out). `types: {user:
+int64, amount: float64}` names the types of key columns that are no strings, and of aggregated ones
+that are no int64. A window without rows is not told. To window windows, use `end - 1` as time.
+
+A late row (of a source with `late: update`) counts in windows that were not told yet; a session
+takes none. With `correct: "1h"` windows are kept an hour behind their end, and late rows in them
+emit them once more as they are now. A session that is no longer one, since a late row joined it to
+another or gave it an earlier start, is taken back: its `end` is its `start`, its aggregates null.
+Rows that are later still are left out, with a line in the log; the job's `late_records` has them.
+
+State is a row per key and pane (as long as `step`; a session's as `gap`) until its windows are
+over. It is in checkpoints, so a window may be longer than the source topic keeps its rows; but a
+start from scratch, or an audit, finds only what the topic still has: keep its retention above
+`size + correct`. Sums of floats round otherwise with every other cut into epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs.library.aggregates import Aggregate, check_types, over, parsed
+from perseid.jobs.library.frames import Aligned, Kind, Panes, Session, Sliding
+from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.times import milliseconds, need, one_array
+from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.spec import RECORD_TIME, OperatorSpec
+from perseid.state import Table, Value
+from perseid.state.keys import KeyFields, codes
+from perseid.state.pairs import groups
+from perseid.state.undo import Slots, Values
+
+NAME = "Window"
+START, END = "start", "end"
+FIRST, LAST = "__first", "__last"  # of the rows of a session's pane
+NEVER = -(2**62)
+EXAMPLES = {
+    "kind": "tumbling", "size": '"1m"', "step": '"10s"', "gap": '"30s"', "time": "ms",
+    "aggregate": '{n: count, total: "sum(amount)"}', "types": "{amount: float64}",
+    "correct": '"1h"',
+}  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What `with:` asks for: types of the key columns and of the aggregates, column of the time."""
+
+    kind: Kind
+    keys: dict[str, pa.DataType]
+    aggregates: tuple[Aggregate, ...]
+    results: dict[str, pa.DataType]
+    time: str
+
+    @property
+    def reads(self) -> list[str]:
+        return [a.column for a in self.aggregates if a.column is not None]
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether panes have the first and last time of their rows."""
+        return isinstance(self.kind, Session)
+
+    def panes(self, rows: pa.Table) -> Panes:
+        key, _ = codes(tuple(one_array(rows[name]) for name in self.keys))
+        start = rows[START].to_numpy()
+        order = np.lexsort((start, key))
+        ends = (FIRST, LAST) if self.has_ends else (START, START)
+        first, last = (rows[name].to_numpy()[order] for name in ends)
+        return Panes(order, key[order], start[order], first, last)
+
+    def windows(self, rows: pa.Table, panes: Panes, low: int, high: int) -> pa.Table:
+        """The windows over the panes in `rows` with `low < end <= high`, by end, then key."""
+        found = self.kind.frames(panes, low, high)
+        told = {name: rows[name].take(pa.array(panes.row[found.lows])) for name in self.keys}
+        told |= {START: pa.array(found.start), END: pa.array(found.end)}
+        for one in self.aggregates:
+            values = one_array(rows[one.name]).take(pa.array(panes.row))
+            told[one.name] = over(one.how, values, found.lows, found.highs)
+        return pa.table(told).take(pa.array(np.argsort(found.end, kind="stable")))
+
+
+def window(spec: OperatorSpec) -> type[Operator]:
+    """`with:` has `kind`, `aggregate`, and what the kind needs."""
+    given = Parameters(spec, NAME, EXAMPLES)
+    aggregates = parsed(given, "aggregate")
+    types = _types(given, aggregates, spec.key)
+    keys = {name: types[name] for name in spec.key}
+    results = {a.name: types[a.column] if a.column else pa.int64() for a in aggregates}
+    time = given.column("time", RECORD_TIME)
+    made = Design(_kind(given), keys, aggregates, results, time)
+    ends = {FIRST: pa.int64(), LAST: pa.int64()} if made.has_ends else {}
+
+    class Window(Windows):
+        """Windows of one use of the library."""
+
+        design = made
+        output = pa.schema([*keys.items(), (START, pa.int64()), (END, pa.int64()),
+                            *results.items()])  # fmt: skip
+        metadata = tuple(name for name in METADATA if name in {time, *made.reads, *keys})
+        panes = Table(key={**keys, START: pa.int64()}, **results, **ends)
+
+    return Window
+
+
+class Windows(Operator):
+    """A row per key and window. Subclasses say their `design`, `output`, `metadata` and `panes`."""
+
+    design: ClassVar[Design]
+    needs_watermark = True
+    panes: Table
+    told = Value(pa.int64(), default=NEVER)  # windows up to here were emitted
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        design, kind, told = self.design, self.design.kind, self.told.get()
+        need(batch, design.reads, NAME)
+        times = milliseconds(batch, design.time, NAME)
+        counting = kind.counts(times, told)
+        if not counting.all():
+            log.warning("%d rows came too late and were left out", (~counting).sum())
+            batch, times = batch.filter(pa.array(counting)), times[counting]
+        late = times < told
+        if not (kind.keep and late.any()):
+            self._add(batch, times)
+            return
+        keys = KeyFields(design.keys).distinct(batch.filter(pa.array(late))).arrays
+        before = self._kept(keys, told)
+        self._add(batch, times)
+        after = self._kept(keys, told)
+        out.emit(corrections(before, after, list(design.keys)))
+
+    def on_epoch_end(self, out: Emitter) -> None:
+        design, told = self.design, self.told.get()
+        mark = NEVER if self.watermark is None else design.kind.mark(self.watermark)
+        if mark <= told:
+            return
+        self.told.set(mark)
+        rows = self.panes.scan()
+        panes = design.panes(rows)
+        out.emit(design.windows(rows, panes, told, mark))
+        gone = pa.array(panes.row[design.kind.over(panes, mark)])
+        self.panes.delete(rows.select([*design.keys, START]).take(gone))
+
+    def _add(self, batch: pa.Table, times: Slots) -> None:
+        pane = {name: batch[name] for name in self.design.keys}
+        pane[START] = pa.array(self.design.kind.pane(times))
+        folds: dict[str, dict[str, Any]] = {"add": {}, "min": {}, "max": {}}
+        for one in self.design.aggregates:
+            amounts = batch[one.column] if one.column else 1
+            folds[one.how if one.how in folds else "add"][one.name] = amounts
+        if self.design.has_ends:
+            folds["min"][FIRST] = folds["max"][LAST] = pa.array(times)
+        self.panes.fold(pane, **folds)
+
+    def _kept(self, keys: tuple[pa.Array, ...], told: int) -> pa.Table:
+        """The windows of `keys` that were told and can be corrected, as they are now."""
+        design, rows = self.design, self.panes.scan()
+        rows = rows.filter(pa.array(groups(keys, [rows[name] for name in design.keys]) >= 0))
+        return design.windows(rows, design.panes(rows), told - design.kind.keep, told)
+
+
+def corrections(before: pa.Table, after: pa.Table, keys: list[str]) -> pa.Table:
+    """The windows of `after` that are not so in `before`, behind those that are gone, emptied."""
+    gone = before.filter(pa.array(~_held(before, after, [*keys, START])))
+    names = [name for name in gone.column_names if name not in {*keys, START, END}]
+    gone = gone.set_column(gone.column_names.index(END), END, gone[START])
+    for name in names:
+        kind = gone.schema.field(name).type
+        gone = gone.set_column(gone.column_names.index(name), name, pa.nulls(len(gone), kind))
+    new = after.filter(pa.array(~_held(after, before, after.column_names)))
+    return pa.concat_tables([gone, new])
+
+
+def _held(rows: pa.Table, others: pa.Table, columns: list[str]) -> Values:
+    """Which of `rows` are equal to one of `others` in `columns`; nulls are equal."""
+    both = pa.concat_tables([rows, others]).select(columns)
+    coded = [one_array(both[n]).dictionary_encode("encode").indices for n in columns]
+    number, count = codes(tuple(coded))
+    known = np.zeros(count, bool)
+    known[number[len(rows) :]] = True
+    return known[number[: len(rows)]]
+
+
+def _kind(given: Parameters) -> Kind:
+    name = given.choice("kind", ("tumbling", "hopping", "sliding", "session"))
+    given.only_for("step", name == "hopping", "kind hopping")
+    given.only_for("gap", name == "session", "kind session")
+    given.only_for("size", name != "session", "windows that are no sessions")
+    correct = given.milliseconds("correct", default=0)
+    if name == "session":
+        return Session(given.milliseconds("gap"), correct)
+    size = given.milliseconds("size")
+    if name == "sliding":
+        return Sliding(size, correct)
+    step = given.milliseconds("step") if name == "hopping" else size
+    if step > size:
+        raise given.wrong("step", "at most the size, else rows between windows would be lost")
+    return Aligned(size, step, correct)
+
+
+def _types(
+    given: Parameters, aggregates: tuple[Aggregate, ...], key: tuple[str, ...]
+) -> dict[str, pa.DataType]:
+    """Of the key columns and of the aggregated ones."""
+    defaults = {a.column: "int64" for a in aggregates if a.column is not None}
+    types = given.types("types", {**defaults, **dict.fromkeys(key, "string")})
+    check_types(given, aggregates, types)
+    taken = [n for n in (START, END) if n in key]
+    twice = [a.name for a in aggregates if a.name in {*key, START, END}]
+    if taken or twice:
+        name = (taken + twice)[0]
+        raise BadInputError(
+            f"library:{NAME}: two columns would be called {name!r}: its rows have the key, "
+            f"{START}, {END} and the aggregates; rename one"
+        )
+    return types
