@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import OperatorSpec
 
-NAMES: tuple[str, ...] = ("CountByKey", "RunningSum", "Sum", "Window")
+NAMES: tuple[str, ...] = ("CountByKey", "Decaying", "RunningSum", "Sum", "Window")
 
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
-    from perseid.jobs.library import running, totals, windows
+    from perseid.jobs.library import decaying, running, totals, windows
 
     builders = {
         "CountByKey": totals.count_by_key,
+        "Decaying": decaying.decaying,
         "RunningSum": running.running_sum,
         "Sum": totals.sum_by_key,
         "Window": windows.window,

@@ -50,6 +50,17 @@ class Parameters:
         if where in self._given and not wanted:
             raise BadInputError(f"library:{self._name}: with.{where} is for {whom} only; remove it")
 
+    def distinct(self, what: str, columns: Iterable[str]) -> None:
+        """Refuses emitted rows, that is `what`, with two columns of one name."""
+        seen: set[str] = set()
+        for name in columns:
+            if name in seen:
+                raise BadInputError(
+                    f"library:{self._name}: two columns would be called {name!r}: its rows have "
+                    f"{what}; rename one"
+                )
+            seen.add(name)
+
     def choice(self, where: str, allowed: Iterable[str]) -> str:
         value = self._given.get(where)
         if not isinstance(value, str) or value not in allowed:

@@ -49,7 +49,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from perseid.errors import BadInputError
 from perseid.jobs.library.aggregates import Aggregate, check_types, over, parsed
 from perseid.jobs.library.frames import Aligned, Kind, Panes, Session, Sliding
 from perseid.jobs.library.parameters import Parameters
@@ -237,12 +236,6 @@ def _types(
     defaults = {a.column: "int64" for a in aggregates if a.column is not None}
     types = given.types("types", {**defaults, **dict.fromkeys(key, "string")})
     check_types(given, aggregates, types)
-    taken = [n for n in (START, END) if n in key]
-    twice = [a.name for a in aggregates if a.name in {*key, START, END}]
-    if taken or twice:
-        name = (taken + twice)[0]
-        raise BadInputError(
-            f"library:{NAME}: two columns would be called {name!r}: its rows have the key, "
-            f"{START}, {END} and the aggregates; rename one"
-        )
+    names = [a.name for a in aggregates]
+    given.distinct(f"the key, {START}, {END} and the aggregates", [*key, START, END, *names])
     return types
