@@ -21,7 +21,7 @@ class Parameters:
     """
 
     def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
-        self._given, self._name, self._examples = spec.with_, name, examples
+        self._given, self.name, self._examples = spec.with_, name, examples
         for unknown in sorted(self._given.keys() - examples.keys()):
             close = nearest(unknown, examples)
             write = f"; write `{close}`" if close else ""
@@ -41,14 +41,20 @@ class Parameters:
         value = self._given.get(where) if found is None else found
         has = f"is {shown(value)}" if where in self._given else "is missing"
         return BadInputError(
-            f"library:{self._name}: with.{where} {has}, expected {expected}; write "
+            f"library:{self.name}: with.{where} {has}, expected {expected}; write "
             f"`{where}: {self._examples[where]}`"
+        )
+
+    def inputs_wrong(self, found: Iterable[str], write: str) -> BadInputError:
+        """The error of an operator whose inputs have other names than it knows."""
+        return BadInputError(
+            f"library:{self.name}: its inputs are called {listed(found)}; write `{write}`"
         )
 
     def only_for(self, where: str, wanted: bool, whom: str) -> None:
         """Refuses a parameter that would do nothing."""
         if where in self._given and not wanted:
-            raise BadInputError(f"library:{self._name}: with.{where} is for {whom} only; remove it")
+            raise BadInputError(f"library:{self.name}: with.{where} is for {whom} only; remove it")
 
     def distinct(self, what: str, columns: Iterable[str]) -> None:
         """Refuses emitted rows, that is `what`, with two columns of one name."""
@@ -56,7 +62,7 @@ class Parameters:
         for name in columns:
             if name in seen:
                 raise BadInputError(
-                    f"library:{self._name}: two columns would be called {name!r}: its rows have "
+                    f"library:{self.name}: two columns would be called {name!r}: its rows have "
                     f"{what}; rename one"
                 )
             seen.add(name)
