@@ -18,7 +18,8 @@ from perseid.testing.operators import Harness
 
 
 @pytest.mark.parametrize(
-    "name", ["balances", "enrich", "grep", "pageviews", "starter", "wordcount"]
+    "name",
+    ["balances", "enrich", "grep", "incidents", "pageviews", "sessions", "starter", "wordcount"],
 )
 def test_examples_are_valid(name: str) -> None:
     assert name in repository.examples()
