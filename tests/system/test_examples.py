@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from perseid.testing.running import RunningCluster, example, lines
 from perseid.testing.verify import verify_wordcount
@@ -89,16 +90,19 @@ def test_incidents_are_told_with_the_speeds_of_their_road(
     running.do("jobs", "apply", str(example(tmp_path / "incidents", "incidents", {})))
     chance = random.Random(11)
     end_ms = 900_000
-    vehicles = [
+    vehicles: list[dict[str, Any]] = [
         {"vehicle": f"v{i}", "segment": chance.choice("abc"), "speed": chance.randrange(5, 60),
          "ms": i * 300 + chance.randrange(4000)}
         for i in range(end_ms // 300)
     ]  # fmt: skip
-    incidents: list[dict[str, str | int]] = [
+    incidents: list[dict[str, Any]] = [
         {"incident": f"i{ms}", "segment": chance.choice("abc"), "ms": ms}
         for ms in range(0, end_ms, 100_000)
     ]
-    last = {"segment": "z", "ms": end_ms + 100_000}  # moves the watermark behind all windows
+    last: dict[str, Any] = {
+        "segment": "z",
+        "ms": end_ms + 100_000,
+    }  # moves the watermark behind all windows
     running.produce(
         "traffic-incidents",
         [json.dumps(row).encode() for row in [*incidents, {**last, "incident": "last"}]],
@@ -120,10 +124,10 @@ def test_incidents_are_told_with_the_speeds_of_their_road(
     for incident in incidents:
         for end in range(0, end_ms + 40_000, 10_000):
             speeds = [
-                int(row["speed"]) for row in vehicles
-                if row["segment"] == incident["segment"] and end - 30_000 <= int(row["ms"]) < end
+                row["speed"] for row in vehicles
+                if row["segment"] == incident["segment"] and end - 30_000 <= row["ms"] < end
             ]  # fmt: skip
-            near = int(incident["ms"]) <= end <= int(incident["ms"]) + 300_000
+            near = incident["ms"] <= end <= incident["ms"] + 300_000
             if near and len(speeds) >= 3 and sum(speeds) < 30 * len(speeds):
                 expected.append(
                     (incident["incident"], end, len(speeds), sum(speeds) / len(speeds), min(speeds))

@@ -13,6 +13,7 @@ import pytest
 from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.classes import load_checked
+from perseid.jobs.operator import combines
 from perseid.jobs.problems import JobFileErrors
 from perseid.testing.operators import Harness
 
@@ -175,9 +176,26 @@ def test_rows_behind_every_window_are_left_out_and_logged(
     windows.epoch()
     late = [{"user": "a", "day": 0, "ms": ms, "x": 1, "f": None} for ms in (1_050, 1_120, 1_130)]
     windows.epoch(table(late))
-    assert "1 rows came too late" in caplog.text
+    assert "1 rows, once combined, came too late" in caplog.text
     windows.watermark = 1_200
     assert [(row["start"], row["n"]) for row in windows.epoch()] == [(1_100, 2)]
+
+
+@pytest.mark.parametrize("total", ["sum(x)", "sum(f)"])
+def test_splits_are_combined_unless_floats_would_round(tmp_path: Path, total: str) -> None:
+    types = TYPES if "f" in total else "{day: int64}"
+    with_ = f"kind: tumbling, size: 1s, time: ms, types: {types}, aggregate: {{total: '{total}'}}"
+    windows = Harness(job(tmp_path, with_), "windows")
+    assert combines(windows.operator_class) == (total == "sum(x)")
+    rows = rows_of(random.Random(1), 100)
+    windows.epoch(table(rows), splits=4)
+    windows.watermark = 10**9
+    told = {(row["user"], row["day"], row["start"]): row["total"] for row in windows.epoch()}
+    expected: dict[tuple[str, int, int], float] = {}
+    for row in rows:
+        key = row["user"], row["day"], row["ms"] // 1_000 * 1_000
+        expected[key] = expected.get(key, 0) + (row[total[4]] or 0)
+    assert told == expected
 
 
 def test_timestamps_and_the_records_own_time(tmp_path: Path) -> None:

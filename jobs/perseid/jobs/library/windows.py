@@ -43,83 +43,29 @@ start from scratch, or an audit, finds only what the topic still has: keep its r
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from perseid.jobs.library.aggregates import Aggregate, check_types, over, parsed
-from perseid.jobs.library.frames import Aligned, Kind, Panes, Session, Sliding
-from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.design import END, FIRST, LAST, NAME, START, Design, designed
 from perseid.jobs.library.times import milliseconds, need, one_array
 from perseid.jobs.operator import METADATA, Emitter, Operator
-from perseid.jobs.spec import RECORD_TIME, OperatorSpec
+from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
 from perseid.state.keys import KeyFields, codes
 from perseid.state.pairs import groups
 from perseid.state.undo import Slots, Values
 
-NAME = "Window"
-START, END = "start", "end"
-FIRST, LAST = "__first", "__last"  # of the rows of a session's pane
 NEVER = -(2**62)
-EXAMPLES = {
-    "kind": "tumbling", "size": '"1m"', "step": '"10s"', "gap": '"30s"', "time": "ms",
-    "aggregate": '{n: count, total: "sum(amount)"}', "types": "{amount: float64}",
-    "correct": '"1h"',
-}  # fmt: skip
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
-    """What `with:` asks for: types of the key columns and of the aggregates, column of the time."""
-
-    kind: Kind
-    keys: dict[str, pa.DataType]
-    aggregates: tuple[Aggregate, ...]
-    results: dict[str, pa.DataType]
-    time: str
-
-    @property
-    def reads(self) -> list[str]:
-        return [a.column for a in self.aggregates if a.column is not None]
-
-    @property
-    def has_ends(self) -> bool:
-        """Whether panes have the first and last time of their rows."""
-        return isinstance(self.kind, Session)
-
-    def panes(self, rows: pa.Table) -> Panes:
-        key, _ = codes(tuple(one_array(rows[name]) for name in self.keys))
-        start = rows[START].to_numpy()
-        order = np.lexsort((start, key))
-        ends = (FIRST, LAST) if self.has_ends else (START, START)
-        first, last = (rows[name].to_numpy()[order] for name in ends)
-        return Panes(order, key[order], start[order], first, last)
-
-    def windows(self, rows: pa.Table, panes: Panes, low: int, high: int) -> pa.Table:
-        """The windows over the panes in `rows` with `low < end <= high`, by end, then key."""
-        found = self.kind.frames(panes, low, high)
-        told = {name: rows[name].take(pa.array(panes.row[found.lows])) for name in self.keys}
-        told |= {START: pa.array(found.start), END: pa.array(found.end)}
-        for one in self.aggregates:
-            values = one_array(rows[one.name]).take(pa.array(panes.row))
-            told[one.name] = over(one.how, values, found.lows, found.highs)
-        return pa.table(told).take(pa.array(np.argsort(found.end, kind="stable")))
-
-
 def window(spec: OperatorSpec) -> type[Operator]:
-    """`with:` has `kind`, `aggregate`, and what the kind needs."""
-    given = Parameters(spec, NAME, EXAMPLES)
-    aggregates = parsed(given, "aggregate")
-    types = _types(given, aggregates, spec.key)
-    keys = {name: types[name] for name in spec.key}
-    results = {a.name: types[a.column] if a.column else pa.int64() for a in aggregates}
-    time = given.column("time", RECORD_TIME)
-    made = Design(_kind(given), keys, aggregates, results, time)
+    """The class for one use of the library."""
+    made = designed(spec)
+    keys, results = made.keys, made.results
     ends = {FIRST: pa.int64(), LAST: pa.int64()} if made.has_ends else {}
 
     class Window(Windows):
@@ -128,9 +74,11 @@ def window(spec: OperatorSpec) -> type[Operator]:
         design = made
         output = pa.schema([*keys.items(), (START, pa.int64()), (END, pa.int64()),
                             *results.items()])  # fmt: skip
-        metadata = tuple(name for name in METADATA if name in {time, *made.reads, *keys})
+        metadata = tuple(name for name in METADATA if name in {made.time, *made.reads, *keys})
         panes = Table(key={**keys, START: pa.int64()}, **results, **ends)
 
+    if made.combines:
+        cast(Any, Window).combine = Windows.panes_of
     return Window
 
 
@@ -142,13 +90,18 @@ class Windows(Operator):
     panes: Table
     told = Value(pa.int64(), default=NEVER)  # windows up to here were emitted
 
+    def panes_of(self, batch: pa.Table) -> pa.Table:
+        """A combiner: the panes of one split."""
+        panes = self.panes.fresh()
+        self._fold(panes, batch, self._times(batch), combined=False)
+        return panes.scan()
+
     def process(self, batch: pa.Table, out: Emitter) -> None:
         design, kind, told = self.design, self.design.kind, self.told.get()
-        need(batch, design.reads, NAME)
-        times = milliseconds(batch, design.time, NAME)
+        times = batch[START].to_numpy() if design.combines else self._times(batch)
         counting = kind.counts(times, told)
         if not counting.all():
-            log.warning("%d rows came too late and were left out", (~counting).sum())
+            log.warning("%d rows, once combined, came too late: left out", (~counting).sum())
             batch, times = batch.filter(pa.array(counting)), times[counting]
         late = times < told
         if not (kind.keep and late.any()):
@@ -172,16 +125,24 @@ class Windows(Operator):
         gone = pa.array(panes.row[design.kind.over(panes, mark)])
         self.panes.delete(rows.select([*design.keys, START]).take(gone))
 
+    def _times(self, batch: pa.Table) -> Slots:
+        need(batch, self.design.reads, NAME)
+        return milliseconds(batch, self.design.time, NAME)
+
     def _add(self, batch: pa.Table, times: Slots) -> None:
+        self._fold(self.panes, batch, times, combined=self.design.combines)
+
+    def _fold(self, panes: Table, batch: pa.Table, times: Slots, *, combined: bool) -> None:
+        """Folds rows, or panes of splits, into `panes`."""
         pane = {name: batch[name] for name in self.design.keys}
         pane[START] = pa.array(self.design.kind.pane(times))
         folds: dict[str, dict[str, Any]] = {"add": {}, "min": {}, "max": {}}
         for one in self.design.aggregates:
-            amounts = batch[one.column] if one.column else 1
+            amounts = batch[one.name] if combined else batch[one.column] if one.column else 1
             folds[one.how if one.how in folds else "add"][one.name] = amounts
         if self.design.has_ends:
             folds["min"][FIRST] = folds["max"][LAST] = pa.array(times)
-        self.panes.fold(pane, **folds)
+        panes.fold(pane, **folds)
 
     def _kept(self, keys: tuple[pa.Array, ...], told: int) -> pa.Table:
         """The windows of `keys` that were told and can be corrected, as they are now."""
@@ -210,32 +171,3 @@ def _held(rows: pa.Table, others: pa.Table, columns: list[str]) -> Values:
     known = np.zeros(count, bool)
     known[number[len(rows) :]] = True
     return known[number[: len(rows)]]
-
-
-def _kind(given: Parameters) -> Kind:
-    name = given.choice("kind", ("tumbling", "hopping", "sliding", "session"))
-    given.only_for("step", name == "hopping", "kind hopping")
-    given.only_for("gap", name == "session", "kind session")
-    given.only_for("size", name != "session", "windows that are no sessions")
-    correct = given.milliseconds("correct", default=0)
-    if name == "session":
-        return Session(given.milliseconds("gap"), correct)
-    size = given.milliseconds("size")
-    if name == "sliding":
-        return Sliding(size, correct)
-    step = given.milliseconds("step") if name == "hopping" else size
-    if step > size:
-        raise given.wrong("step", "at most the size, else rows between windows would be lost")
-    return Aligned(size, step, correct)
-
-
-def _types(
-    given: Parameters, aggregates: tuple[Aggregate, ...], key: tuple[str, ...]
-) -> dict[str, pa.DataType]:
-    """Of the key columns and of the aggregated ones."""
-    defaults = {a.column: "int64" for a in aggregates if a.column is not None}
-    types = given.types("types", {**defaults, **dict.fromkeys(key, "string")})
-    check_types(given, aggregates, types)
-    names = [a.name for a in aggregates]
-    given.distinct(f"the key, {START}, {END} and the aggregates", [*key, START, END, *names])
-    return types
