@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from perseid.jobs import repository
-from perseid.testing.operators import Harness
+from perseid.testing.operator_checks import check
+from perseid.testing.operators import Harness, Inputs
 
 MINUTE = 60_000
 VIEWS = pa.schema([("user", pa.string()), ("page", pa.string()), ("ms", pa.int64())])
@@ -81,3 +82,24 @@ def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
                                  "total": sum(inside), "slowest": min(inside)})  # fmt: skip
     assert len(expected) > 100
     assert sorted(told, key=repr) == sorted(expected, key=repr)
+
+
+def test_the_join_gives_the_same_in_every_process_and_through_every_crash() -> None:
+    chance = random.Random(4)
+
+    def rows(names: pa.Schema, number: int) -> pa.Table:
+        found: list[Row] = [
+            {f.name: chance.choice("ab") if f.type == pa.string() else chance.randrange(99)
+             for f in names}
+            for _ in range(number)
+        ]  # fmt: skip
+        return pa.Table.from_pylist(found, names)
+
+    speeds = Harness(repository.example("incidents"), "speeds").operator_class.output
+    assert speeds is not None
+    epochs: list[Inputs] = [
+        {"left": rows(INCIDENTS, size), "right": rows(speeds, 7 - size)} for size in (7, 2, 0, 4)
+    ]
+    check(repository.example("incidents"), "affected", epochs)
+    views = [rows(VIEWS, size) for size in (5, 0, 9)]
+    check(repository.example("sessions"), "visits", views)
