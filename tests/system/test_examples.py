@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from perseid.testing.running import RunningCluster, example, lines
 from perseid.testing.verify import verify_wordcount
@@ -79,3 +80,62 @@ def test_pageviews_joins_two_sources_into_two_sinks(
     letters = list(read_topic(running.kafka, "pageviews-dlq"))
     assert [letter.value for letter in letters] == [b"{not json"]
     running.do("jobs", "remove", "pageviews", "--purge")
+
+
+def test_incidents_are_told_with_the_speeds_of_their_road(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("vehicle-speeds", 1)
+    running.topic("traffic-incidents", 1)
+    running.do("jobs", "apply", str(example(tmp_path / "incidents", "incidents", {})))
+    chance = random.Random(11)
+    end_ms = 900_000
+    vehicles: list[dict[str, Any]] = [
+        {"vehicle": f"v{i}", "segment": chance.choice("abc"), "speed": chance.randrange(5, 60),
+         "ms": i * 300 + chance.randrange(4000)}
+        for i in range(end_ms // 300)
+    ]  # fmt: skip
+    incidents: list[dict[str, Any]] = [
+        {"incident": f"i{ms}", "segment": chance.choice("abc"), "ms": ms}
+        for ms in range(0, end_ms, 100_000)
+    ]
+    last: dict[str, Any] = {
+        "segment": "z",
+        "ms": end_ms + 100_000,
+    }  # moves the watermark behind all windows
+    running.produce(
+        "traffic-incidents",
+        [json.dumps(row).encode() for row in [*incidents, {**last, "incident": "last"}]],
+    )
+    for part in range(5):  # several epochs
+        came = vehicles[part * 600 : part * 600 + 600]
+        running.produce("vehicle-speeds", [json.dumps(row).encode() for row in came])
+        running.wait_caught_up("incidents")
+    running.produce("vehicle-speeds", [json.dumps({**last, "vehicle": "v", "speed": 1}).encode()])
+    view = running.wait_job(
+        "incidents",
+        lambda j: (
+            (j["watermark_ms"] or 0) >= last["ms"] - 5000 and j["committed_epoch"] == j["epoch"]
+        ),
+        "behind all windows",
+    )
+    assert view["late_records"] == 0
+    expected = []
+    for incident in incidents:
+        for end in range(0, end_ms + 40_000, 10_000):
+            speeds = [
+                row["speed"] for row in vehicles
+                if row["segment"] == incident["segment"] and end - 30_000 <= row["ms"] < end
+            ]  # fmt: skip
+            near = incident["ms"] <= end <= incident["ms"] + 300_000
+            if near and len(speeds) >= 3 and sum(speeds) < 30 * len(speeds):
+                expected.append(
+                    (incident["incident"], end, len(speeds), sum(speeds) / len(speeds), min(speeds))
+                )
+    found = [
+        (row["incident"], row["end"], row["vehicles"], row["speed"], row["slowest"])
+        for row in rows(running, "traffic-jams")
+    ]
+    assert len(expected) > 50
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    running.do("jobs", "remove", "incidents", "--purge")

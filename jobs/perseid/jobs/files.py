@@ -82,7 +82,7 @@ def _module(path: tuple[str, ...], use: str, folder: Path) -> Iterator[Finding]:
     if module == "library":
         from perseid.jobs.library import NAMES
 
-        if name not in NAMES and not name.lower().startswith("window"):
+        if name not in NAMES:
             close = nearest(name, NAMES)
             write = f"write `library:{close}`" if close else f"it has {listed(NAMES)}"
             yield path, f"{where}: found {shown(use)}, which the library does not have; {write}"

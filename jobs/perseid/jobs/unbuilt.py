@@ -36,8 +36,6 @@ def operator(block: doc.Operator) -> Iterator[Refusal]:
             "bisecting an operator without a key is not built yet; give it a `key`, or write "
             "`operator: stop`"
         )
-    if block.use is not None and block.use.lower().startswith("library:window"):
-        yield ("use",), "windows of the library are not built yet; write an own `module:Class`"
 
 
 def all_of(kind: str, block: Any) -> Iterator[Refusal]:

@@ -2,7 +2,8 @@
 
 Calls of clocks and of the system's entropy are seen by the interpreter's profiler as they happen;
 the global generators of `random` and NumPy are compared afterwards. What a module looks up while it
-is imported and what `logging` stamps its lines with is no business of the operator's results.
+is imported and what `logging` stamps its lines with is no business of the operator's results. No
+garbage is collected meanwhile: test tools time that, and it comes at any moment.
 """
 
 from __future__ import annotations

@@ -241,7 +241,6 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
         ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
-        ('"m:O"', '"library:Window"', "windows of the library are not built yet"),
     ],
 )
 def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:

@@ -1,0 +1,110 @@
+"""Reading `with:`: each parameter is checked when the job is validated, and named when wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs import units
+from perseid.jobs.library.totals import ARROW_TYPES
+from perseid.jobs.problems import listed, nearest, shown
+from perseid.jobs.spec import OperatorSpec
+
+
+class Parameters:
+    """`with:` of the library operator `name`. `examples` has every parameter and how to write it.
+
+    Every method raises BadInputError for what it does not expect.
+    """
+
+    def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
+        self._given, self.name, self._examples = spec.with_, name, examples
+        for unknown in sorted(self._given.keys() - examples.keys()):
+            close = nearest(unknown, examples)
+            write = f"; write `{close}`" if close else ""
+            raise BadInputError(
+                f"library:{name}: found the unknown parameter {shown(unknown)}, expected one of "
+                f"{listed(examples)}{write}"
+            )
+
+    def __contains__(self, where: str) -> bool:
+        return where in self._given
+
+    def get(self, where: str, default: Any = None) -> Any:
+        return self._given.get(where, default)
+
+    def wrong(self, where: str, expected: str, found: Any = None) -> BadInputError:
+        """The error that says what to write for the parameter `where`."""
+        value = self._given.get(where) if found is None else found
+        has = f"is {shown(value)}" if where in self._given else "is missing"
+        return BadInputError(
+            f"library:{self.name}: with.{where} {has}, expected {expected}; write "
+            f"`{where}: {self._examples[where]}`"
+        )
+
+    def inputs_wrong(self, found: Iterable[str], write: str) -> BadInputError:
+        """The error of an operator whose inputs have other names than it knows."""
+        return BadInputError(
+            f"library:{self.name}: its inputs are called {listed(found)}; write `{write}`"
+        )
+
+    def only_for(self, where: str, wanted: bool, whom: str) -> None:
+        """Refuses a parameter that would do nothing."""
+        if where in self._given and not wanted:
+            raise BadInputError(f"library:{self.name}: with.{where} is for {whom} only; remove it")
+
+    def distinct(self, what: str, columns: Iterable[str]) -> None:
+        """Refuses emitted rows, that is `what`, with two columns of one name."""
+        seen: set[str] = set()
+        for name in columns:
+            if name in seen:
+                raise BadInputError(
+                    f"library:{self.name}: two columns would be called {name!r}: its rows have "
+                    f"{what}; rename one"
+                )
+            seen.add(name)
+
+    def choice(self, where: str, allowed: Iterable[str]) -> str:
+        value = self._given.get(where)
+        if not isinstance(value, str) or value not in allowed:
+            raise self.wrong(where, f"one of {', '.join(allowed)}")
+        return value
+
+    def milliseconds(self, where: str, default: int | None = None, least: int = 1) -> int:
+        """A duration such as "10s"."""
+        if where not in self._given and default is not None:
+            return default
+        try:
+            found = round(units.seconds(self._given.get(where)) * 1000)
+        except ValueError as error:
+            raise self.wrong(where, str(error)) from None
+        if found < least:
+            raise self.wrong(where, f"at least {least} ms")
+        return found
+
+    def column(self, where: str, default: str | None = None) -> str:
+        value = self._given.get(where, default)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(where, "the name of a column")
+        return value
+
+    def mapping(self, where: str) -> dict[str, Any]:
+        value = self._given.get(where)
+        if not isinstance(value, dict) or not value:
+            raise self.wrong(where, "names with what they stand for")
+        return value
+
+    def types(self, where: str, defaults: Mapping[str, str]) -> dict[str, pa.DataType]:
+        """The types of the columns in `defaults`, of which the parameter names others."""
+        value = self._given.get(where, {})
+        if not isinstance(value, dict) or value.keys() - defaults.keys():
+            raise self.wrong(where, f"types of some of the columns {listed(defaults)}")
+        return {name: self.type(where, value.get(name, kind)) for name, kind in defaults.items()}
+
+    def type(self, where: str, kind: Any) -> pa.DataType:
+        if not isinstance(kind, str) or kind not in ARROW_TYPES:
+            raise self.wrong(where, f"types out of {', '.join(ARROW_TYPES)}", kind)
+        return ARROW_TYPES[kind]
