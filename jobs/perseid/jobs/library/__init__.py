@@ -8,16 +8,23 @@ if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import OperatorSpec
 
-NAMES: tuple[str, ...] = ("CountByKey", "RunningSum", "Sum")
+NAMES: tuple[str, ...] = (
+    "CountByKey", "Distinct", "Grep", "HeavyHitters", "RunningSum", "Sum", "TopK",
+)  # fmt: skip
+STATELESS = ("Grep",)  # called for splits and not for partitions, so without a key
 
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
-    from perseid.jobs.library import running, totals
+    from perseid.jobs.library import distinct, grep, heavy_hitters, running, top_k, totals
 
     builders = {
         "CountByKey": totals.count_by_key,
+        "Distinct": distinct.distinct,
+        "Grep": grep.grep,
+        "HeavyHitters": heavy_hitters.heavy_hitters,
         "RunningSum": running.running_sum,
         "Sum": totals.sum_by_key,
+        "TopK": top_k.top_k,
     }
     return builders[name](spec)

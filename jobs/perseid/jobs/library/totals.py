@@ -68,6 +68,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
             out.emit(self.total.add(batch.select(keys), sum=batch[column].cast(amount)))
 
     if amount == pa.int64():
+
         def combine(self: Operator, batch: pa.Table) -> pa.Table:
             summed = batch.group_by(keys).aggregate([(column, "sum")])
             return summed.rename_columns([*keys, column])
@@ -87,23 +88,34 @@ def column_of(spec: OperatorSpec, name: str) -> str:
     return column
 
 
-def key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
-    """Key columns with their types; BadInputError for parameters that are not `known`."""
-    unknown = sorted(spec.with_.keys() - known - {"types"})
+def only(spec: OperatorSpec, name: str, known: set[str]) -> None:
+    """BadInputError for a parameter that is not `known`."""
+    unknown = sorted(spec.with_.keys() - known)
     if unknown:
-        close = nearest(unknown[0], known | {"types"})
+        close = nearest(unknown[0], known)
         write = f"; write `{close}`" if close else ""
         raise BadInputError(
             f"library:{name}: found the unknown parameter {unknown[0]!r}, expected one of "
-            f"{listed(known | {'types'})}{write}"
+            f"{listed(known)}{write}"
         )
+
+
+def key_types(
+    spec: OperatorSpec, name: str, known: set[str], more: tuple[str, ...] = ()
+) -> dict[str, pa.DataType]:
+    """Columns of the key, and `more`, with their types.
+
+    BadInputError for parameters that are not `known`.
+    """
+    only(spec, name, known | {"types"})
     types = spec.with_.get("types", {})
-    if not isinstance(types, dict) or types.keys() - set(spec.key):
+    columns = (*spec.key, *more)
+    if not isinstance(types, dict) or types.keys() - set(columns):
         raise BadInputError(
-            f"library:{name}: with.types is {types!r}, expected key columns "
-            f"({listed(spec.key)}) with types; write `types: {{{spec.key[0]}: string}}`"
+            f"library:{name}: with.types is {types!r}, expected {'' if more else 'key '}columns "
+            f"({listed(columns)}) with types; write `types: {{{columns[0]}: string}}`"
         )
-    return {c: _type(types.get(c, "string"), name, f"types.{c}", COLUMN_TYPES) for c in spec.key}
+    return {c: _type(types.get(c, "string"), name, f"types.{c}", COLUMN_TYPES) for c in columns}
 
 
 def _type(kind: object, name: str, where: str, allowed: tuple[str, ...]) -> pa.DataType:
