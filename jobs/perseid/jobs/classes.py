@@ -53,6 +53,7 @@ def load_checked(
             found += _combiner(name, classes[name], spec)
             found += _epoch_end(name, classes[name], spec)
             found += _timers(name, classes[name], spec)
+            found += _watermark(name, classes[name], spec)
         except RefusedError:
             raise
         except PerseidError as error:
@@ -113,6 +114,14 @@ def _timers(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
                 "has one, so it would never be due; write `eventTime: {column: COLUMN}` in a "
                 'source, or `Timers(..., time="token")`'
             )
+
+
+def _watermark(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:
+    if found.needs_watermark and not spec.event_times:
+        yield ("operators", name), (
+            f"operators.{name}: {found.__name__} waits for event time, and no source has one, so "
+            "it would emit nothing for ever; write `eventTime: {column: COLUMN}` in a source"
+        )
 
 
 def _outputs(spec: JobSpec, classes: dict[str, type[Operator]]) -> Iterator[Found]:

@@ -98,6 +98,8 @@ class Operator:
     # What the operator reads of a source beside its value columns. Each costs reading speed and
     # goes through the shuffle, so name only what is used: `metadata = ()` where nothing is.
     metadata: ClassVar[tuple[str, ...]] = METADATA
+    # Whether it waits for the watermark: a job without event time is refused then.
+    needs_watermark: ClassVar[bool] = False
 
     epoch: int
     now: int

@@ -13,7 +13,7 @@ from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.classes import load_checked
 from perseid.jobs.problems import JobFileErrors
-from perseid.testing.operator_checks import check
+from perseid.testing.operator_checks import check_order_free, check_recovery
 
 PATTERNS = ["b", "^a.*c$", "(?i)AB|ca", r"a{2,3}", r"\bab\b", "[^abc ]", ""]
 
@@ -33,14 +33,20 @@ def test_rows_are_those_that_python_finds(harness: Any, pattern: str, invert: bo
 
 
 def test_crashes_moves_and_order(job: Any) -> None:
-    check(job("Grep", {"column": "w", "pattern": "a"}, order="free"), "tried", [{"w": ["a", "b"]}])
+    folder = job("Grep", {"column": "w", "pattern": "a"}, order="free")
+    check_recovery(folder, "tried", [{"w": ["a", "b"]}])
+    check_order_free(folder, "tried", [{"w": ["a", "b", "a"]}])
 
 
 @pytest.mark.parametrize(
     ("parameters", "more", "said"),
     [
-        ({"column": "w"}, {}, "with.pattern is missing, expected a regular expression"),
-        ({"pattern": "x"}, {}, "with.column is missing, expected the column to look into"),
+        (
+            {"column": "w"},
+            {},
+            'with.pattern is missing, expected a text; write `pattern: "error|fatal"`',
+        ),
+        ({"pattern": "x"}, {}, "with.column is missing, expected the name of a column"),
         ({"column": "w", "pattern": r"(a)\1"}, {}, "without look-around and back-references"),
         ({"column": "w", "pattern": "(?=a)b"}, {}, "which RE2 does not take"),
         ({"column": "w", "pattern": "((a{99}){99}){99}"}, {}, "with smaller repetitions"),

@@ -162,7 +162,7 @@ def test_bad_amounts_are_refused(harness: Any, amounts: list[Any], said: str) ->
         ({"share": 0.1}, 2, "no partition knows the total of all; write `parallelism: 1`"),
         ({"share": 0}, 1, "with.share is 0, expected a number above 0 and up to 1"),
         ({"threshold": 1.5}, 1, "with.threshold is 1.5, expected a whole number"),
-        ({"threshold": 5, "largest": 9}, 1, "no `largest` where rows are counted"),
+        ({"threshold": 5, "largest": 9}, 1, "with.largest is for sums, with `sum` only; remove it"),
     ],
 )
 def test_parameters(harness: Any, parameters: dict[str, Any], parallelism: int, said: str) -> None:

@@ -101,15 +101,21 @@ def test_bad_rows_are_refused(harness: Any, rows: dict[str, list[Any]], said: st
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"k": 3}, "with.of is missing, expected the column, or columns, of the items to rank"),
-        ({"of": "w"}, "with.k is missing, expected a whole number from 1 to 10000; write `k: 1`"),
+        (
+            {"k": 3},
+            "with.of is missing, expected the name of a column, or a list of names; write `of: w",
+        ),
+        ({"of": "w"}, "with.k is missing, expected a whole number from 1 to 10000; write `k: 10`"),
         ({"of": "w", "k": 0}, "with.k is 0, expected a whole number from 1 to 10000"),
         ({"of": "w", "k": True}, "with.k is True"),
-        ({"of": ["w", "w"], "k": 1}, "with.of is ['w', 'w']"),
-        ({"of": "g", "k": 1}, "the column 'g' would be emitted twice"),
-        ({"of": "rank", "k": 1}, "the column 'rank' would be emitted twice"),
+        ({"of": ["w", "w"], "k": 1}, "with.of is ['w', 'w'], expected columns that are different"),
+        ({"of": "g", "k": 1}, "the column 'g' would be there twice"),
+        ({"of": "rank", "k": 1}, "the column 'rank' would be there twice"),
         ({"of": "w", "k": 1, "summ": "n"}, "write `sum`"),
-        ({"of": "w", "k": 1, "types": {"z": "int64"}}, "expected columns (g, w) with types"),
+        (
+            {"of": "w", "k": 1, "types": {"z": "int64"}},
+            "expected types of some of the columns g, w",
+        ),
         ({"of": "w", "k": 1, "types": {"w": "float64"}}, "a key is a string, binary, integer"),
     ],
 )

@@ -9,20 +9,34 @@ if TYPE_CHECKING:
     from perseid.jobs.spec import OperatorSpec
 
 NAMES: tuple[str, ...] = (
-    "CountByKey", "Distinct", "Grep", "HeavyHitters", "RunningSum", "Sum", "TopK",
+    "CountByKey", "Distinct", "Grep", "HeavyHitters", "KMeans", "LogisticRegression",
+    "RippleJoin", "RunningSum", "Sum", "TopK",
 )  # fmt: skip
 STATELESS = ("Grep",)  # called for splits and not for partitions, so without a key
 
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
-    from perseid.jobs.library import distinct, grep, heavy_hitters, running, top_k, totals
+    from perseid.jobs.library import (
+        distinct,
+        grep,
+        heavy_hitters,
+        k_means,
+        logistic_regression,
+        ripple_join,
+        running,
+        top_k,
+        totals,
+    )
 
     builders = {
         "CountByKey": totals.count_by_key,
         "Distinct": distinct.distinct,
         "Grep": grep.grep,
         "HeavyHitters": heavy_hitters.heavy_hitters,
+        "KMeans": k_means.k_means,
+        "LogisticRegression": logistic_regression.logistic_regression,
+        "RippleJoin": ripple_join.ripple_join,
         "RunningSum": running.running_sum,
         "Sum": totals.sum_by_key,
         "TopK": top_k.top_k,

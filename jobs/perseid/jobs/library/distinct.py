@@ -32,7 +32,7 @@ from perseid.jobs.spec import OperatorSpec
 from perseid.state import Matrix, Set, Table
 from perseid.state.columns import conform
 
-KNOWN = frozenset({"column", "error", "keys"})
+EXAMPLES = {"column": "user", "error": "0.05", "keys": "1000", "types": "{user: int64}"}
 COUNT = "distinct"
 REGISTERS_MAX = 2**28  # bytes of one operator partition: a snapshot writes them all
 
@@ -50,22 +50,21 @@ class Counting(Operator):
 
 def distinct(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `column`; `error` and `keys` of an approximate count; `types`."""
-    with_ = Parameters(spec, "Distinct", KNOWN)
-    column = with_.text("column", "the column whose values are counted", "user")
-    types = with_.types(column)
-    with_.all_different([*spec.key, column], {COUNT})
+    given = Parameters(spec, "Distinct", EXAMPLES)
+    column = given.column("column")
+    types = given.types("types", dict.fromkeys([*spec.key, column], "string"))
+    given.all_different([*spec.key, column], {COUNT})
     if pa.types.is_floating(types[column]):
-        raise with_.wrong("column", "a column that is no float: round it to int64 first", column)
+        raise given.wrong("types", f"{column!r} not to be a float; round it to int64 before")
     keys = {name: types[name] for name in spec.key}
     base = type("Distinct", (Counting,), {
         "keys": spec.key, "column": column,
         "metadata": tuple(name for name in METADATA if name == column),
         "output": pa.schema([*keys.items(), (COUNT, pa.int64())]),
     })  # fmt: skip
-    if with_.has("error"):
-        return _approximate(base, with_, types, keys)
-    if with_.has("keys"):
-        raise with_.wrong("keys", "no `keys` without `error`, which makes it approximate", "1000")
+    given.only_for("keys", "error" in given, "approximate counts, with `error`")
+    if "error" in given:
+        return _approximate(base, given, types, keys)
     return _exact(base, types, keys)
 
 
@@ -87,18 +86,18 @@ def _exact(
 
 def _approximate(
     base: type[Counting],
-    with_: Parameters,
+    given: Parameters,
     types: dict[str, pa.DataType],
     keys: dict[str, pa.DataType],
 ) -> type[Operator]:
     finest = hyperloglog.standard_error(hyperloglog.PRECISIONS[-1])
     coarsest = hyperloglog.standard_error(hyperloglog.PRECISIONS[0])
-    error = with_.number("error", None, 0, round(coarsest, 3))
+    error = given.number("error", None, 0, round(coarsest, 3))
     if error < finest:
-        raise with_.wrong("error", f"a relative error from {finest:.3f} to {coarsest:.3f}", "0.05")
+        raise given.wrong("error", f"a relative error from {finest:.3f} to {coarsest:.3f}")
     precision = next(p for p in hyperloglog.PRECISIONS if hyperloglog.standard_error(p) <= error)
     column = base.column
-    keys_max = with_.whole("keys", 1000, 1, REGISTERS_MAX >> precision)
+    keys_max = given.whole("keys", 1000, 1, REGISTERS_MAX >> precision)
 
     class Distinct(base):  # type: ignore[valid-type, misc]  # made for the columns of one use
         """A row of registers for each key."""

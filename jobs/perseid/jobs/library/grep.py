@@ -22,21 +22,20 @@ from perseid.jobs.operator import METADATA, Emitter, Operator
 from perseid.jobs.problems import shown
 from perseid.jobs.spec import OperatorSpec
 
-KNOWN = frozenset({"column", "pattern", "invert"})
+EXAMPLES = {"column": "value", "pattern": '"error|fatal"', "invert": "true"}
 
 
 def grep(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `column` and `pattern`, and `invert`."""
-    with_ = Parameters(spec, "Grep", KNOWN)
-    with_.no_types()
+    given = Parameters(spec, "Grep", EXAMPLES)
     if spec.key:
         raise BadInputError(
             "library:Grep: has a key, expected none: it looks at each row by itself, and a shuffle "
             "would be for nothing; remove the line `key:`"
         )
-    column = with_.text("column", "the column to look into", "value")
-    pattern = with_.text("pattern", "a regular expression", '"error|fatal"')
-    invert = with_.flag("invert")
+    column = given.column("column")
+    pattern = given.text("pattern")
+    invert = given.flag("invert")
     _check(pattern)
 
     class Grep(Operator):

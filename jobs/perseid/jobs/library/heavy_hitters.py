@@ -45,22 +45,24 @@ from perseid.state.keys import KeyFields
 from perseid.state.undo import Slots, Values
 
 ROWS, COLUMNS = 4, 8000  # the paper's
-KNOWN = frozenset({"share", "threshold", "sum", "largest"})
+EXAMPLES = {
+    "share": "0.01", "threshold": "1000", "sum": "bytes", "largest": "1500",
+    "types": "{user: int64}",
+}  # fmt: skip
 INT64_MAX = 2**63 - 1
 SALTS = np.array([[0x9E3779B97F4A7C15 * (row + 1) % 2**64] for row in range(ROWS)], np.uint64)
 
 
 def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `share` or `threshold`; `sum` and `largest`; `types`."""
-    with_ = Parameters(spec, "HeavyHitters", KNOWN)
-    types = with_.types()
-    with_.all_different(spec.key, {"n", "heavy"})
+    given = Parameters(spec, "HeavyHitters", EXAMPLES)
+    types = given.types("types", dict.fromkeys(spec.key, "string"))
+    given.all_different(spec.key, {"n", "heavy"})
     keys, fields = list(spec.key), KeyFields(types)
-    share, threshold = _bound(with_)
-    column = with_.text("sum", "the column to add up", "bytes") if with_.has("sum") else None
-    largest = with_.whole("largest", None, 1, INT64_MAX) if with_.has("largest") else None
-    if largest is not None and column is None:
-        raise with_.wrong("largest", "no `largest` where rows are counted", "1, and `sum: bytes`")
+    share, threshold = _bound(given, spec.parallelism)
+    column = given.column("sum") if "sum" in given else None
+    largest = given.whole("largest", None, 1, INT64_MAX) if "largest" in given else None
+    given.only_for("largest", column is not None, "sums, with `sum`")
 
     class HeavyHitters(Operator):
         """Counters of all keys, and the names of heavy ones."""
@@ -129,23 +131,23 @@ def columns_of(rows: pa.Table) -> Slots:
     return places
 
 
-def _bound(with_: Parameters) -> tuple[float | None, int]:
+def _bound(given: Parameters, parallelism: int) -> tuple[float | None, int]:
     """The share, or None and the threshold."""
-    if with_.has("share") == with_.has("threshold"):
-        found = "both" if with_.has("share") else "neither"
+    if ("share" in given) == ("threshold" in given):
+        found = "both" if "share" in given else "neither"
         raise BadInputError(
             f"library:HeavyHitters: found {found} of with.share and with.threshold, expected one "
             "of them; write `share: 0.01` or `threshold: 1000`"
         )
-    if with_.has("threshold"):
-        return None, with_.whole("threshold", None, 1, INT64_MAX)
-    if with_.spec.parallelism > 1:
+    if "threshold" in given:
+        return None, given.whole("threshold", None, 1, INT64_MAX)
+    if parallelism > 1:
         raise BadInputError(
-            f"library:HeavyHitters: with.share and parallelism {with_.spec.parallelism}, but no "
+            f"library:HeavyHitters: with.share and parallelism {parallelism}, but no "
             "partition knows the total of all; write `parallelism: 1` in this operator, or "
             "`threshold: 1000` instead of share"
         )
-    return with_.number("share", None, 0, 1), 0
+    return given.number("share", None, 0, 1), 0
 
 
 def _check(amounts: pa.ChunkedArray, column: str, largest: int | None) -> None:

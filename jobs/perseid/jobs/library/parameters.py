@@ -1,107 +1,142 @@
-"""What a user may write in `with:`: read one by one, each mistake with what to write instead."""
+"""Reading `with:`: each parameter is checked when the job is validated, and named when wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import units
-from perseid.jobs.library.totals import key_types, only
-from perseid.jobs.problems import listed, shown
+from perseid.jobs.library.totals import ARROW_TYPES
+from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import OperatorSpec
 
 
-@dataclass(frozen=True)
 class Parameters:
-    """`with:` of one use of `library:name`; each reader raises BadInputError."""
+    """`with:` of the library operator `name`. `examples` has every parameter and how to write it.
 
-    spec: OperatorSpec
-    name: str
-    known: frozenset[str] = field(default=frozenset())
+    Every method raises BadInputError for what it does not expect.
+    """
 
-    def types(self, *more: str) -> dict[str, pa.DataType]:
-        """Key columns and the columns `more` with their types; refuses unknown parameters."""
-        return key_types(self.spec, self.name, set(self.known), more)
+    def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
+        self._given, self._name, self._examples = spec.with_, name, examples
+        for unknown in sorted(self._given.keys() - examples.keys()):
+            close = nearest(unknown, examples)
+            write = f"; write `{close}`" if close else ""
+            raise BadInputError(
+                f"library:{name}: found the unknown parameter {shown(unknown)}, expected one of "
+                f"{listed(examples)}{write}"
+            )
 
-    def no_types(self) -> None:
-        """Refuses unknown parameters, `types` among them."""
-        only(self.spec, self.name, set(self.known))
+    def __contains__(self, where: str) -> bool:
+        return where in self._given
 
-    def has(self, parameter: str) -> bool:
-        return parameter in self.spec.with_
+    def get(self, where: str, default: Any = None) -> Any:
+        return self._given.get(where, default)
 
-    def text(self, parameter: str, meaning: str, example: str) -> str:
-        """A text that must be there: a column, a pattern."""
-        found = self.spec.with_.get(parameter)
-        if not isinstance(found, str) or not found:
-            raise self.wrong(parameter, meaning, example)
-        return found
-
-    def columns(self, parameter: str, meaning: str, example: str) -> tuple[str, ...]:
-        """One column name or a list of different ones."""
-        found = self.spec.with_.get(parameter)
-        names = [found] if isinstance(found, str) else found
-        if (
-            not isinstance(names, list)
-            or not names
-            or not all(isinstance(name, str) and name for name in names)
-            or len(set(names)) < len(names)
-        ):
-            raise self.wrong(parameter, meaning, example)
-        return tuple(names)
-
-    def whole(self, parameter: str, default: int | None, low: int, high: int) -> int:
-        """A whole number from `low` to `high`; without a default it must be there."""
-        found = self.spec.with_.get(parameter, default)
-        if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
-            example = str(low if default is None else default)
-            raise self.wrong(parameter, f"a whole number from {low} to {high}", example)
-        return found
-
-    def number(self, parameter: str, default: float | None, low: float, high: float) -> float:
-        """A number above `low` and up to `high`."""
-        found = self.spec.with_.get(parameter, default)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not low < found <= high:
-            example = str(high if default is None else default)
-            raise self.wrong(parameter, f"a number above {low:g} and up to {high:g}", example)
-        return float(found)
-
-    def flag(self, parameter: str) -> bool:
-        """True or false; false when it is not there."""
-        found = self.spec.with_.get(parameter, False)
-        if not isinstance(found, bool):
-            raise self.wrong(parameter, "true or false", "true")
-        return found
-
-    def duration_ms(self, parameter: str, example: str) -> int:
-        """A duration of a millisecond or more that must be there."""
-        try:
-            ms = round(units.seconds(self.spec.with_.get(parameter)) * 1000)
-        except ValueError as error:
-            raise self.wrong(parameter, str(error), f'"{example}"') from None
-        if ms < 1:
-            raise self.wrong(parameter, "a duration of 1ms or more", f'"{example}"')
-        return ms
-
-    def wrong(self, parameter: str, expected: str, example: str) -> BadInputError:
-        """The mistake in one parameter."""
-        found = self.spec.with_.get(parameter)
-        said = f"is {shown(found)}" if self.has(parameter) else "is missing"
+    def wrong(self, where: str, expected: str, found: Any = None) -> BadInputError:
+        """The error that says what to write for the parameter `where`."""
+        value = self._given.get(where) if found is None else found
+        has = f"is {shown(value)}" if where in self._given else "is missing"
         return BadInputError(
-            f"library:{self.name}: with.{parameter} {said}, expected {expected}; "
-            f"write `{parameter}: {example}`"
+            f"library:{self._name}: with.{where} {has}, expected {expected}; write "
+            f"`{where}: {self._examples[where]}`"
         )
 
+    def only_for(self, where: str, wanted: bool, whom: str) -> None:
+        """Refuses a parameter that would do nothing."""
+        if where in self._given and not wanted:
+            raise BadInputError(f"library:{self._name}: with.{where} is for {whom} only; remove it")
+
+    def choice(self, where: str, allowed: Iterable[str]) -> str:
+        value = self._given.get(where)
+        if not isinstance(value, str) or value not in allowed:
+            raise self.wrong(where, f"one of {', '.join(allowed)}")
+        return value
+
+    def milliseconds(self, where: str, default: int | None = None, least: int = 1) -> int:
+        """A duration such as "10s"."""
+        if where not in self._given and default is not None:
+            return default
+        try:
+            found = round(units.seconds(self._given.get(where)) * 1000)
+        except ValueError as error:
+            raise self.wrong(where, str(error)) from None
+        if found < least:
+            raise self.wrong(where, f"at least {least} ms")
+        return found
+
+    def column(self, where: str, default: str | None = None) -> str:
+        value = self._given.get(where, default)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(where, "the name of a column")
+        return value
+
+    def mapping(self, where: str) -> dict[str, Any]:
+        value = self._given.get(where)
+        if not isinstance(value, dict) or not value:
+            raise self.wrong(where, "names with what they stand for")
+        return value
+
+    def types(self, where: str, defaults: Mapping[str, str]) -> dict[str, pa.DataType]:
+        """The types of the columns in `defaults`, of which the parameter names others."""
+        value = self._given.get(where, {})
+        if not isinstance(value, dict) or value.keys() - defaults.keys():
+            raise self.wrong(where, f"types of some of the columns {listed(defaults)}")
+        return {name: self.type(where, value.get(name, kind)) for name, kind in defaults.items()}
+
+    def type(self, where: str, kind: Any) -> pa.DataType:
+        if not isinstance(kind, str) or kind not in ARROW_TYPES:
+            raise self.wrong(where, f"types out of {', '.join(ARROW_TYPES)}", kind)
+        return ARROW_TYPES[kind]
+
+    def columns(self, where: str) -> list[str]:
+        """One column or a list of different ones."""
+        value = self._given.get(where)
+        names = [value] if isinstance(value, str) else value
+        if not (isinstance(names, list) and names and all(isinstance(n, str) and n for n in names)):
+            raise self.wrong(where, "the name of a column, or a list of names")
+        if len(set(names)) < len(names):
+            raise self.wrong(where, "columns that are different")
+        return names
+
+    def text(self, where: str) -> str:
+        value = self._given.get(where)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(where, "a text")
+        return value
+
+    def whole(self, where: str, default: int | None, least: int, most: int) -> int:
+        """A whole number from `least` to `most`; without a default it must be there."""
+        value = self._given.get(where, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.wrong(where, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, where: str, default: float | None, above: float, most: float) -> float:
+        """A number above `above` and up to `most`; without a default it must be there."""
+        value = self._given.get(where, default)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if above < value <= most:  # NaN is neither above nor below
+                return float(value)
+        raise self.wrong(where, f"a number above {above:g} and up to {most:g}")
+
+    def flag(self, where: str) -> bool:
+        """True or false; false when it is not there."""
+        value = self._given.get(where, False)
+        if not isinstance(value, bool):
+            raise self.wrong(where, "true or false")
+        return value
+
     def all_different(self, columns: Iterable[str], emitted: Iterable[str]) -> None:
-        """Refuses input columns that come twice or have the name of an emitted one."""
+        """Refuses columns of the input that come twice or have the name of an emitted one."""
         seen = set(emitted)
         for column in columns:
             if column in seen:
                 raise BadInputError(
-                    f"library:{self.name}: the column {column!r} would be emitted twice "
-                    f"(it emits {listed(seen)} besides); rename it in the operator before"
+                    f"library:{self._name}: the column {column!r} would be there twice (it emits "
+                    f"{listed(emitted)} of its own); rename it in the operator before"
                 )
             seen.add(column)

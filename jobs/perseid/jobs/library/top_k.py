@@ -28,19 +28,19 @@ from perseid.state.keys import KeyFields, first_rows
 
 RANK, TOTAL = "rank", "n"
 K_MAX = 10_000  # rows that one group may emit in every epoch
-KNOWN = frozenset({"of", "k", "sum"})
+EXAMPLES = {"of": "word", "k": "10", "sum": "amount", "types": "{word: int64}"}
 
 
 def top_k(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `of` and `k`, `sum` where it is not rows that count, and `types`."""
-    with_ = Parameters(spec, "TopK", KNOWN)
-    items = list(with_.columns("of", "the column, or columns, of the items to rank", "word"))
-    types = with_.types(*items)
+    given = Parameters(spec, "TopK", EXAMPLES)
+    items = given.columns("of")
+    types = given.types("types", dict.fromkeys([*spec.key, *items], "string"))
     groups = list(spec.key)
-    k = with_.whole("k", None, 1, K_MAX)
-    summed = with_.text("sum", "the column to add up", "amount") if with_.has("sum") else None
+    k = given.whole("k", None, 1, K_MAX)
+    summed = given.column("sum") if "sum" in given else None
     total = "n" if summed is None else "sum"
-    with_.all_different([*groups, *items], {RANK, TOTAL, total})
+    given.all_different([*groups, *items], {RANK, TOTAL, total})
     group_types, item_types = ({n: types[n] for n in names} for names in (groups, items))
     columns = [*groups, *items]
     fields = KeyFields(types)

@@ -88,34 +88,23 @@ def column_of(spec: OperatorSpec, name: str) -> str:
     return column
 
 
-def only(spec: OperatorSpec, name: str, known: set[str]) -> None:
-    """BadInputError for a parameter that is not `known`."""
-    unknown = sorted(spec.with_.keys() - known)
+def key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
+    """Key columns with their types; BadInputError for parameters that are not `known`."""
+    unknown = sorted(spec.with_.keys() - known - {"types"})
     if unknown:
-        close = nearest(unknown[0], known)
+        close = nearest(unknown[0], known | {"types"})
         write = f"; write `{close}`" if close else ""
         raise BadInputError(
             f"library:{name}: found the unknown parameter {unknown[0]!r}, expected one of "
-            f"{listed(known)}{write}"
+            f"{listed(known | {'types'})}{write}"
         )
-
-
-def key_types(
-    spec: OperatorSpec, name: str, known: set[str], more: tuple[str, ...] = ()
-) -> dict[str, pa.DataType]:
-    """Columns of the key, and `more`, with their types.
-
-    BadInputError for parameters that are not `known`.
-    """
-    only(spec, name, known | {"types"})
     types = spec.with_.get("types", {})
-    columns = (*spec.key, *more)
-    if not isinstance(types, dict) or types.keys() - set(columns):
+    if not isinstance(types, dict) or types.keys() - set(spec.key):
         raise BadInputError(
-            f"library:{name}: with.types is {types!r}, expected {'' if more else 'key '}columns "
-            f"({listed(columns)}) with types; write `types: {{{columns[0]}: string}}`"
+            f"library:{name}: with.types is {types!r}, expected key columns "
+            f"({listed(spec.key)}) with types; write `types: {{{spec.key[0]}: string}}`"
         )
-    return {c: _type(types.get(c, "string"), name, f"types.{c}", COLUMN_TYPES) for c in columns}
+    return {c: _type(types.get(c, "string"), name, f"types.{c}", COLUMN_TYPES) for c in spec.key}
 
 
 def _type(kind: object, name: str, where: str, allowed: tuple[str, ...]) -> pa.DataType:
