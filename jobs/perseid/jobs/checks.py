@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from perseid.jobs import document as doc
 from perseid.jobs import event_time, feedback
 from perseid.jobs.layout import DEAD_LETTERS
+from perseid.jobs.library import STATELESS
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import COLUMN_TYPES
 
@@ -165,7 +166,7 @@ def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Find
                 f"{where}: an operator of several inputs needs a key that all of them have; "
                 "write `key: COLUMN`"
             )
-        if operator.use.startswith("library:"):
+        if operator.use.startswith("library:") and operator.use[8:] not in STATELESS:
             yield path, f"{where}.key: {operator.use} needs a key; write `key: COLUMN`"
     yield from _keys(path, operator, draft)
 

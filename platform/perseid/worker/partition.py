@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import PermanentError
-from perseid.worker import xxh64
-from perseid.worker.xxh64 import Hashes
+from perseid.state import xxh64
+from perseid.state.xxh64 import Hashes
 
 SEED = 42  # Spark's
 

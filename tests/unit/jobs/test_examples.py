@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,6 +106,58 @@ def test_pageviews_joins_and_counts() -> None:
     assert countries.epoch(rows, splits=2) == [
         {"country": "SE", "views": 2, "ms": 4}, {"country": "NO", "views": 1, "ms": 2},
     ]  # fmt: skip
+
+
+def test_top_words_and_heavy_hitters_are_the_most_frequent_of_a_plain_count() -> None:
+    top = Harness(repository.example("top-words"), "top")
+    heavy = Harness(repository.example("heavy-hitters"), "heavy")
+    chance = random.Random(5)
+    counts: Counter[str] = Counter()
+    seen: dict[str, int] = {}
+    for _ in range(3):
+        words = [f"w{int(chance.paretovariate(0.8)) % 300}" for _ in range(2000)]
+        counts.update(words)
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
+        assert top.epoch({"word": words, "scope": ["all"] * 2000}, splits=2) == [
+            {"scope": "all", "rank": i, "word": word, "n": n}
+            for i, (word, n) in enumerate(ranked, 1)
+        ]
+        for row in heavy.epoch({"word": words}, splits=2):
+            seen.pop(row["word"], None)
+            if row["heavy"]:
+                seen[row["word"]] = row["n"]
+        top.crash()
+        heavy.crash()
+    # So few words do not meet in all four rows of the sketch: its counts are exact.
+    assert seen == {word: n for word, n in counts.items() if n >= 60}
+
+
+def test_tmi_tells_walking_from_driving_every_ten_minutes() -> None:
+    modes = Harness(repository.example("tmi"), "modes")
+    chance = random.Random(6)
+    kinds = {"still": (0, 0), "walk": (5, 20), "bus": (30, 100), "car": (70, 180)}
+    moving = [
+        (kind, kinds[kind][0] + chance.random(), kinds[kind][1] + chance.random(), second * 1000)
+        for second, kind in enumerate(chance.choices(list(kinds), k=600))
+    ]
+    for at in range(0, 600, 200):
+        part = moving[at : at + 200]
+        modes.watermark = part[-1][3]
+        columns = {
+            "speed": [p[1] for p in part], "turn": [p[2] for p in part], "ms": [p[3] for p in part],
+        }  # fmt: skip
+        assert modes.epoch({"cell": ["c1"] * 200, **columns}) == []
+        modes.crash()
+    modes.watermark = 600_000
+    found = modes.epoch()
+    assert modes.rows("points") == []
+    sizes = Counter(kind for kind, *_ in moving)
+    assert [row["points"] for row in found] == sorted(sizes.values(), reverse=True)
+    for kind in kinds:
+        speeds = [speed for name, speed, *_ in moving if name == kind]
+        nearest = min(found, key=lambda row: abs(row["speed"] - kinds[kind][0]))
+        assert nearest["speed"] == pytest.approx(sum(speeds) / len(speeds))
+        assert (nearest["cell"], nearest["start"], nearest["end"]) == ("c1", 0, 600_000)
 
 
 def test_the_harness_names_what_there_is() -> None:

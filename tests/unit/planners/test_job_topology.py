@@ -37,7 +37,7 @@ def names(topology: Topology) -> set[tuple[str, int]]:
     return {topology.name_of(i) for i in range(topology.partitions)}
 
 
-@pytest.mark.parametrize("name", ["wordcount", "pageviews", "enrich", "grep", "starter"])
+@pytest.mark.parametrize("name", ["wordcount", "pageviews", "enrich", "grep", "starter", "tmi"])
 def test_partitions_are_those_of_the_layout(name: str) -> None:
     spec = parse.load(example(name))
     tasks = {(t.operator, t.partition) for t in layout.build(spec, 1).tasks}

@@ -9,21 +9,44 @@ if TYPE_CHECKING:
     from perseid.jobs.spec import OperatorSpec
 
 NAMES: tuple[str, ...] = (
-    "AsOf", "CountByKey", "Decaying", "Join", "RunningSum", "Sum", "Window",
+    "AsOf", "CountByKey", "Decaying", "Distinct", "Grep", "HeavyHitters", "Join", "KMeans",
+    "LogisticRegression", "RippleJoin", "RunningSum", "Sum", "TopK", "Window",
 )  # fmt: skip
+STATELESS = ("Grep",)  # called for splits and not for partitions, so without a key
 
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
-    from perseid.jobs.library import asof, decaying, joins, running, totals, windows
+    from perseid.jobs.library import (
+        asof,
+        decaying,
+        distinct,
+        grep,
+        heavy_hitters,
+        joins,
+        k_means,
+        logistic_regression,
+        ripple_join,
+        running,
+        top_k,
+        totals,
+        windows,
+    )
 
     builders = {
         "AsOf": asof.as_of,
         "CountByKey": totals.count_by_key,
         "Decaying": decaying.decaying,
+        "Distinct": distinct.distinct,
+        "Grep": grep.grep,
+        "HeavyHitters": heavy_hitters.heavy_hitters,
         "Join": joins.join,
+        "KMeans": k_means.k_means,
+        "LogisticRegression": logistic_regression.logistic_regression,
+        "RippleJoin": ripple_join.ripple_join,
         "RunningSum": running.running_sum,
         "Sum": totals.sum_by_key,
+        "TopK": top_k.top_k,
         "Window": windows.window,
     }
     return builders[name](spec)

@@ -108,3 +108,52 @@ class Parameters:
         if not isinstance(kind, str) or kind not in ARROW_TYPES:
             raise self.wrong(where, f"types out of {', '.join(ARROW_TYPES)}", kind)
         return ARROW_TYPES[kind]
+
+    def columns(self, where: str) -> list[str]:
+        """One column or a list of different ones."""
+        value = self._given.get(where)
+        names = [value] if isinstance(value, str) else value
+        if not (isinstance(names, list) and names and all(isinstance(n, str) and n for n in names)):
+            raise self.wrong(where, "the name of a column, or a list of names")
+        if len(set(names)) < len(names):
+            raise self.wrong(where, "columns that are different")
+        return names
+
+    def text(self, where: str) -> str:
+        value = self._given.get(where)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(where, "a text")
+        return value
+
+    def whole(self, where: str, default: int | None, least: int, most: int) -> int:
+        """A whole number from `least` to `most`; without a default it must be there."""
+        value = self._given.get(where, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.wrong(where, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, where: str, default: float | None, above: float, most: float) -> float:
+        """A number above `above` and up to `most`; without a default it must be there."""
+        value = self._given.get(where, default)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if above < value <= most:  # NaN is neither above nor below
+                return float(value)
+        raise self.wrong(where, f"a number above {above:g} and up to {most:g}")
+
+    def flag(self, where: str) -> bool:
+        """True or false; false when it is not there."""
+        value = self._given.get(where, False)
+        if not isinstance(value, bool):
+            raise self.wrong(where, "true or false")
+        return value
+
+    def all_different(self, columns: Iterable[str], emitted: Iterable[str]) -> None:
+        """Refuses columns of the input that come twice or have the name of an emitted one."""
+        seen = set(emitted)
+        for column in columns:
+            if column in seen:
+                raise BadInputError(
+                    f"library:{self.name}: the column {column!r} would be there twice (it emits "
+                    f"{listed(emitted)} of its own); rename it in the operator before"
+                )
+            seen.add(column)

@@ -68,6 +68,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
             out.emit(self.total.add(batch.select(keys), sum=batch[column].cast(amount)))
 
     if amount == pa.int64():
+
         def combine(self: Operator, batch: pa.Table) -> pa.Table:
             summed = batch.group_by(keys).aggregate([(column, "sum")])
             return summed.rename_columns([*keys, column])

@@ -1,0 +1,138 @@
+"""How many different values each key has had: `Distinct`.
+
+    users: {input: views, key: page, use: "library:Distinct", with: {column: user}}
+    users: {input: views, key: page, use: "library:Distinct",
+            with: {column: user, error: 0.05, keys: 5000}}
+
+Emits one row per epoch for each key whose count changed: the key columns and `distinct`. Nulls are
+no values. `types: {user: int64}` for columns that are no strings; floats cannot be counted.
+
+Without `error` the count is exact, and the state has every different value. With it the count is
+HyperLogLog's: `error` is the relative standard error, from 0.023 (2048 registers a key) to 0.09
+(128), two thirds of all counts are closer than it and 95 % closer than twice it. The state is then
+one byte a register for each of `keys` keys (1000 if not said), which an operator partition must not
+exceed: a job with more of them stops and says so.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from perseid.errors import BadInputError
+from perseid.jobs.library import hyperloglog
+from perseid.jobs.library.hashing import hashed
+from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rows import different
+from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.spec import OperatorSpec
+from perseid.state import Matrix, Set, Table
+from perseid.state.columns import conform
+
+EXAMPLES = {"column": "user", "error": "0.05", "keys": "1000", "types": "{user: int64}"}
+COUNT = "distinct"
+REGISTERS_MAX = 2**28  # bytes of one operator partition: a snapshot writes them all
+
+
+class Counting(Operator):
+    """What both ways have in common: values come once per split, without nulls."""
+
+    keys: ClassVar[tuple[str, ...]]
+    column: ClassVar[str]
+
+    def combine(self, batch: pa.Table) -> pa.Table:
+        rows = batch.filter(pc.is_valid(batch[self.column]))
+        return rows.group_by([*self.keys, self.column], use_threads=False).aggregate([])
+
+
+def distinct(spec: OperatorSpec) -> type[Operator]:
+    """`with:` has `column`; `error` and `keys` of an approximate count; `types`."""
+    given = Parameters(spec, "Distinct", EXAMPLES)
+    column = given.column("column")
+    types = given.types("types", dict.fromkeys([*spec.key, column], "string"))
+    given.all_different([*spec.key, column], {COUNT})
+    if pa.types.is_floating(types[column]):
+        raise given.wrong("types", f"{column!r} not to be a float; round it to int64 before")
+    keys = {name: types[name] for name in spec.key}
+    base = type("Distinct", (Counting,), {
+        "keys": spec.key, "column": column,
+        "metadata": tuple(name for name in METADATA if name == column),
+        "output": pa.schema([*keys.items(), (COUNT, pa.int64())]),
+    })  # fmt: skip
+    given.only_for("keys", "error" in given, "approximate counts, with `error`")
+    if "error" in given:
+        return _approximate(base, given, types, keys)
+    return _exact(base, types, keys)
+
+
+def _exact(
+    base: type[Counting], types: dict[str, pa.DataType], keys: dict[str, pa.DataType]
+) -> type[Operator]:
+    class Distinct(base):  # type: ignore[valid-type, misc]  # made for the columns of one use
+        """Every different value, and how many there are."""
+
+        seen = Set(types)
+        counts = Table(key=keys, distinct=pa.int64())
+
+        def process(self, batch: pa.Table, out: Emitter) -> None:
+            new = batch.filter(self.seen.add(batch))
+            out.emit(self.counts.add(new.select(list(keys)), distinct=1))
+
+    return Distinct
+
+
+def _approximate(
+    base: type[Counting],
+    given: Parameters,
+    types: dict[str, pa.DataType],
+    keys: dict[str, pa.DataType],
+) -> type[Operator]:
+    finest = hyperloglog.standard_error(hyperloglog.PRECISIONS[-1])
+    coarsest = hyperloglog.standard_error(hyperloglog.PRECISIONS[0])
+    error = given.number("error", None, 0, round(coarsest, 3))
+    if error < finest:
+        raise given.wrong("error", f"a relative error from {finest:.3f} to {coarsest:.3f}")
+    precision = next(p for p in hyperloglog.PRECISIONS if hyperloglog.standard_error(p) <= error)
+    column = base.column
+    keys_max = given.whole("keys", 1000, 1, REGISTERS_MAX >> precision)
+
+    class Distinct(base):  # type: ignore[valid-type, misc]  # made for the columns of one use
+        """A row of registers for each key."""
+
+        rows = Table(key=keys, row=pa.int64(), distinct=pa.int64())
+        registers = Matrix(pa.uint8(), keys_max, 2**precision)
+
+        def process(self, batch: pa.Table, out: Emitter) -> None:
+            names = batch.select(list(keys))
+            self._give_rows(names)
+            hashes = hashed([conform(batch[column], types[column], f"column {column!r}")])
+            register, least = hyperloglog.places(hashes, precision)
+            self.registers.max_at(self.rows.lookup(names)["row"].to_numpy(), register, least)
+            changed = self.rows.lookup(different(names))
+            row = changed["row"].to_numpy()
+            found = hyperloglog.estimates(
+                self.registers.take(row[:, None], np.arange(2**precision))
+            )
+            counts = np.rint(found).astype(np.int64)
+            moved = counts != changed[COUNT].to_numpy()
+            changed = changed.filter(pa.array(moved)).select(list(keys))
+            out.emit(self.rows.upsert(changed, distinct=counts[moved]).select([*keys, COUNT]))
+
+        def _give_rows(self, names: pa.Table) -> None:
+            """Numbers the keys that are new, by first appearance."""
+            held = self.rows.lookup(names)
+            new = different(held.filter(pc.invert(held["found"])).select(list(keys)))
+            count = len(self.rows) + new.num_rows
+            if count > keys_max:
+                raise BadInputError(
+                    f"library:Distinct: {count} keys in partition {self.partition}, expected up "
+                    f"to {keys_max} (with.keys); write `keys: {2 * keys_max}` and start from "
+                    "scratch, raise the parallelism, or count exactly, without `error`"
+                )
+            numbers = np.arange(count - new.num_rows, count)
+            self.rows.upsert(new, row=numbers, distinct=0)
+
+    return Distinct

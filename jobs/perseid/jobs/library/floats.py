@@ -1,0 +1,35 @@
+"""Columns of numbers as one matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs.library.times import need, one_array
+from perseid.state.columns import conform
+from perseid.state.undo import Values
+
+LARGEST = 1e150  # its square is still finite
+
+
+def matrix(rows: pa.Table, columns: list[str], operator: str) -> Values:
+    """The columns as float64, one below the other: shape (columns, rows).
+
+    BadInputError for nulls, NaN, infinity and what is beyond 1e150: one such number would spoil all
+    that is computed from it.
+    """
+    need(rows, columns, operator)
+    found = np.empty((len(columns), rows.num_rows))
+    for column, values in zip(columns, found, strict=True):
+        array = conform(one_array(rows[column]), pa.float64(), f"column {column!r}")
+        values[:] = array.to_numpy(zero_copy_only=False)  # a null becomes NaN
+        wrong = ~(np.abs(values) <= LARGEST)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise BadInputError(
+                f"library:{operator}: column {column!r} is {array[row]} in row {row}, expected a "
+                f"number from -{LARGEST:g} to {LARGEST:g}; filter such rows out in the operator "
+                "before"
+            )
+    return found

@@ -1,0 +1,161 @@
+"""Keys that make up much of a stream: `HeavyHitters`, a Count-Min sketch (Cormode 2005).
+
+    heavy: {input: words, key: word, parallelism: 1, use: "library:HeavyHitters",
+            with: {share: 0.01}}
+    heavy: {input: packets, key: [source, target], use: "library:HeavyHitters",
+            with: {threshold: 10000000, sum: bytes, largest: 1500}}
+
+A key is heavy when it has `share` of all rows or, with `threshold`, so many of them; with `sum`
+that column is added up in place of rows (int64, not below 0). Keys are dealt to partitions, and
+none of them knows the total of all: so `share` needs `parallelism: 1`, `threshold` does not.
+
+Emits one row per epoch for each key that is heavy and whose count changed: the key columns, the
+estimate `n`, and `heavy`; false says that a share is no longer reached.
+
+4 x 8000 counters of a partition hold everything; the names of heavy keys alone are kept. So an
+estimate is never below the truth, every heavy key is reported, and an estimate is more than
+e / 8000 = 0.034 % of the partition's total too high with a probability of e^-4 = 1.8 % a key at
+most. A key that is light may thus be reported; which ones are depends on where epochs end.
+
+Approximate fault tolerance (AF-Stream, experiment 3): `state_divergence` is the largest difference
+of a counter, `alpha` the most that a row adds (1, or `largest`), and `compensate(k)` adds what the
+k-th failure may have lost. Exact mode, which loses nothing, calls none of them. A heavy key all of
+whose rows since the backup were lost is reported again with its next row.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from perseid.errors import BadInputError
+from perseid.jobs.library.hashing import hashed
+from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rows import added_up, different
+from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.spec import OperatorSpec
+from perseid.state import Distance, Matrix, Table, Value
+from perseid.state.columns import conform
+from perseid.state.folds import summed
+from perseid.state.index import hash_numbers
+from perseid.state.keys import KeyFields
+from perseid.state.undo import Slots, Values
+
+ROWS, COLUMNS = 4, 8000  # the paper's
+EXAMPLES = {
+    "share": "0.01", "threshold": "1000", "sum": "bytes", "largest": "1500",
+    "types": "{user: int64}",
+}  # fmt: skip
+INT64_MAX = 2**63 - 1
+SALTS = np.array([[0x9E3779B97F4A7C15 * (row + 1) % 2**64] for row in range(ROWS)], np.uint64)
+
+
+def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
+    """`with:` has `share` or `threshold`; `sum` and `largest`; `types`."""
+    given = Parameters(spec, "HeavyHitters", EXAMPLES)
+    types = given.types("types", dict.fromkeys(spec.key, "string"))
+    given.all_different(spec.key, {"n", "heavy"})
+    keys, fields = list(spec.key), KeyFields(types)
+    share, threshold = _bound(given, spec.parallelism)
+    column = given.column("sum") if "sum" in given else None
+    largest = given.whole("largest", None, 1, INT64_MAX) if "largest" in given else None
+    given.only_for("largest", column is not None, "sums, with `sum`")
+
+    class HeavyHitters(Operator):
+        """Counters of all keys, and the names of heavy ones."""
+
+        output = pa.schema([*types.items(), ("n", pa.int64()), ("heavy", pa.bool_())])
+        metadata = tuple(name for name in METADATA if name == column)
+        counters = Matrix(pa.int64(), ROWS, COLUMNS)
+        total = Value(pa.int64(), default=0)
+        hitters = Table(key=types, n=pa.int64())
+
+        # What job.yaml allows to be lost in approximate mode; set by who runs the operator in it.
+        theta: float | None = None
+        l: int | None = None  # noqa: E741 - the paper's and the file's name
+        alpha = 1 if column is None else largest
+
+        def combine(self, batch: pa.Table) -> pa.Table:
+            if column is not None:
+                _check(batch[column], column, largest)
+            return added_up(batch, fields, column)
+
+        def process(self, batch: pa.Table, out: Emitter) -> None:
+            rows = batch.select(keys)
+            self.counters.add_at(np.arange(ROWS)[:, None], columns_of(rows), batch["n"].to_numpy())
+            amounts = batch["n"].combine_chunks()
+            self.total.set(self.total.get() + int(summed(amounts, np.zeros(len(rows), int), 1)[0]))
+            asked = different(pa.concat_tables([self.hitters.scan().select(keys), rows]))
+            before = self.hitters.lookup(asked)
+            found = self.estimate(asked)
+            bound = threshold if share is None else max(1, ceil(share * self.total.get()))
+            heavy = found >= bound
+            listed = before["found"].to_numpy()
+            moved = found != pc.fill_null(before["n"], -1).to_numpy()
+            self.hitters.delete(asked.filter(pa.array(listed & ~heavy)))
+            self.hitters.upsert(asked.filter(pa.array(heavy)), n=found[heavy])
+            told = pa.array((heavy & moved) | (listed & ~heavy))
+            asked = asked.append_column("n", pa.array(found))
+            out.emit(asked.append_column("heavy", pa.array(heavy)).filter(told))
+
+        def estimate(self, rows: pa.Table) -> Values:
+            """At least how often, or how much, each of the keys `rows` has come."""
+            counters = self.counters.take(np.arange(ROWS)[:, None], columns_of(rows))
+            smallest: Values = counters.min(axis=0)
+            return smallest
+
+        def state_divergence(self) -> float:
+            """How far the counters are from their backup: the largest difference."""
+            return self.counters.divergence(Distance.MAXIMUM)
+
+        def compensate(self, k: int) -> None:
+            """After the k-th failure: no counter is below what it would be without failures."""
+            if self.theta is None or self.l is None or self.alpha is None:
+                raise BadInputError(
+                    "library:HeavyHitters: nobody has said what a failure may lose; write "
+                    "`approximate: {theta: ..., l: ...}` under faultTolerance and, with `sum`, "
+                    "`largest:` under with"
+                )
+            self.counters.add(ceil((self.theta + self.l * self.alpha) / 2**k))
+
+    return HeavyHitters
+
+
+def columns_of(rows: pa.Table) -> Slots:
+    """For each key the counter of each row of the sketch: shape (4, keys)."""
+    mixed = hash_numbers(hashed(rows.columns)[None, :] ^ SALTS)
+    places: Slots = (mixed.view(np.uint64) % np.uint64(COLUMNS)).astype(np.int64)
+    return places
+
+
+def _bound(given: Parameters, parallelism: int) -> tuple[float | None, int]:
+    """The share, or None and the threshold."""
+    if ("share" in given) == ("threshold" in given):
+        found = "both" if "share" in given else "neither"
+        raise BadInputError(
+            f"library:HeavyHitters: found {found} of with.share and with.threshold, expected one "
+            "of them; write `share: 0.01` or `threshold: 1000`"
+        )
+    if "threshold" in given:
+        return None, given.whole("threshold", None, 1, INT64_MAX)
+    if parallelism > 1:
+        raise BadInputError(
+            f"library:HeavyHitters: with.share and parallelism {parallelism}, but no "
+            "partition knows the total of all; write `parallelism: 1` in this operator, or "
+            "`threshold: 1000` instead of share"
+        )
+    return given.number("share", None, 0, 1), 0
+
+
+def _check(amounts: pa.ChunkedArray, column: str, largest: int | None) -> None:
+    """Refuses amounts that a sketch, or its compensation, cannot hold to."""
+    most = INT64_MAX if largest is None else largest
+    for found in pc.min_max(conform(amounts, pa.int64(), f"column {column!r}")).as_py().values():
+        if found is not None and not 0 <= found <= most:
+            raise BadInputError(
+                f"library:HeavyHitters: column {column!r} has {found}, expected 0 to {most}; "
+                "filter such rows out in the operator before"
+            )

@@ -1,0 +1,123 @@
+"""Clusters of the points of each window: `KMeans`, the operator of Meteor Shower's TMI.
+
+    sources:
+      phones: {topic: phones, format: json, columns: {cell: string, speed: float64, ms: int64},
+               eventTime: {column: ms, watermark: "5s"}}
+    operators:
+      modes: {input: phones, key: cell, use: "library:KMeans",
+              with: {columns: [speed, turn], k: 4, window: "10m", time: ms}}
+
+The points of each key are kept for a window of `window`, which begin at multiples of it since 1970.
+When the watermark has reached its end (with `time`, the column of event time) they are clustered
+and dropped: state is a saw-tooth. Without `time` a row belongs to the token's time of its epoch.
+
+Emits a row per cluster: key columns, `start` and `end` (milliseconds since 1970; `start <= time <
+end`), `cluster` (0 has most points), the centroid's `columns`, and `points`, how many there are.
+Distances are Euclidean in the columns as they are: scale them before. At most `rounds` (20) rounds
+of Lloyd's algorithm; seeds come from the epoch's chance, so replays agree, but another cut into
+epochs may find other clusters. A row of a window that was told already is left out, with a line in
+the log; the job's `late_records` has it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.jobs.library.clusters import k_means as clustered
+from perseid.jobs.library.floats import matrix
+from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rows import numbered
+from perseid.jobs.library.times import milliseconds
+from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.spec import OperatorSpec
+from perseid.state import Pool, Value
+from perseid.state.keys import KeyFields, first_rows
+
+NAME = "KMeans"
+AT = "at"
+EMITTED = ("start", "end", "cluster", "points")
+NEVER = -(2**62)
+EXAMPLES = {
+    "columns": "[x, y]", "k": "4", "window": '"10m"', "time": "ms", "rounds": "20",
+    "types": "{user: int64}",
+}  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+
+def k_means(spec: OperatorSpec) -> type[Operator]:
+    """`with:` has `columns`, `k` and `window`; `time`, `rounds` and `types`."""
+    given = Parameters(spec, NAME, EXAMPLES)
+    columns = given.columns("columns")
+    types = given.types("types", dict.fromkeys(spec.key, "string"))
+    keys, fields = list(types), KeyFields(types)
+    given.all_different([*keys, *columns], (*EMITTED, AT))
+    k = given.whole("k", None, 1, 1000)
+    rounds = given.whole("rounds", 20, 1, 1000)
+    size_ms = given.milliseconds("window")
+    time = given.column("time") if "time" in given else None
+    coordinates = dict.fromkeys(columns, pa.float64())
+
+    class KMeans(Operator):
+        """Points until their window ends, then its clusters."""
+
+        output = pa.schema(
+            [
+                *types.items(),
+                *((name, pa.int64()) for name in EMITTED[:3]),
+                *coordinates.items(),
+                (EMITTED[3], pa.int64()),
+            ]
+        )
+        metadata = tuple(name for name in METADATA if name in (time, *columns))
+        needs_watermark = time is not None
+        points = Pool({**types, AT: pa.int64(), **coordinates}, time=AT)
+        told = Value(pa.int64(), default=NEVER)  # windows that end here or before
+
+        def process(self, batch: pa.Table, out: Emitter) -> None:
+            times = np.full(batch.num_rows, self.now)
+            if time is not None:
+                times = milliseconds(batch, time, NAME)
+            found = dict(zip(columns, matrix(batch, columns, NAME), strict=True))
+            names = dict(zip(keys, fields.arrays(batch), strict=True))
+            rows = pa.table({**names, AT: times, **found})
+            late = times < self.told.get()
+            if late.any():
+                log.warning("%d rows came too late and were left out", late.sum())
+                rows = rows.filter(pa.array(~late))
+            self.points.append(rows)
+
+        def on_epoch_end(self, out: Emitter) -> None:
+            reached = self.now if time is None else self.watermark
+            if reached is None or reached - reached % size_ms <= self.told.get():
+                return
+            end = reached - reached % size_ms
+            rows = self.points.between(NEVER, end)
+            self.points.expire(end)
+            self.told.set(end)
+            starts = rows[AT].to_numpy() // size_ms * size_ms
+            windows = rows.select(keys).append_column("start", pa.array(starts))
+            number, count = numbered(windows)
+            firsts = windows.take(pa.array(first_rows(number, count)))
+            by_window = np.argsort(number, kind="stable")
+            bounds = np.cumsum(np.bincount(number, minlength=count))
+            plain = matrix(rows, columns, NAME)[:, by_window]
+            for window in np.argsort(firsts["start"].to_numpy(), kind="stable"):
+                low = bounds[window - 1] if window else 0
+                centroids, sizes = clustered(plain[:, low : bounds[window]], k, rounds, self.random)
+                out.emit(self._row(firsts.slice(window, 1), centroids, sizes))
+
+        def _row(self, window: pa.Table, centroids: np.ndarray, sizes: np.ndarray) -> pa.Table:
+            """A row per cluster."""
+            found = window.take(pa.array(np.zeros(len(sizes), np.int64)))
+            start = found["start"].to_numpy()
+            return pa.table({
+                **{name: found[name] for name in keys},
+                "start": start, "end": start + size_ms, "cluster": np.arange(len(sizes)),
+                **dict(zip(columns, centroids, strict=True)), "points": sizes,
+            })  # fmt: skip
+
+    return KMeans

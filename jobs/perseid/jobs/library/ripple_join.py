@@ -1,0 +1,148 @@
+"""How large a join is, from samples of both sides: `RippleJoin` (Haas and Hellerstein 1999).
+
+    size: {inputs: {left: orders, right: payments}, key: customer, use: "library:RippleJoin",
+           with: {sample: 0.1}}
+    paid: {inputs: {left: orders, right: payments}, key: customer, use: "library:RippleJoin",
+           with: {sample: 0.1, sum: amount, confidence: 0.99}}
+
+Estimates how many pairs of a row of `left` and a row of `right` have the same key or, with `sum`,
+what a column of `left` adds up to over all pairs. A share `sample` of the rows of each side is
+looked at, chosen by their number, whatever is in them (AF-Stream's join has 10 %).
+
+Emits one row per partition and epoch: `partition`, `left` and `right` (rows seen so far),
+`estimate`, and `error`: the truth is within `estimate` -/+ `error` with a probability of about
+`confidence` (0.95). They are null until there are two sampled rows on each side. Keys are dealt to
+partitions: the whole is the sum of the estimates, its error the root of the sum of squares. The
+error is that of the central limit theorem, so few pairs, or a few keys that have most of them, make
+it too small.
+
+State is a row per sampled key. Samples do not depend on where epochs end; sums are floats, whose
+last digits do.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs.library.floats import matrix
+from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rows import different
+from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.problems import listed
+from perseid.jobs.spec import OperatorSpec
+from perseid.state import Table, Vector
+from perseid.state.index import hash_numbers
+from perseid.state.keys import KeyFields
+from perseid.state.undo import Values
+
+NAME = "RippleJoin"
+SIDES = ("left", "right")
+EXAMPLES = {
+    "sample": "0.1", "sum": "amount", "confidence": "0.95", "types": "{user: int64}",
+}  # fmt: skip
+
+
+def ripple_join(spec: OperatorSpec) -> type[Operator]:
+    """`with:` has `sample`; `sum`, `confidence` and `types`."""
+    given = Parameters(spec, NAME, EXAMPLES)
+    if spec.inputs.keys() != set(SIDES):
+        raise BadInputError(
+            f"library:{NAME}: its inputs are {listed(spec.inputs)}, expected left and right; write "
+            "`inputs: {left: NAME, right: NAME}`"
+        )
+    sample = given.number("sample", None, 0, 1)
+    normal = NormalDist().inv_cdf(0.5 + given.number("confidence", 0.95, 0, 0.999999) / 2)
+    column = given.column("sum") if "sum" in given else None
+    types = given.types("types", dict.fromkeys(spec.key, "string"))
+    fields = KeyFields(types)
+
+    class RippleJoin(Operator):
+        """Sums over the sampled rows of each key, from which all else follows."""
+
+        output = pa.schema(
+            [
+                *((name, pa.int64()) for name in ("partition", *SIDES)),
+                *((name, pa.float64()) for name in ("estimate", "error")),
+            ]
+        )
+        metadata = tuple(name for name in METADATA if name == column)
+        seen = Vector(pa.int64(), 4)  # rows left and right, and those of the samples
+        # Of the sampled rows of each key: what they weigh on the left, the squares of that, and
+        # how many there are on the right.
+        keys = Table(key=types, weight=pa.float64(), squares=pa.float64(), right=pa.float64())
+        sums = Vector(pa.float64(), 3)  # `products` of all keys
+
+        def process(self, inputs: dict[str, pa.Table], out: Emitter) -> None:
+            left, right = (self._sampled(inputs[name], at) for at, name in enumerate(SIDES))
+            weight = np.ones(left.num_rows)
+            if column is not None and left.num_rows:
+                weight = matrix(left, [column], NAME)[0]
+            rows = pa.concat_tables([self._keys(left), self._keys(right)])
+            none, ones = np.zeros(right.num_rows), np.ones(right.num_rows)
+            before = self.keys.lookup(different(rows))
+            after = self.keys.add(
+                rows, weight=np.concatenate([weight, none]),
+                squares=np.concatenate([np.square(weight), none]),
+                right=np.concatenate([np.zeros(left.num_rows), ones]),
+            )  # fmt: skip
+            self.sums.add(products(after) - products(before))
+            estimate, error = estimated(self.seen.values, self.sums.values, normal)
+            row = [self.partition, *self.seen.values[:2].tolist(), estimate, error]
+            found = zip(self.output, row, strict=True)
+            out.emit(pa.table({f.name: pa.array([value], f.type) for f, value in found}))
+
+        def _sampled(self, rows: pa.Table, side: int) -> pa.Table:
+            """Those rows of a side whose number is drawn; counts all of them."""
+            first = int(self.seen.values[side])
+            salt = (2 * self.partition + side) << 48
+            mixed = hash_numbers(np.arange(first, first + rows.num_rows) + salt)
+            drawn = mixed.view(np.uint64) / 2.0**64 < sample
+            self.seen.add_at([side, side + 2], [rows.num_rows, int(drawn.sum())])
+            return rows.filter(pa.array(drawn)) if rows.num_rows else rows
+
+        def _keys(self, rows: pa.Table) -> pa.Table:
+            return pa.table(dict(zip(types, fields.arrays(rows), strict=True)))
+
+    return RippleJoin
+
+
+def products(keys: pa.Table) -> Values:
+    """Sums over keys, with which pairs, and the squares of what a row meets, are summed up.
+
+    A row of weight w on the left meets `right` rows: w * right. One on the right meets `weight`.
+    """
+    weight, squares, right = (
+        np.nan_to_num(keys[name].to_numpy()) for name in ("weight", "squares", "right")
+    )
+    return np.array(
+        [
+            (weight * right).sum(),
+            (squares * np.square(right)).sum(),
+            (right * np.square(weight)).sum(),
+        ]
+    )
+
+
+def estimated(seen: Values, sums: Values, normal: float) -> tuple[float | None, float | None]:
+    """The sum over all pairs, and its error at `normal` standard deviations.
+
+    Haas and Hellerstein's: the variance of the mean over all pairs is that of the rows' means on
+    each side over the sizes of the samples; of a share that is known nothing is uncertain.
+    """
+    rows, sampled = (list(map(float, part)) for part in (seen[:2], seen[2:]))
+    if min(sampled) < 2:
+        return None, None
+    pairs, squares = float(sums[0]), (float(sums[1]), float(sums[2]))
+    mean = pairs / (sampled[0] * sampled[1])
+    variance = 0.0
+    for side, (own, other) in enumerate(((0, 1), (1, 0))):
+        spread = squares[side] / sampled[other] ** 2 - sampled[own] * mean**2
+        unknown = 1 - sampled[own] / rows[own]
+        variance += max(0.0, spread) / (sampled[own] - 1) / sampled[own] * unknown
+    scale = rows[0] * rows[1]
+    return scale * mean, normal * scale * sqrt(variance)
