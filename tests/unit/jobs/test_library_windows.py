@@ -168,6 +168,40 @@ def test_late_rows_correct_what_was_told(tmp_path: Path, kind: str, seed: int) -
     assert windows.rows("panes") == []
 
 
+@pytest.mark.parametrize(
+    ("with_", "gone"),
+    [
+        ("kind: tumbling, size: 100ms", 1_100),
+        ("kind: hopping, size: 100ms, step: 50ms", 1_100),
+        ("kind: hopping, size: 100ms, step: 50ms, correct: 60ms", 1_200),  # whole panes
+        ("kind: sliding, size: 70ms", 1_110),
+        ("kind: session, gap: 40ms", 1_080),
+        ("kind: session, gap: 40ms, correct: 20ms", 1_140),  # and a gap more
+    ],
+)
+def test_panes_go_as_soon_as_no_window_needs_them(tmp_path: Path, with_: str, gone: int) -> None:
+    windows = Harness(job(tmp_path, of(with_)), "windows")
+    windows.epoch(table([{"user": "a", "day": 0, "ms": 1_040, "x": 1, "f": None}]))
+    windows.watermark = gone - 1
+    windows.epoch()
+    assert len(windows.rows("panes")) == 1
+    windows.watermark = gone
+    windows.epoch()
+    assert windows.rows("panes") == []
+
+
+def test_a_late_row_continues_a_session_that_was_told(tmp_path: Path) -> None:
+    windows = Harness(job(tmp_path, of("kind: session, gap: 40ms, correct: 20ms")), "windows")
+    row = {"user": "a", "day": 0, "x": 1, "f": None}
+    windows.epoch(table([{**row, "ms": 1_000}]))
+    windows.watermark = 1_075
+    assert [(one["start"], one["end"]) for one in windows.epoch()] == [(1_000, 1_040)]
+    late = table([{**row, "ms": 1_015}, {**row, "ms": 1_020}])  # 1,015 is too late by 1 ms
+    assert [(one["start"], one["end"], one["n"]) for one in windows.epoch(late)] == [
+        (1_000, 1_060, 2)
+    ]
+
+
 def test_rows_behind_every_window_are_left_out_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
