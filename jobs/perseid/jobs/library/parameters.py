@@ -21,7 +21,7 @@ class Parameters:
     """
 
     def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
-        self._given, self._name, self._examples = spec.with_, name, examples
+        self._given, self.name, self._examples = spec.with_, name, examples
         for unknown in sorted(self._given.keys() - examples.keys()):
             close = nearest(unknown, examples)
             write = f"; write `{close}`" if close else ""
@@ -41,14 +41,31 @@ class Parameters:
         value = self._given.get(where) if found is None else found
         has = f"is {shown(value)}" if where in self._given else "is missing"
         return BadInputError(
-            f"library:{self._name}: with.{where} {has}, expected {expected}; write "
+            f"library:{self.name}: with.{where} {has}, expected {expected}; write "
             f"`{where}: {self._examples[where]}`"
+        )
+
+    def inputs_wrong(self, found: Iterable[str], write: str) -> BadInputError:
+        """The error of an operator whose inputs have other names than it knows."""
+        return BadInputError(
+            f"library:{self.name}: its inputs are called {listed(found)}; write `{write}`"
         )
 
     def only_for(self, where: str, wanted: bool, whom: str) -> None:
         """Refuses a parameter that would do nothing."""
         if where in self._given and not wanted:
-            raise BadInputError(f"library:{self._name}: with.{where} is for {whom} only; remove it")
+            raise BadInputError(f"library:{self.name}: with.{where} is for {whom} only; remove it")
+
+    def distinct(self, what: str, columns: Iterable[str]) -> None:
+        """Refuses emitted rows, that is `what`, with two columns of one name."""
+        seen: set[str] = set()
+        for name in columns:
+            if name in seen:
+                raise BadInputError(
+                    f"library:{self.name}: two columns would be called {name!r}: its rows have "
+                    f"{what}; rename one"
+                )
+            seen.add(name)
 
     def choice(self, where: str, allowed: Iterable[str]) -> str:
         value = self._given.get(where)
@@ -129,14 +146,3 @@ class Parameters:
         if not isinstance(value, bool):
             raise self.wrong(where, "true or false")
         return value
-
-    def all_different(self, columns: Iterable[str], emitted: Iterable[str]) -> None:
-        """Refuses columns of the input that come twice or have the name of an emitted one."""
-        seen = set(emitted)
-        for column in columns:
-            if column in seen:
-                raise BadInputError(
-                    f"library:{self._name}: the column {column!r} would be there twice (it emits "
-                    f"{listed(emitted)} of its own); rename it in the operator before"
-                )
-            seen.add(column)
