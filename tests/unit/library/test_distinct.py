@@ -128,7 +128,7 @@ def test_more_keys_than_registers_are_refused_and_nothing_is_lost(harness: Any) 
     ("parameters", "said"),
     [
         ({}, "with.column is missing, expected the name of a column; write `column: user`"),
-        ({"column": "g"}, "the column 'g' would be there twice"),
+        ({"column": "g"}, "two columns would be called 'g'"),
         ({"column": "x", "types": {"x": "float64"}}, "round it to int64 before"),
         ({"column": "w", "error": 0.001}, "a relative error from 0.023 to 0.092"),
         ({"column": "w", "error": 1}, "with.error is 1, expected a number above 0 and up to 0.092"),

@@ -168,7 +168,7 @@ def test_points_that_are_no_numbers_are_refused(harness: Any, bad: float | None)
     ("change", "said"),
     [
         ({"columns": []}, "with.columns is [], expected the name of a column, or a list"),
-        ({"columns": ["x", "g"]}, "the column 'g' would be there twice"),
+        ({"columns": ["x", "g"]}, "two columns would be called 'g'"),
         ({"k": 0}, "with.k is 0, expected a whole number from 1 to 1000"),
         ({"window": "10"}, "with.window is '10', expected a duration"),
         ({"rounds": 0.5}, "with.rounds is 0.5"),

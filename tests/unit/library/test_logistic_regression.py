@@ -114,7 +114,7 @@ def test_booleans_are_labels_and_others_are_refused(harness: Any) -> None:
     [
         ({"features": None}, "with.features is None, expected the name of a column, or a list"),
         ({"label": "x"}, "expected a column that is no feature"),
-        ({"features": ["loss"]}, "the column 'loss' would be there twice"),
+        ({"features": ["loss"]}, "two columns would be called 'loss'"),
         ({"rate": -1}, "with.rate is -1, expected a number above 0"),
         ({"models": 21}, "with.models is 21, expected a whole number from 1 to 20"),
         ({"every": 0}, "with.every is 0"),

@@ -109,8 +109,8 @@ def test_bad_rows_are_refused(harness: Any, rows: dict[str, list[Any]], said: st
         ({"of": "w", "k": 0}, "with.k is 0, expected a whole number from 1 to 10000"),
         ({"of": "w", "k": True}, "with.k is True"),
         ({"of": ["w", "w"], "k": 1}, "with.of is ['w', 'w'], expected columns that are different"),
-        ({"of": "g", "k": 1}, "the column 'g' would be there twice"),
-        ({"of": "rank", "k": 1}, "the column 'rank' would be there twice"),
+        ({"of": "g", "k": 1}, "two columns would be called 'g'"),
+        ({"of": "rank", "k": 1}, "two columns would be called 'rank'"),
         ({"of": "w", "k": 1, "summ": "n"}, "write `sum`"),
         (
             {"of": "w", "k": 1, "types": {"z": "int64"}},

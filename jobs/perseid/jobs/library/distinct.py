@@ -53,7 +53,7 @@ def distinct(spec: OperatorSpec) -> type[Operator]:
     given = Parameters(spec, "Distinct", EXAMPLES)
     column = given.column("column")
     types = given.types("types", dict.fromkeys([*spec.key, column], "string"))
-    given.all_different([*spec.key, column], {COUNT})
+    given.distinct(f"the key, the column and {COUNT}", [*spec.key, column, COUNT])
     if pa.types.is_floating(types[column]):
         raise given.wrong("types", f"{column!r} not to be a float; round it to int64 before")
     keys = {name: types[name] for name in spec.key}

@@ -57,7 +57,7 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `share` or `threshold`; `sum` and `largest`; `types`."""
     given = Parameters(spec, "HeavyHitters", EXAMPLES)
     types = given.types("types", dict.fromkeys(spec.key, "string"))
-    given.all_different(spec.key, {"n", "heavy"})
+    given.distinct("the key, n and heavy", [*spec.key, "n", "heavy"])
     keys, fields = list(spec.key), KeyFields(types)
     share, threshold = _bound(given, spec.parallelism)
     column = given.column("sum") if "sum" in given else None

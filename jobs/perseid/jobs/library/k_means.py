@@ -22,6 +22,8 @@ the log; the job's `late_records` has it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +56,9 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
     columns = given.columns("columns")
     types = given.types("types", dict.fromkeys(spec.key, "string"))
     keys, fields = list(types), KeyFields(types)
-    given.all_different([*keys, *columns], (*EMITTED, AT))
+    given.distinct(
+        "the key, the columns, " + ", ".join((*EMITTED, AT)), [*keys, *columns, *EMITTED, AT]
+    )
     k = given.whole("k", None, 1, 1000)
     rounds = given.whole("rounds", 20, 1, 1000)
     size_ms = given.milliseconds("window")
@@ -98,26 +102,30 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
             rows = self.points.between(NEVER, end)
             self.points.expire(end)
             self.told.set(end)
-            starts = rows[AT].to_numpy() // size_ms * size_ms
-            windows = rows.select(keys).append_column("start", pa.array(starts))
-            number, count = numbered(windows)
-            firsts = windows.take(pa.array(first_rows(number, count)))
-            by_window = np.argsort(number, kind="stable")
-            bounds = np.cumsum(np.bincount(number, minlength=count))
-            plain = matrix(rows, columns, NAME)[:, by_window]
-            for window in np.argsort(firsts["start"].to_numpy(), kind="stable"):
-                low = bounds[window - 1] if window else 0
-                centroids, sizes = clustered(plain[:, low : bounds[window]], k, rounds, self.random)
-                out.emit(self._row(firsts.slice(window, 1), centroids, sizes))
-
-        def _row(self, window: pa.Table, centroids: np.ndarray, sizes: np.ndarray) -> pa.Table:
-            """A row per cluster."""
-            found = window.take(pa.array(np.zeros(len(sizes), np.int64)))
-            start = found["start"].to_numpy()
-            return pa.table({
-                **{name: found[name] for name in keys},
-                "start": start, "end": start + size_ms, "cluster": np.arange(len(sizes)),
-                **dict(zip(columns, centroids, strict=True)), "points": sizes,
-            })  # fmt: skip
+            for found in modes(rows, keys, columns, size_ms, k, rounds, self.random):
+                out.emit(found)
 
     return KMeans
+
+
+def modes(
+    rows: pa.Table, keys: list[str], columns: list[str], size_ms: int, k: int, rounds: int,
+    chance: Random,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The clusters of each window and key, by the window's start, then as keys came."""
+    starts = rows[AT].to_numpy() // size_ms * size_ms
+    windows = rows.select(keys).append_column("start", pa.array(starts))
+    number, count = numbered(windows)
+    firsts = windows.take(pa.array(first_rows(number, count)))
+    points = matrix(rows, columns, NAME)[:, np.argsort(number, kind="stable")]
+    stops = np.cumsum(np.bincount(number, minlength=count))
+    for window in np.argsort(firsts["start"].to_numpy(), kind="stable"):
+        low = stops[window - 1] if window else 0
+        centroids, sizes = clustered(points[:, low : stops[window]], k, rounds, chance)
+        found = firsts.take(pa.array(np.full(len(sizes), window)))
+        start = found["start"].to_numpy()
+        yield pa.table({
+            **{name: found[name] for name in keys},
+            "start": start, "end": start + size_ms, "cluster": np.arange(len(sizes)),
+            **dict(zip(columns, centroids, strict=True)), "points": sizes,
+        })  # fmt: skip

@@ -46,7 +46,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     given = Parameters(spec, NAME, EXAMPLES)
     features = given.columns("features")
     label = given.column("label")
-    given.all_different(features, EMITTED)
+    given.distinct(f"{', '.join(EMITTED)} and the features", [*EMITTED, *features])
     if label in features:
         raise given.wrong("label", "a column that is no feature")
     rate = given.number("rate", 0.1, 0, 1000)

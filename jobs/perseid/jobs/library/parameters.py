@@ -146,14 +146,3 @@ class Parameters:
         if not isinstance(value, bool):
             raise self.wrong(where, "true or false")
         return value
-
-    def all_different(self, columns: Iterable[str], emitted: Iterable[str]) -> None:
-        """Refuses columns of the input that come twice or have the name of an emitted one."""
-        seen = set(emitted)
-        for column in columns:
-            if column in seen:
-                raise BadInputError(
-                    f"library:{self.name}: the column {column!r} would be there twice (it emits "
-                    f"{listed(emitted)} of its own); rename it in the operator before"
-                )
-            seen.add(column)

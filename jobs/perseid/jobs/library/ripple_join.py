@@ -28,12 +28,10 @@ from statistics import NormalDist
 import numpy as np
 import pyarrow as pa
 
-from perseid.errors import BadInputError
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import different
 from perseid.jobs.operator import METADATA, Emitter, Operator
-from perseid.jobs.problems import listed
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Vector
 from perseid.state.index import hash_numbers
@@ -51,10 +49,7 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `sample`; `sum`, `confidence` and `types`."""
     given = Parameters(spec, NAME, EXAMPLES)
     if spec.inputs.keys() != set(SIDES):
-        raise BadInputError(
-            f"library:{NAME}: its inputs are {listed(spec.inputs)}, expected left and right; write "
-            "`inputs: {left: NAME, right: NAME}`"
-        )
+        raise given.inputs_wrong(spec.inputs, "inputs: {left: NAME, right: NAME}")
     sample = given.number("sample", None, 0, 1)
     normal = NormalDist().inv_cdf(0.5 + given.number("confidence", 0.95, 0, 0.999999) / 2)
     column = given.column("sum") if "sum" in given else None

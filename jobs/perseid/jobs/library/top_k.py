@@ -40,7 +40,7 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
     k = given.whole("k", None, 1, K_MAX)
     summed = given.column("sum") if "sum" in given else None
     total = "n" if summed is None else "sum"
-    given.all_different([*groups, *items], {RANK, TOTAL, total})
+    given.distinct(f"the key, the items, {RANK} and {total}", [*groups, *items, RANK, total])
     group_types, item_types = ({n: types[n] for n in names} for names in (groups, items))
     columns = [*groups, *items]
     fields = KeyFields(types)
