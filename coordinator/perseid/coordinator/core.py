@@ -242,8 +242,8 @@ def _registry_seen(
         elif (entry.uuid, entry.counter) != (job.entry.uuid, job.entry.counter):
             job, more = _entry_changed(job, entry, now)
             actions += more
-        else:
-            job = replace(job, entry=entry)  # asks for a checkpoint at most
+        elif entry != job.entry:
+            job = replace(job, entry=entry)  # asks for a checkpoint
         state = state.with_job(job)
     return state, actions
 
