@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock
-from perseid.errors import PermanentError, RefusedError
+from perseid.errors import RefusedError
 from perseid.jobs import report
-from perseid.jobs.steering import POLL_S, late, stored_entry
+from perseid.jobs.steering import awaited, stored_entry
 from perseid.records import CheckpointPointer, JobEntry, JobStatus
 from perseid.registry import Registry
 from perseid.topics import codec, names
@@ -56,14 +56,7 @@ def ask(registry: Registry, job: str, above: int) -> tuple[JobEntry, int]:
 
 def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float) -> CheckpointPointer:
     """Waits for the checkpoint; PermanentError when the time is over, the request stays valid."""
-    deadline_s = clock.monotonic_s() + timeout_s
-    while True:
-        found = answered(registry, entry)
-        if found is not None:
-            return found
-        if clock.monotonic_s() >= deadline_s:
-            raise PermanentError(late(registry, entry, timeout_s))
-        clock.sleep(POLL_S)
+    return awaited(lambda: answered(registry, entry), registry, clock, entry, timeout_s)
 
 
 def answered(registry: Registry, entry: JobEntry) -> CheckpointPointer | None:

@@ -16,6 +16,7 @@ The same input in the same epoch must give the same output, in any process: ther
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -155,6 +156,18 @@ class Operator:
         if self._random is None:  # to seed it takes longer than a small epoch without it
             self._random = seeded(self._identity, self.epoch)
         return self._random
+
+
+def metadata_among(columns: Collection[str | None]) -> tuple[str, ...]:
+    """The metadata columns that an operator reads which reads `columns`."""
+    return tuple(name for name in METADATA if name in columns)
+
+
+def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, Any]) -> Operator:
+    """A new instance that knows who it is; its state is still to be bound."""
+    operator = kind()
+    operator.open(identity, dict(parameters))
+    return operator
 
 
 def seeded(identity: Identity, epoch: int) -> Random:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from perseid.clocks import Clock
 from perseid.errors import PermanentError, RefusedError, UsageError
@@ -18,6 +18,7 @@ from perseid.registry.port import ConflictError, UnknownOutcomeError
 
 WAIT_S = 60.0  # a worker starts Spark within 15 s on two cores, a restore takes longer
 POLL_S = 0.1
+T = TypeVar("T")
 SETTLED = {"running": ("running", "failed"), "stopped": ("stopped", "failed")}
 
 
@@ -132,13 +133,21 @@ def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float = W
 
     Raises PermanentError with what to look at when the time is over; the request stays valid.
     """
+    return awaited(lambda: answered(registry, entry), registry, clock, entry, timeout_s)
+
+
+def awaited(
+    answer: Callable[[], T | None], registry: Registry, clock: Clock, entry: JobEntry,
+    timeout_s: float,
+) -> T:  # fmt: skip
+    """Asks until there is an answer to `entry`, or the time is over."""
     deadline_s = clock.monotonic_s() + timeout_s
     while True:
-        answer = answered(registry, entry)
-        if answer is not None:
-            return answer
+        found = answer()
+        if found is not None:
+            return found
         if clock.monotonic_s() >= deadline_s:
-            raise PermanentError(late(registry, entry, timeout_s))
+            raise PermanentError(_late(registry, entry, timeout_s))
         clock.sleep(POLL_S)
 
 
@@ -156,7 +165,7 @@ def answered(registry: Registry, entry: JobEntry) -> Answer | None:
     return Answer(now.value, status) if settled else None
 
 
-def late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
+def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
     """Why a request may not have been answered in time, and what to look at."""
     status = registry.status(entry.name)
     state = status.state if status is not None else "unknown to the coordinator"

@@ -165,12 +165,10 @@ class Asked:
         return list(dict.fromkeys([*(h for h in homes if h is not None), *range(count)]))
 
     def _instance(self, partition: int) -> Operator:
-        from perseid.jobs.operator import Identity
+        from perseid.jobs.operator import Identity, opened
 
-        made = self.kind()
         identity = Identity(self.job, self.name, partition, self.spec.parallelism)
-        made.open(identity, dict(self.spec.with_))
-        return made
+        return opened(self.kind, identity, self.spec.with_)
 
 
 def place_of(registry: Any, job: str) -> Place:

@@ -17,7 +17,9 @@ _SMALL_BYTES = 256  # of a table of few columns and no rows
 
 def ipc_bytes(table: pa.Table) -> pa.Buffer:
     """`table` in Arrow's IPC stream format."""
-    return _written(table) if table.num_rows else _without_rows(table.schema)
+    if table.num_rows or table.schema.metadata:  # schemas are equal whatever their metadata
+        return _written(table)
+    return _without_rows(table.schema)
 
 
 @lru_cache(maxsize=64)

@@ -21,13 +21,19 @@ def pairs(wanted: Distinct, columns: list[Any]) -> tuple[Slots, Slots]:
     group = groups(wanted.arrays, columns)
     hits = np.flatnonzero(group >= 0)
     hits = hits[np.argsort(group[hits], kind="stable")]  # by key
-    counts = np.bincount(group[hits], minlength=len(wanted))
-    starts = np.cumsum(counts) - counts
+    stops = np.cumsum(np.bincount(group[hits], minlength=len(wanted)))
+    starts = np.append(0, stops[:-1])
     keys = wanted.spread(np.arange(len(wanted)))  # of each input row
-    partners = counts[keys]
-    left = np.repeat(np.arange(len(keys)), partners)
-    nth = np.arange(len(left)) - np.repeat(np.cumsum(partners) - partners, partners)
-    return left, hits[starts[keys][left] + nth]
+    left, places = spread(starts[keys], stops[keys])
+    return left, hits[places]
+
+
+def spread(starts: Slots, stops: Slots) -> tuple[Slots, Slots]:
+    """Ranges of rows as pairs: (number of the range, row), in that order."""
+    counts = stops - starts
+    ranges = np.repeat(np.arange(len(starts)), counts)
+    nth = np.arange(len(ranges)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranges, starts[ranges] + nth
 
 
 def groups(wanted: tuple[pa.Array, ...], columns: list[Any]) -> Values:

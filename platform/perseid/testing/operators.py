@@ -24,7 +24,7 @@ import pyarrow as pa
 from perseid.errors import UsageError
 from perseid.jobs import loading, parse, units
 from perseid.jobs.layout import has_letters
-from perseid.jobs.operator import Emitter, Identity, Operator, combines
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened
 from perseid.state import blob
 from perseid.state.arrow import ipc_table
 from perseid.state.log import StateLog
@@ -179,10 +179,8 @@ class Harness:
         return StateLog(self.files, f"{ROOT}/{self.name}-{index}", identity)
 
     def _instance(self, partition: int) -> Operator:
-        operator = self.operator_class()
         identity = Identity(self._job, self.name, partition, self.parallelism)
-        operator.open(identity, dict(self.spec.with_))
-        return operator
+        return opened(self.operator_class, identity, self.spec.with_)
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> pa.Table:
         out = Emitter(self.name, self.operator_class.output)

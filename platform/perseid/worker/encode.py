@@ -41,20 +41,24 @@ def json_values(table: pa.Table) -> list[bytes]:
     for index, name in enumerate(table.column_names):
         text += (", " if index else "") + orjson.dumps(name).decode() + ": "
         column = table.column(name)
-        quote = '"' if _is_plain(column) else ""
-        pieces += [text + quote, column if quote else _json_column(column, name)]
+        plain = pa.types.is_string(column.type) and not _needs_escape(column)
+        quote = '"' if plain and not column.null_count else ""
+        pieces += [text + quote, column if quote else _json_column(column, name, plain)]
         text = quote
     joined = pc.binary_join_element_wise(*pieces, text + "}", "")
     found: list[bytes] = _bytes(joined)
     return found
 
 
-def _json_column(column: pa.ChunkedArray, name: str) -> Any:
-    """The column as JSON text: at once where nothing needs an escape, else value by value."""
+def _json_column(column: pa.ChunkedArray, name: str, plain: bool) -> Any:
+    """The column as JSON text: at once where nothing needs an escape, else value by value.
+
+    `plain`: strings that need none.
+    """
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return pc.fill_null(column.cast(pa.string()), "null")
-    if pa.types.is_string(kind) and not _needs_escape(column):
+    if plain:
         return pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null")
     try:
         return pa.array([orjson.dumps(v).decode() for v in column.to_pylist()], type=pa.string())
@@ -63,11 +67,6 @@ def _json_column(column: pa.ChunkedArray, name: str) -> Any:
             f"output column {name!r} of type {kind} has no JSON form ({error}); cast it to a "
             "string, number, boolean or timestamp, or use the sink format bytes"
         ) from error
-
-
-def _is_plain(column: pa.ChunkedArray) -> bool:
-    """Strings that need nothing but quotes around them."""
-    return pa.types.is_string(column.type) and not column.null_count and not _needs_escape(column)
 
 
 def _needs_escape(column: pa.ChunkedArray) -> bool:

@@ -50,14 +50,13 @@ def rows(
 def last_output(log: StateLog, token: Token) -> pa.Table:
     """What the log's partition emitted in the epoch before `token`; without columns: nothing.
 
-    The snapshot first: it has the same, and stays when the log is collected.
+    Behind a restore, or once the log was collected, only the snapshot has it.
     """
     epoch = token.epoch - 1
-    if epoch in log.snapshots():
+    entry = log.find(epoch)
+    if entry is None and epoch in log.snapshots():
         entry = log.snapshot(epoch)
-    elif epoch in log.epochs():
-        entry = log.entry(epoch)
-    else:
+    if entry is None:
         raise RetryableError(
             f"the state log does not have epoch {epoch}, whose output is input of {token.epoch}: "
             "it has to be restored"

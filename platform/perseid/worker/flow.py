@@ -12,7 +12,7 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.layout import has_letters
-from perseid.jobs.operator import Emitter, Identity, Operator, combines, load
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, load, opened
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
@@ -52,9 +52,8 @@ def operator_class(folder: Path, name: str) -> type[Operator]:
 def instance(context: FragmentContext, name: str, partition: int) -> Operator:
     """A new operator object of `name` with its parameters and partition set."""
     spec = spec_of(context.job_folder).operators[name]
-    operator = operator_class(context.job_folder, name)()
-    operator.open(Identity(context.job, name, partition, spec.parallelism), dict(spec.with_))
-    return operator
+    identity = Identity(context.job, name, partition, spec.parallelism)
+    return opened(operator_class(context.job_folder, name), identity, spec.with_)
 
 
 def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:

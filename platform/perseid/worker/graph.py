@@ -46,6 +46,10 @@ class Graph:
     dead_letters: Route | None
     feedback: tuple[Feedback, ...]
 
+    def feeds_back(self, operator: str) -> bool:
+        """Whether the next epoch reads what `operator` emits in this one."""
+        return any(edge.producer == operator for edge in self.feedback)
+
     @property
     def has_late_sql(self) -> bool:
         """Whether an SQL operator reads what comes out of a stateful stage."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -78,11 +79,13 @@ class Inspector:
         for _ in range(TRIES):
             found = place()
             try:
-                moment = self._log_moment(found, partitions)
+                owners = self._owners(found)
+                logs = self._logs(found, owners, partitions)
+                moment = self._log_moment(found, logs)
                 if moment is not None:
-                    return use(moment, lambda p, m=moment, f=found: self._from_log(f, p, m.epoch))  # type: ignore[misc]
-                if not self._soon(found):
-                    break
+                    return use(moment, partial(self._from_logs, logs, moment.epoch))
+                if found.plan.owner is None or not owners:
+                    break  # else the present owner may be about to take what is here
             except (FencedError, DamagedFile, RetryableError):
                 pass  # a file, or the directory, went away while it was read
             self.clock.sleep(PAUSE_S)
@@ -90,26 +93,31 @@ class Inspector:
 
     # The log ------------------------------------------------------------------------------------
 
-    def _log_moment(self, place: Place, partitions: Sequence[int]) -> Moment | None:
+    def _log_moment(self, place: Place, logs: dict[int, StateLog]) -> Moment | None:
         """The newest epoch that all have; None when this host has no log of the owner."""
-        if self._owner(place) is None:
-            return None
-        epochs = [self._log(place, partition).last_epoch() for partition in partitions]
+        epochs = [log.last_epoch() for log in logs.values()]
         held = [epoch for epoch in epochs if epoch is not None]
-        if len(held) < len(epochs):
+        if not held or len(held) < len(epochs):
             return None
         newest = place.pointers[0].epoch if place.pointers else 0
         if place.plan.owner is None and min(held) < newest:
             return None  # left behind by an owner of before
         return Moment(min(held), "log")
 
-    def _owner(self, place: Place) -> str | None:
-        """The directory of the owner, or of the last one when the job has none."""
-        plan, owners = place.plan, self._owners(place)
-        if plan.owner is None:
-            return owners[-1] if owners else None
-        wanted = owner_name(plan.generation, plan.owner)
-        return wanted if wanted in owners else None
+    def _logs(
+        self, place: Place, owners: list[str], partitions: Sequence[int]
+    ) -> dict[int, StateLog]:
+        """Those of the owner, or of the last one when the job has none; none if not here."""
+        plan = place.plan
+        wanted = owners[-1:] if plan.owner is None else [owner_name(plan.generation, plan.owner)]
+        logs = {}
+        for owner in [name for name in wanted if name in owners]:
+            owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner)
+            for partition in partitions:
+                identity = self._identity(plan, partition)
+                directory = log_directory(owned, self.operator, partition)
+                logs[partition] = StateLog(self.files, directory, identity)
+        return logs
 
     def _owners(self, place: Place) -> list[str]:
         layout = f"{self.root}/{place.plan.job_uuid}/{place.plan.layout}"
@@ -118,20 +126,13 @@ class Inspector:
         except FileNotFoundError:
             return []
 
-    def _soon(self, place: Place) -> bool:
-        """Whether an owner of before is here, whose log the present one may be about to take."""
-        return place.plan.owner is not None and bool(self._owners(place))
+    def _identity(self, plan: Plan, partition: int) -> Identity:
+        return Identity(plan.job_uuid, plan.layout, self.operator, partition)
 
-    def _log(self, place: Place, partition: int) -> StateLog:
-        plan, owner = place.plan, self._owner(place)
-        if owner is None:
-            raise FencedError(f"the state logs of {plan.job} have gone")
-        owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner)
-        identity = Identity(plan.job_uuid, plan.layout, self.operator, partition)
-        return StateLog(self.files, log_directory(owned, self.operator, partition), identity)
-
-    def _from_log(self, place: Place, partition: int, epoch: int) -> dict[str, Primitive]:
-        return self._state(partition, self._log(place, partition), epoch)
+    def _from_logs(
+        self, logs: dict[int, StateLog], epoch: int, partition: int
+    ) -> dict[str, Primitive]:
+        return self._state(partition, logs[partition], epoch)
 
     def _state(self, partition: int, log: StateLog, epoch: int) -> dict[str, Primitive]:
         operator = self.instance(partition)
@@ -145,10 +146,8 @@ class Inspector:
         wrong = []
         for pointer in place.pointers:
             try:
-                return use(
-                    Moment(pointer.epoch, "checkpoint"),
-                    lambda p, c=pointer: self._restored(place, c, p, scratch),  # type: ignore[misc]
-                )
+                moment = Moment(pointer.epoch, "checkpoint")
+                return use(moment, partial(self._restored, place, pointer, scratch))
             except PermanentError as error:
                 wrong.append(str(error))
         if wrong:
@@ -159,12 +158,12 @@ class Inspector:
         )
 
     def _restored(
-        self, place: Place, pointer: CheckpointPointer, partition: int, scratch: Path
+        self, place: Place, pointer: CheckpointPointer, scratch: Path, partition: int
     ) -> dict[str, Primitive]:
         plan, files = place.plan, LocalFiles()
         folder = f"{scratch}/{pointer.epoch}"
         files.make_directory(folder, parents=True)
-        identity = Identity(plan.job_uuid, plan.layout, self.operator, partition)
+        identity = self._identity(plan, partition)
         log = StateLog(files, log_directory(folder, self.operator, partition), identity)
         order = RestoreOrder(
             tokens={}, tip_epoch=pointer.epoch, taken_back_below=0, pointers=(pointer,),

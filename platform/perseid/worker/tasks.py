@@ -136,10 +136,9 @@ def state_of(context: FragmentContext, task: Task) -> PartitionState:
     if task.gid not in keep.states:
         operator = flow.instance(context, task.operator, task.partition)
         sieve = flow.sieve(context, task.operator, task.partition)
-        edges = flow.graph_of(context).feedback
         keep.states[task.gid] = PartitionState(
             operator, bind(operator), log_of(context, task), sieve,
-            feeds_back=any(edge.producer == task.operator for edge in edges),
+            feeds_back=flow.graph_of(context).feeds_back(task.operator),
         )  # fmt: skip
     return keep.states[task.gid]
 

@@ -34,6 +34,7 @@ import pyarrow as pa
 from perseid.jobs.library import sides
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.sides import LEFT, RIGHT, TIME, Side
+from perseid.jobs.library.times import NEVER
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool, Table, Value
@@ -41,7 +42,6 @@ from perseid.state.keys import KeyFields
 from perseid.state.table import FOUND
 
 NAME = "AsOf"
-NEVER = -(2**62)
 EXAMPLES = {
     "within": '"1h"', "time": "ms", "left": "{ms: int64, amount: int64}",
     "right": "{ms: int64, price: float64}", "types": "{item: int64}",

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import milliseconds, need
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
 from perseid.state.columns import conform, numbers
-from perseid.state.keys import KeyFields, codes
+from perseid.state.keys import KeyFields, codes, first_rows
 from perseid.state.table import FOUND
 from perseid.state.undo import Slots
 
@@ -55,7 +55,7 @@ def decaying(spec: OperatorSpec) -> type[Operator]:
         half_life_ms, time, column = half, timed, added
         fields = KeyFields(types)
         output = pa.schema([*types.items(), (SUM, pa.float64()), (AT, pa.int64())])
-        metadata = tuple(name for name in METADATA if name in {timed, added, *types})
+        metadata = metadata_among({timed, added, *types})
         needs_watermark = timed is not None
         sums = Table(key=types, sum=pa.float64(), at=pa.int64())
 
@@ -76,9 +76,9 @@ class DecayingSums(Operator):
         need(batch, [self.column] if self.column else [], NAME)
         keys = self.fields.arrays(batch)
         rows, count = codes(keys)
-        first = np.unique(rows, return_index=True)[1]
+        first = pa.array(first_rows(rows, count))
         changed = {
-            name: array.take(pa.array(first))
+            name: array.take(first)
             for name, array in zip(self.fields.types, keys, strict=True)
         }
         old = self.sums.lookup(changed)

@@ -27,7 +27,7 @@ from perseid.jobs.library import hyperloglog
 from perseid.jobs.library.hashing import hashed
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import different
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Matrix, Set, Table
 from perseid.state.columns import conform
@@ -59,7 +59,7 @@ def distinct(spec: OperatorSpec) -> type[Operator]:
     keys = {name: types[name] for name in spec.key}
     base = type("Distinct", (Counting,), {
         "keys": spec.key, "column": column,
-        "metadata": tuple(name for name in METADATA if name == column),
+        "metadata": metadata_among([column]),
         "output": pa.schema([*keys.items(), (COUNT, pa.int64())]),
     })  # fmt: skip
     given.only_for("keys", "error" in given, "approximate counts, with `error`")

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from perseid.jobs.library.times import spans, spread
+from perseid.jobs.library.times import spans
+from perseid.state.pairs import spread
 from perseid.state.undo import Slots, Values
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.parameters import Parameters
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.problems import shown
 from perseid.jobs.spec import OperatorSpec
 
@@ -41,7 +41,7 @@ def grep(spec: OperatorSpec) -> type[Operator]:
     class Grep(Operator):
         """The rows that match."""
 
-        metadata = tuple(name for name in METADATA if name == column)
+        metadata = metadata_among([column])
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
             kind = batch.schema.field(column).type

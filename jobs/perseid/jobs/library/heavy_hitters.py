@@ -35,7 +35,7 @@ from perseid.errors import BadInputError
 from perseid.jobs.library.hashing import hashed
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import added_up, different
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Distance, Matrix, Table, Value
 from perseid.state.columns import conform
@@ -68,7 +68,7 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
         """Counters of all keys, and the names of heavy ones."""
 
         output = pa.schema([*types.items(), ("n", pa.int64()), ("heavy", pa.bool_())])
-        metadata = tuple(name for name in METADATA if name == column)
+        metadata = metadata_among([column])
         counters = Matrix(pa.int64(), ROWS, COLUMNS)
         total = Value(pa.int64(), default=0)
         hitters = Table(key=types, n=pa.int64())

@@ -37,11 +37,11 @@ import pyarrow as pa
 from perseid.jobs.library import sides
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.sides import LEFT, RIGHT, TIME, Side
-from perseid.jobs.library.times import spread
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool
 from perseid.state.keys import KeyFields
+from perseid.state.pairs import spread
 from perseid.state.undo import Slots
 
 NAME = "Join"

@@ -32,8 +32,8 @@ from perseid.jobs.library.clusters import k_means as clustered
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import numbered
-from perseid.jobs.library.times import milliseconds
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.library.times import NEVER, milliseconds
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool, Value
 from perseid.state.keys import KeyFields, first_rows
@@ -41,7 +41,6 @@ from perseid.state.keys import KeyFields, first_rows
 NAME = "KMeans"
 AT = "at"
 EMITTED = ("start", "end", "cluster", "points")
-NEVER = -(2**62)
 EXAMPLES = {
     "columns": "[x, y]", "k": "4", "window": '"10m"', "time": "ms", "rounds": "20",
     "types": "{user: int64}",
@@ -76,7 +75,7 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
                 (EMITTED[3], pa.int64()),
             ]
         )
-        metadata = tuple(name for name in METADATA if name in (time, *columns))
+        metadata = metadata_among([time, *columns])
         needs_watermark = time is not None
         points = Pool({**types, AT: pa.int64(), **coordinates}, time=AT)
         told = Value(pa.int64(), default=NEVER)  # windows that end here or before

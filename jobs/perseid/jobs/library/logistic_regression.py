@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import need, one_array
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Matrix, Value, Vector
 from perseid.state.undo import Values
@@ -62,7 +61,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
                 *((name, pa.float64()) for name in (*EMITTED[2:], *features)),
             ]
         )
-        metadata = tuple(name for name in METADATA if name in (label, *features))
+        metadata = metadata_among([label, *features])
         weights = Matrix(pa.float64(), 1 + len(features), models)  # the bias comes first
         losses = Vector(pa.float64(), models)  # of each model since the last average
         seen = Value(pa.int64(), default=0)
@@ -100,7 +99,7 @@ def labels(batch: pa.Table, column: str) -> Values:
     found = one_array(batch[column])
     plain = found.cast(pa.int8()) if pa.types.is_boolean(found.type) else found
     wrong = ~np.isin(plain.to_numpy(zero_copy_only=False), [0, 1])
-    if pc.any(pa.array(wrong)).as_py():
+    if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise BadInputError(
             f"library:{NAME}: column {column!r} is {found[row]} in row {row}, expected 0 or 1; "

@@ -9,9 +9,25 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import units
-from perseid.jobs.library.totals import ARROW_TYPES
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import OperatorSpec
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(),
+    "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+
+
+def refuse_unknown(given: Iterable[str], name: str, known: Iterable[str]) -> None:
+    """BadInputError for a parameter of the operator `name` that is none of `known`."""
+    known = list(known)
+    for unknown in sorted(set(given) - set(known)):
+        close = nearest(unknown, known)
+        write = f"; write `{close}`" if close else ""
+        raise BadInputError(
+            f"library:{name}: found the unknown parameter {shown(unknown)}, expected one of "
+            f"{listed(known)}{write}"
+        )
 
 
 class Parameters:
@@ -22,13 +38,7 @@ class Parameters:
 
     def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
         self._given, self.name, self._examples = spec.with_, name, examples
-        for unknown in sorted(self._given.keys() - examples.keys()):
-            close = nearest(unknown, examples)
-            write = f"; write `{close}`" if close else ""
-            raise BadInputError(
-                f"library:{name}: found the unknown parameter {shown(unknown)}, expected one of "
-                f"{listed(examples)}{write}"
-            )
+        refuse_unknown(self._given, name, examples)
 
     def __contains__(self, where: str) -> bool:
         return where in self._given

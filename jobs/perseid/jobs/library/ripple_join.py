@@ -31,7 +31,8 @@ import pyarrow as pa
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import different
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.library.sides import SIDES, check_inputs
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Vector
 from perseid.state.index import hash_numbers
@@ -39,7 +40,6 @@ from perseid.state.keys import KeyFields
 from perseid.state.undo import Values
 
 NAME = "RippleJoin"
-SIDES = ("left", "right")
 EXAMPLES = {
     "sample": "0.1", "sum": "amount", "confidence": "0.95", "types": "{user: int64}",
 }  # fmt: skip
@@ -48,8 +48,7 @@ EXAMPLES = {
 def ripple_join(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `sample`; `sum`, `confidence` and `types`."""
     given = Parameters(spec, NAME, EXAMPLES)
-    if spec.inputs.keys() != set(SIDES):
-        raise given.inputs_wrong(spec.inputs, "inputs: {left: NAME, right: NAME}")
+    check_inputs(spec, given)
     sample = given.number("sample", None, 0, 1)
     normal = NormalDist().inv_cdf(0.5 + given.number("confidence", 0.95, 0, 0.999999) / 2)
     column = given.column("sum") if "sum" in given else None
@@ -65,7 +64,7 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
                 *((name, pa.float64()) for name in ("estimate", "error")),
             ]
         )
-        metadata = tuple(name for name in METADATA if name == column)
+        metadata = metadata_among([column])
         seen = Vector(pa.int64(), 4)  # rows left and right, and those of the samples
         # Of the sampled rows of each key: what they weigh on the left, the squares of that, and
         # how many there are on the right.

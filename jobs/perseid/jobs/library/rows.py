@@ -30,8 +30,13 @@ def added_up(batch: pa.Table, keys: KeyFields, column: str | None = None) -> pa.
 
 
 def numbered(keys: pa.Table) -> tuple[Slots, int]:
-    """A number for each different row by first appearance, and how many there are. No nulls."""
-    return codes(tuple(conform(c, c.type, "a key") for c in keys.columns))
+    """A number for each different row by first appearance, and how many; nulls are equal."""
+    return codes(tuple(map(_without_nulls, keys.columns)))
+
+
+def _without_nulls(column: pa.ChunkedArray) -> pa.Array:
+    array = conform(column, column.type, "a key")
+    return array.dictionary_encode("encode").indices if array.null_count else array
 
 
 def different(keys: pa.Table) -> pa.Table:

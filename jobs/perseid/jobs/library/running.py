@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.totals import column_of, key_types
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table
 from perseid.state.columns import conform, numbers
@@ -35,7 +35,7 @@ def running_sum(spec: OperatorSpec) -> type[Operator]:
     class RunningSum(Operator):
         """Each row with the sum of its key so far."""
 
-        metadata = tuple(name for name in METADATA if name == column)
+        metadata = metadata_among([column])
         total = Table(key=types, sum=pa.int64())
 
         def process(self, batch: pa.Table, out: Emitter) -> None:

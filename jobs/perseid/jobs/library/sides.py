@@ -11,7 +11,7 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import milliseconds, need, spans
-from perseid.jobs.operator import METADATA
+from perseid.jobs.operator import metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool
 from perseid.state.keys import KeyFields
@@ -65,10 +65,15 @@ class Side:
         return [(self.names[name], kind) for name, kind in self.columns.items()]
 
 
+def check_inputs(spec: OperatorSpec, given: Parameters) -> None:
+    """Refuses inputs that are not called left and right."""
+    if set(spec.inputs) != set(SIDES):
+        raise given.inputs_wrong(spec.inputs, "inputs: {left: NAME, right: NAME}")
+
+
 def sides(spec: OperatorSpec, given: Parameters) -> tuple[Side, Side]:
     """Left and right; `with:` has the columns of each, `time`, and `types` of the key columns."""
-    if set(spec.inputs) != set(SIDES):
-        raise given.inputs_wrong(list(spec.inputs), "inputs: {left: NAME, right: NAME}")
+    check_inputs(spec, given)
     keys = given.types("types", dict.fromkeys(spec.key, "string"))
     times = given.get("time")
     if not isinstance(times, dict):
@@ -97,7 +102,7 @@ def sides(spec: OperatorSpec, given: Parameters) -> tuple[Side, Side]:
 
 def metadata(left: Side, right: Side) -> tuple[str, ...]:
     """What is read of the records beside their values."""
-    return tuple(n for n in METADATA if n in {*left.keys, *left.columns, *right.columns})
+    return metadata_among({*left.keys, *left.columns, *right.columns})
 
 
 def found(

@@ -11,6 +11,8 @@ from perseid.errors import BadInputError
 from perseid.state.columns import conform, numbers
 from perseid.state.undo import Slots
 
+NEVER = -(2**62)  # before every time in ms
+
 
 def milliseconds(rows: pa.Table, column: str, operator: str) -> Slots:
     """The times of `rows`: a column of int64 milliseconds since 1970, or a timestamp.
@@ -61,11 +63,3 @@ def spans(
     starts = np.searchsorted(held, wanted * len(ranks) + np.searchsorted(ranks, low), "left")
     stops = np.searchsorted(held, wanted * len(ranks) + np.searchsorted(ranks, high), "right")
     return starts, stops
-
-
-def spread(starts: Slots, stops: Slots) -> tuple[Slots, Slots]:
-    """Ranges of rows as pairs: (number of the range, row), in that order."""
-    counts = stops - starts
-    ranges = np.repeat(np.arange(len(starts)), counts)
-    nth = np.arange(len(ranges)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranges, starts[ranges] + nth

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import added_up, among, different, numbered
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table
 from perseid.state.keys import KeyFields, first_rows
@@ -51,7 +51,7 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
         output = pa.schema(
             [*group_types.items(), (RANK, pa.int64()), *item_types.items(), (total, pa.int64())]
         )
-        metadata = tuple(name for name in METADATA if name in (*items, summed))
+        metadata = metadata_among([*items, summed])
         totals = Table(key=types, n=pa.int64())
         ranking = Table(key={**group_types, RANK: pa.int64()}, **item_types, n=pa.int64())
 

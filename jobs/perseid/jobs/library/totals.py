@@ -14,15 +14,11 @@ from typing import Any, cast
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs.operator import METADATA, Emitter, Operator
-from perseid.jobs.problems import listed, nearest
+from perseid.jobs.library.parameters import ARROW_TYPES, refuse_unknown
+from perseid.jobs.operator import Emitter, Operator, metadata_among
+from perseid.jobs.problems import listed
 from perseid.jobs.spec import COLUMN_TYPES, OperatorSpec
 from perseid.state import Table
-
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(),
-    "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
 
 
 def count_by_key(spec: OperatorSpec) -> type[Operator]:
@@ -61,7 +57,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
         """The sum of one column by key."""
 
         output = pa.schema([*types.items(), ("sum", amount)])
-        metadata = tuple(name for name in METADATA if name == column)
+        metadata = metadata_among([column])
         total = Table(key=types, sum=amount)
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
@@ -90,14 +86,7 @@ def column_of(spec: OperatorSpec, name: str) -> str:
 
 def key_types(spec: OperatorSpec, name: str, known: set[str]) -> dict[str, pa.DataType]:
     """Key columns with their types; BadInputError for parameters that are not `known`."""
-    unknown = sorted(spec.with_.keys() - known - {"types"})
-    if unknown:
-        close = nearest(unknown[0], known | {"types"})
-        write = f"; write `{close}`" if close else ""
-        raise BadInputError(
-            f"library:{name}: found the unknown parameter {unknown[0]!r}, expected one of "
-            f"{listed(known | {'types'})}{write}"
-        )
+    refuse_unknown(spec.with_, name, known | {"types"})
     types = spec.with_.get("types", {})
     if not isinstance(types, dict) or types.keys() - set(spec.key):
         raise BadInputError(

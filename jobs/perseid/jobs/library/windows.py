@@ -45,19 +45,17 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import pyarrow as pa
 
 from perseid.jobs.library.design import END, FIRST, LAST, NAME, START, Design, designed
-from perseid.jobs.library.times import milliseconds, need, one_array
-from perseid.jobs.operator import METADATA, Emitter, Operator
+from perseid.jobs.library.rows import among
+from perseid.jobs.library.times import NEVER, milliseconds, need
+from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
-from perseid.state.keys import KeyFields, codes
+from perseid.state.keys import KeyFields
 from perseid.state.pairs import groups
-from perseid.state.undo import Slots, Values
-
-NEVER = -(2**62)
+from perseid.state.undo import Slots
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ def window(spec: OperatorSpec) -> type[Operator]:
         design = made
         output = pa.schema([*keys.items(), (START, pa.int64()), (END, pa.int64()),
                             *results.items()])  # fmt: skip
-        metadata = tuple(name for name in METADATA if name in {made.time, *made.reads, *keys})
+        metadata = metadata_among({made.time, *made.reads, *keys})
         panes = Table(key={**keys, START: pa.int64()}, **results, **ends)
 
     if made.combines:
@@ -153,21 +151,12 @@ class Windows(Operator):
 
 def corrections(before: pa.Table, after: pa.Table, keys: list[str]) -> pa.Table:
     """The windows of `after` that are not so in `before`, behind those that are gone, emptied."""
-    gone = before.filter(pa.array(~_held(before, after, [*keys, START])))
+    named = [*keys, START]
+    gone = before.filter(pa.array(~among(before.select(named), after.select(named))))
     names = [name for name in gone.column_names if name not in {*keys, START, END}]
     gone = gone.set_column(gone.column_names.index(END), END, gone[START])
     for name in names:
         kind = gone.schema.field(name).type
         gone = gone.set_column(gone.column_names.index(name), name, pa.nulls(len(gone), kind))
-    new = after.filter(pa.array(~_held(after, before, after.column_names)))
+    new = after.filter(pa.array(~among(after, before)))
     return pa.concat_tables([gone, new])
-
-
-def _held(rows: pa.Table, others: pa.Table, columns: list[str]) -> Values:
-    """Which of `rows` are equal to one of `others` in `columns`; nulls are equal."""
-    both = pa.concat_tables([rows, others]).select(columns)
-    coded = [one_array(both[n]).dictionary_encode("encode").indices for n in columns]
-    number, count = codes(tuple(coded))
-    known = np.zeros(count, bool)
-    known[number[len(rows) :]] = True
-    return known[number[: len(rows)]]

@@ -133,30 +133,37 @@ def _planners(asked: Asked, _data: Path | None) -> Result:
 
 
 def _simulation(asked: Asked, _data: Path | None) -> Result:
-    """In a process of its own, as all that stands beside the engine."""
     from perseid.cli.benches import results
 
     seeds = asked.runs or SEEDS
-    command = [sys.executable, "-m", "perseid.testing.simulation.speed", str(seeds)]
-    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    if ran.returncode != 0:
-        raise RefusedError("a seed failed (see above), so its speed means nothing")
-    return results.document("simulation", {"seeds": seeds}, json.loads(ran.stdout))
+    rows = _beside(
+        "perseid.testing.simulation.speed", str(seeds),
+        failed="a seed failed (see above), so its speed means nothing",
+    )  # fmt: skip
+    return results.document("simulation", {"seeds": seeds}, rows)
 
 
 def _nexmark(asked: Asked, data: Path | None) -> Result:
-    """In a process of its own; the jobs are used as users do, by commands and the status."""
+    """The jobs are used as users do, by commands and the status."""
     from perseid.cli.benches import results
 
     records, runs = asked.records or NEXMARK_RECORDS, asked.runs or 3
     with tempfile.TemporaryDirectory(prefix="perseid-nexmark-") as scratch:
-        arguments = [str(records), str(runs), str(data or scratch)]
-        command = [sys.executable, "-m", "perseid.testing.nexmark_run", *arguments]
-        ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        rows = _beside(
+            "perseid.testing.nexmark_run", str(records), str(runs), str(data or scratch),
+            failed="a query failed or answered wrongly, see above",
+        )  # fmt: skip
+    return results.document("nexmark", {"events": records, "runs": runs}, rows)
+
+
+def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
+    """The rows that a module of `perseid.testing` measures, in a process of its own."""
+    command = [sys.executable, "-m", module, *arguments]
+    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if ran.returncode != 0:
-        raise RefusedError("a query failed or answered wrongly, see above")
-    settings = {"events": records, "runs": runs}
-    return results.document("nexmark", settings, json.loads(ran.stdout))
+        raise RefusedError(failed)
+    rows: list[Result] = json.loads(ran.stdout)
+    return rows
 
 
 _PYTHON_PEERS = ("bytewax", "quix", "loop")

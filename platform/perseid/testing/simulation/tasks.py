@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from perseid.errors import PerseidError
 from perseid.jobs.layout import Layout, Task
-from perseid.jobs.operator import Emitter, Identity
+from perseid.jobs.operator import Emitter, Identity, opened
 from perseid.records import Plan
 from perseid.state import blob
 from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
@@ -91,13 +91,12 @@ class Keep:
         if task.gid not in self.states:
             used = self.context.world.spec.operators[task.operator].use
             assert used is not None
-            operator = job.CLASSES[used]()
-            operator.open(Identity(job.JOB, task.operator, task.partition, 1), {})
-            log = self.context.log(task)
-            back = any(e.producer == task.operator for e in self.context.graph.feedback)
+            identity = Identity(job.JOB, task.operator, task.partition, 1)
+            operator = opened(job.CLASSES[used], identity, {})
             self.states[task.gid] = PartitionState(
-                operator, bind(operator), log, feeds_back=back
-            )
+                operator, bind(operator), self.context.log(task),
+                feeds_back=self.context.graph.feeds_back(task.operator),
+            )  # fmt: skip
         return self.states[task.gid]
 
     def sink(self, task: Task) -> SinkSession:
