@@ -17,7 +17,7 @@ from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.random_topology import substreams
 from perseid.coordinator.planners.topology import Topology
 from perseid.jobs.layout import is_keyed, node_levels, writers
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, producer
 
 
 def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = None) -> Topology:
@@ -79,10 +79,12 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
     return found
 
 
-def _host(spec: JobSpec, name: str) -> str:
-    """The source or keyed operator in whose tasks a node runs."""
+def _host(spec: JobSpec, stream: str) -> str:
+    """The source or keyed operator in whose tasks a node, or what makes a stream, runs."""
+    name = producer(stream)
     while name in spec.operators and not is_keyed(spec.operators[name]):
-        (name,) = spec.operators[name].inputs.values()
+        (stream,) = spec.operators[name].inputs.values()
+        name = producer(stream)
     return name
 
 

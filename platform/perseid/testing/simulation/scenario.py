@@ -23,6 +23,7 @@ from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 ECHOED = 11  # modulo 13: likewise feedback
+SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -74,6 +75,8 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
         drawn = replace(drawn, timed=seed % 9 == TIMED)
         if seed % 13 == ECHOED:
             drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
+        if seed % 17 == SIDED:
+            drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
