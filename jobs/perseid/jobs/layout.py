@@ -112,6 +112,15 @@ def writers(spec: JobSpec) -> dict[str, int]:
     return found
 
 
+def host(spec: JobSpec, stream: str) -> str:
+    """The source or keyed operator in whose tasks a node, or what makes a stream, runs."""
+    name = producer(stream)
+    while name in spec.operators and not is_keyed(spec.operators[name]):
+        (stream,) = spec.operators[name].inputs.values()
+        name = producer(stream)
+    return name
+
+
 def written_streams(spec: JobSpec, node: str) -> tuple[str, ...]:
     """The outputs of `node` that sinks read; a writer has them as its inputs, in this order."""
     return tuple(sorted({s.input for s in spec.sinks.values() if producer(s.input) == node}))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints, issue
+from perseid.coordinator import checkpoints, splits
 from perseid.errors import RetryableError
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -121,7 +121,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def small_splits() -> Iterator[None]:
-    with patch.object(issue, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
+    with patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
         yield
 
 
