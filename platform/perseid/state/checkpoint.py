@@ -66,6 +66,10 @@ class Manifest:
             f"{operator}-{partition}"
         )
 
+    def parallelism(self, operator: str) -> int:
+        """How many partitions the operator had; 0: it was not there."""
+        return sum(part.operator == operator for part in self.parts)
+
 
 def job_folder(job: str, job_uuid: str) -> str:
     """Where all checkpoints of a job are."""

@@ -23,6 +23,7 @@ from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 ECHOED = 11  # modulo 13: likewise feedback
+RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -31,6 +32,7 @@ CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost i
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
+RESCALE_SHARE = 0.2  # of the seconds of such a seed
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
 
@@ -77,6 +79,7 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
+        world.rescales = seed % 17 == RESCALED
         error = ""
         try:
             _play(simulation, world, mode)
@@ -152,8 +155,9 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
-        raise Defect(f"not finished {FINISH_S} s after the last fault")
+    finish_s = FINISH_S + (CHECKPOINT_S if world.rescales else 0.0)
+    if not _run(simulation, input_s + finish_s, lambda: checker.complete):
+        raise Defect(f"not finished {finish_s} s after the last fault")
     if world.asks:
         _await_checkpoint(simulation, world)
     checker.check_totals()
@@ -192,9 +196,18 @@ def _user(simulation: Simulation, world: World) -> None:
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)
         simulation.after(back_s, lambda: _want_running(world))
-    if world.asks and simulation.now_s < START_S + world.shape.input_s:
-        world.ask_checkpoint()
+    if simulation.now_s < START_S + world.shape.input_s:
+        if world.asks:
+            world.ask_checkpoint()
+        if world.rescales and simulation.random.random() < RESCALE_SHARE:
+            _rescale(simulation, world)
     simulation.after(1.0, lambda: _user(simulation, world))
+
+
+def _rescale(simulation: Simulation, world: World) -> None:
+    """Perhaps while an earlier one is still under way."""
+    chance, relays = simulation.random, world.shape.relays
+    world.rescale(chance.choice([1, 2, 3, 5]), chance.choice([1, 2, 3]) if relays else 0)
 
 
 def _want_running(world: World) -> None:
