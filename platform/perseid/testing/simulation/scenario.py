@@ -44,6 +44,9 @@ class Mode(Enum):
     LIVENESS = "liveness"  # all heals, and then it must finish in time
 
 
+Script = Callable[[Simulation, World], None]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a seed ended. `error` empty: all held."""
@@ -67,19 +70,25 @@ class Outcome:
         ])  # fmt: skip
 
 
-def run(seed: int, shape: Shape | None = None) -> Outcome:
-    """Plays one seed to its end. Without `shape` the seed draws one."""
+def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> Outcome:
+    """Plays one seed to its end. Without `shape` the seed draws one.
+
+    With a `script` nothing goes wrong but what it does, and all that must finish in time.
+    """
     with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
-        faults = Faults.draw(simulation.random)
+        faults = Faults.draw(simulation.random) if script is None else Faults()
         told = faults.told()
         drawn = Shape.draw(simulation.random)
         drawn = replace(drawn, timed=seed % 9 == TIMED)
         if seed % 13 == ECHOED:
             drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
-        mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
+        safety = simulation.random.random() < SAFETY_SHARE and script is None
+        mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
-        world.rescales = seed % 17 == RESCALED
+        world.rescales = seed % 17 == RESCALED and script is None
+        if script is not None:
+            script(simulation, world)
         error = ""
         try:
             _play(simulation, world, mode)
