@@ -30,7 +30,8 @@ from perseid.topics.records import Claim, LedgerRecord, Token
 from perseid.worker import feedback, resume, sink
 from perseid.worker.context import EpochOrder
 from perseid.worker.feed import EpochFeed
-from perseid.worker.partition_state import PartitionState
+from perseid.worker.partition_state import OUT, PartitionState
+from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore
 from perseid.worker.sink import SinkSession
 from perseid.worker.sink_ports import PartitionBatch
@@ -338,6 +339,31 @@ def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
     return patch.object(feedback, "last_output", mutant)
 
 
+def tokens_of_other_layouts_run() -> AbstractContextManager[Any]:
+    """A fragment of the old layout takes a token of the next one for its own."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect: int | None) -> Any:
+        self._layout = record.layout if isinstance(record, Token) else self._layout
+        return feed(self, offset, record, collect)
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def fed_back_rows_are_dealt_by_number() -> AbstractContextManager[Any]:
+    """A new partition gets what the old one of its number emitted, and some get nothing."""
+    of = Share.of
+
+    def mutant(self: Share, parts: Any, count: int, epoch: int) -> Any:
+        listed = list(parts)
+        found = of(self, iter(listed), count, epoch)
+        found.pop(OUT, None)
+        mine = listed[self.partition].get(OUT) if self.partition < count else None
+        return found | ({} if mine is None else {OUT: mine})
+
+    return patch.object(Share, "of", mutant)
+
+
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
@@ -365,6 +391,9 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (watermark_falls, 43),
     (checkpoints_without_output, 115),
     (the_main_output_is_fed_back, 15),
+    (checkpoints_without_output, 11),
+    (tokens_of_other_layouts_run, 7),
+    (fed_back_rows_are_dealt_by_number, 24),
 ]
 
 

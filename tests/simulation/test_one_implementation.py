@@ -23,7 +23,7 @@ PROTOCOL = [
 ] + [
     "perseid.worker." + name for name in (
         "committed", "edges", "feed", "operators", "partition_state",
-        "restore", "resume", "sink", "sink_outputs", "source",
+        "resplit", "restore", "resume", "sink", "sink_outputs", "source",
     )
 ] + [
     "perseid.state." + name for name in ("blob", "checkpoint", "log")

@@ -194,6 +194,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         base_offset=plan.base_offset if plan else job.base.offset,
         checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
         reason=job.story[-1].partition(": ")[2] if job.story else "",
+        rescaled=plan.rescaled if plan else False,
     )  # fmt: skip
     job = replace(job, plan=new, generation=new.generation, fragment="")
     job = checkpoints.new_owner(job, new)

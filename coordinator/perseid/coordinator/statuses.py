@@ -7,6 +7,7 @@ from dataclasses import replace
 from perseid.coordinator.actions import Action, PutStatus
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
+from perseid.jobs.change import resized
 from perseid.records import JobStatus
 
 _NAMES = {
@@ -22,7 +23,19 @@ _NAMES = {
 def name_of(job: JobState) -> str:
     """The state's name as in JobStatus."""
     active = job.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
-    return "stopping" if active and job.entry.desired == "stopped" else _NAMES[job.phase]
+    if active and job.entry.desired == "stopped":
+        return "stopping"
+    return "rescaling" if active and _rescaling(job) else _NAMES[job.phase]
+
+
+def _rescaling(job: JobState) -> bool:
+    """From when the program with other partitions is there to when its first owner has state."""
+    plan, target = job.plan, job.next_program
+    if target is not None and job.program is not None:
+        return target.archive == job.entry.archive and bool(resized(job.program.spec, target.spec))
+    if plan is None or job.newest is None or job.phase is Phase.RUNNING:
+        return False
+    return plan.rescaled and job.newest.layout != plan.layout
 
 
 def status_of(job: JobState, now: Now) -> JobStatus:

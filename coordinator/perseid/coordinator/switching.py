@@ -7,6 +7,8 @@ Switch:  1. no more input is named under the old revision, and the new program i
          2. a final token without input asks for a checkpoint under the old revision;
          3. when that checkpoint is complete, a plan with a higher generation names the new one.
          The layout rises in step 3 only, so every token runs in the layout that it names.
+Rescale: a switch to another number of operator partitions. All that the old ones made is committed
+         and in that checkpoint, so the new owner deals their state out and goes on behind it.
 Rewind:  a job that failed in an epoch and was changed takes the tokens above the last done epoch
          back, unless a ledger holds one of them. Then it switches as above: the old revision runs
          an epoch without input, so its state is kept exactly and the bad input is the new one's.
@@ -35,7 +37,7 @@ from perseid.coordinator.model import (
     positions_after,
     ranges_of,
 )
-from perseid.jobs.change import needs_new_layout
+from perseid.jobs.change import needs_new_layout, resized
 from perseid.jobs.layout import build
 from perseid.topics.records import Rewind
 
@@ -179,12 +181,16 @@ def _adopt_program(job: JobState, target: Program, now: Now) -> Step:
     if job.plan is None or job.program is None:
         return job, []
     grown = needs_new_layout(job.program.spec, target.spec)
+    sizes = ", ".join(resized(job.program.spec, target.spec))
     plan = replace(
         job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
         layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
         base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # nothing older is for this revision
         checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
+        rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
     )  # fmt: skip
+    if sizes:
+        job = job.told(f"rescaled behind epoch {job.tip.epoch}: {sizes}")
     sources = {name: source.topic for name, source in target.spec.sources.items()}
     kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.next_starts, **kept}

@@ -1,8 +1,9 @@
 """What changes between two revisions of a job, and whether its state can be kept.
 
 Pure. State is kept only when nothing of it would be read in another way or be left behind: the same
-keyed operators with the same key, number of partitions and primitives. All else may change freely:
-SQL, code, stateless operators, sinks, settings.
+keyed operators with the same key and primitives, and under another parallelism only what can be
+dealt out by that key, or what the operator deals out itself. All else may change freely: SQL, code,
+stateless operators, sinks, settings.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perseid.jobs.layout import is_keyed
-from perseid.jobs.operator import Operator
-from perseid.jobs.problems import shown
+from perseid.jobs.operator import Operator, rescales
+from perseid.jobs.problems import listed, shown
 from perseid.jobs.spec import JobSpec
 
 Classes = Mapping[str, type[Operator]]
@@ -56,7 +57,6 @@ def state_schemas(spec: JobSpec, classes: Classes) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "key": list(operator.key),
-            "parallelism": operator.parallelism,
             "primitives": schema_of(classes[name]),
         }
         for name, operator in spec.operators.items() if is_keyed(operator)
@@ -67,8 +67,18 @@ def disagreements(
     old: JobSpec, old_classes: Classes, new: JobSpec, new_classes: Classes
 ) -> list[str]:
     """Why the new revision cannot go on with the old one's state; empty when it can."""
-    return [*_sources(old, new),
+    return [*_sources(old, new), *_partitions(old, new, new_classes),
             *_states(state_schemas(old, old_classes), state_schemas(new, new_classes))]  # fmt: skip
+
+
+def resized(old: JobSpec, new: JobSpec) -> list[str]:
+    """The keyed operators whose state is dealt out anew, as in "counts 1 -> 3"."""
+    return [
+        f"{name} {old.operators[name].parallelism} -> {operator.parallelism}"
+        for name, operator in new.operators.items()
+        if is_keyed(operator) and name in old.operators
+        and old.operators[name].parallelism != operator.parallelism
+    ]  # fmt: skip
 
 
 def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
@@ -100,6 +110,23 @@ def _sources(old: JobSpec, new: JobSpec) -> Iterator[str]:
             )
 
 
+def _partitions(old: JobSpec, new: JobSpec, classes: Classes) -> Iterator[str]:
+    """State that nobody could deal out to another number of partitions."""
+    from perseid.state.primitives import keyless
+
+    for text in resized(old, new):
+        name, _, sizes = text.partition(" ")
+        kind, operator = classes[name], new.operators[name]
+        lost = keyless(kind, operator.key)
+        if lost and not rescales(kind):
+            yield (
+                f"operator {name}: parallelism {sizes}, but {listed(lost)} of "
+                f"{kind.__name__} cannot be dealt out by the key {', '.join(operator.key)}; keep "
+                f"`parallelism: {old.operators[name].parallelism}`, or add a method "
+                f"rescale(self, old) to {kind.__name__} that says what becomes of it"
+            )
+
+
 def _states(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
@@ -113,11 +140,6 @@ def _states(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 def _state(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if old["key"] != new["key"]:
         yield f"operator {name}: key {', '.join(old['key'])} -> {', '.join(new['key'])}"
-    if old["parallelism"] != new["parallelism"]:
-        yield (
-            f"operator {name}: parallelism {old['parallelism']} -> {new['parallelism']} "
-            "(changing it under state is not built yet)"
-        )
     before, after = _flat(old["primitives"]), _flat(new["primitives"])
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) != after.get(path):

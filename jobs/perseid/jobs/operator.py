@@ -16,7 +16,7 @@ The same input in the same epoch must give the same output, in any process: ther
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -155,6 +155,14 @@ class Operator:
         """
         raise NotImplementedError
 
+    def rescale(self, old: Sequence[Any]) -> None:
+        """Optional: sets the state that has no key, when the operator's parallelism changed.
+
+        `old` are the operator's partitions of before, instances of this class with all of their
+        state. What is kept by the operator's key was dealt out already.
+        """
+        raise NotImplementedError
+
     def open(self, identity: Identity, parameters: dict[str, Any]) -> None:
         """Called once by the worker, before state is bound."""
         self._identity = identity
@@ -211,6 +219,11 @@ def combines(operator: type[Operator]) -> bool:
 def ends_epochs(operator: type[Operator]) -> bool:
     """Whether the class wants to be called in every epoch."""
     return operator.on_epoch_end is not Operator.on_epoch_end
+
+
+def rescales(operator: type[Operator]) -> bool:
+    """Whether the class says what becomes of its state without a key under another parallelism."""
+    return operator.rescale is not Operator.rescale
 
 
 def takes_timers(operator: type[Operator]) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import JobSpec, OperatorSpec
     from perseid.worker.inspection import Moment, Place, Read
+    from perseid.worker.resplit import Share
     from perseid.worker.state_keys import Key
 
     Found = dict[str, Any]
@@ -79,7 +80,7 @@ class Asked:
         keys = self._keys(key) if key is not None else {}
         wanted = self._partitions(keys, partition)
         inspector = Inspector(
-            LocalFiles(), root, cluster.store, cluster.clock, self.name, self._instance
+            LocalFiles(), root, cluster.store, cluster.clock, self.name, self._share
         )
 
         def use(moment: Moment, read: Read) -> Found:
@@ -164,11 +165,10 @@ class Asked:
         homes = [self._home(key) for key in keys.values()]
         return list(dict.fromkeys([*(h for h in homes if h is not None), *range(count)]))
 
-    def _instance(self, partition: int) -> Operator:
-        from perseid.jobs.operator import Identity, opened
+    def _share(self, partition: int) -> Share:
+        from perseid.worker.resplit import share_of
 
-        identity = Identity(self.job, self.name, partition, self.spec.parallelism)
-        return opened(self.kind, identity, self.spec.with_)
+        return share_of(self.job, self.name, self.spec, self.kind, partition)
 
 
 def place_of(registry: Any, job: str) -> Place:

@@ -89,8 +89,8 @@ class Plan:
 
     `owner` is a worker incarnation, None while nobody may run it. `base_epoch` and `base_offset`
     name the Begin, Rewind target or token behind which epochs are to run when there is neither a
-    log nor a checkpoint. `checkpoints` newest first. `layout_from`: the layout whose checkpoint is
-    restored when it differs from `layout` (right after a switch).
+    log nor a checkpoint. `checkpoints` newest first. `rescaled`: the checkpoint of `base_epoch` has
+    another number of partitions, and is dealt out anew.
     """
 
     job: str
@@ -104,13 +104,15 @@ class Plan:
     base_offset: int
     checkpoints: tuple[CheckpointPointer, ...] = ()
     reason: str = ""
+    rescaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """What the coordinator last knew of a job, for people.
 
-    state: "waiting" | "restoring" | "running" | "stopping" | "stopped" | "failed" | "removed".
+    state: "waiting" | "restoring" | "rescaling" | "running" | "stopping" | "stopped" | "failed" |
+    "removed".
     `error` has {"kind", "text", "next"} while failed. `counter` is the JobEntry's that it answers.
     """
 

@@ -66,6 +66,10 @@ class Manifest:
             f"{operator}-{partition}"
         )
 
+    def parallelism(self, operator: str) -> int:
+        """How many partitions the operator had; 0: it was not there."""
+        return sum(part.operator == operator for part in self.parts)
+
 
 def job_folder(job: str, job_uuid: str) -> str:
     """Where all checkpoints of a job are."""
@@ -110,6 +114,17 @@ def read_part(
     if epoch is not None and header.epoch != epoch:
         raise DamagedFile(f"{path} is of epoch {header.epoch}, expected {epoch}")
     return sections
+
+
+def read_state(store: Store, manifest: Manifest, operator: str, partition: int) -> Sections:
+    """The whole state of an operator partition, as the sections of a snapshot of its epoch.
+
+    A primitive without a section is empty. DamagedFile when the checkpoint has no such partition,
+    or when anything of it is missing or not as it was written.
+    """
+    part = manifest.part(operator, partition)
+    identity = Identity(manifest.job_uuid, manifest.layout, operator, partition)
+    return read_part(store, part.path, identity, part.crc, epoch=manifest.epoch)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from perseid.errors import BadInputError
 from perseid.state.backup import RowsBackup
 from perseid.state.divergence import Distance, chosen, unmarked
-from perseid.state.keys import KeyFields
+from perseid.state.keys import UNNAMED, KeyFields, among
 from perseid.state.primitives import Primitive
 from perseid.state.rows import KeyedRows
 from perseid.state.undo import Slots
@@ -98,6 +98,11 @@ class Keyed(Primitive):
     @property
     def size_bytes(self) -> int:
         return self._rows.size_bytes
+
+    def shard_key(self, key: Sequence[str]) -> Mapping[str, pa.DataType] | None:
+        """An unnamed key is taken to be the operator's one key column."""
+        unnamed = len(key) == 1 and list(self._keys.types) == [UNNAMED]
+        return among(self._keys.types, [UNNAMED] if unnamed else key)
 
     def delta(self) -> pa.Table | None:
         """Deleted keys, then changed rows; a key that went and came back is in both parts."""

@@ -6,7 +6,7 @@ each key once. A key of several fields has the mixed hash of all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from perseid.errors import BadInputError
 from perseid.state.columns import conform, stored, type_is
 from perseid.state.index import hash_numbers, hash_objects
 from perseid.state.undo import Slots, Values
+from perseid.state.xxh64 import hashed_bits
+
+UNNAMED = "key"  # the column of a key that was declared by its type alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ class KeyFields:
     """The key columns of one table: their names and types."""
 
     def __init__(self, key: pa.DataType | Mapping[str, pa.DataType]) -> None:
-        self.types: dict[str, pa.DataType] = dict(key) if isinstance(key, Mapping) else {"key": key}
+        self.types: dict[str, pa.DataType] = (
+            dict(key) if isinstance(key, Mapping) else {UNNAMED: key}
+        )
         if not self.types:
             raise BadInputError("Table(key={}) has no key column; name at least one")
         for name, kind in self.types.items():
@@ -129,6 +134,14 @@ def usable(kind: pa.DataType) -> bool:
         or type_is.is_binary(kind)
         or type_is.is_large_binary(kind)
     )
+
+
+def among(
+    types: Mapping[str, pa.DataType], key: Sequence[str]
+) -> dict[str, pa.DataType] | None:
+    """`key` when all of its columns are there, of types that partitions are computed of."""
+    there = all(name in types and hashed_bits(types[name]) is not None for name in key)
+    return {name: types[name] for name in key} if there else None
 
 
 def first_rows(rows: Slots, count: int) -> Slots:

@@ -344,6 +344,12 @@ def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> st
     return adopted
 
 
+def forget_layouts(files: Files, root: str, job_uuid: str, below: int) -> None:
+    """Deletes what this host has of the job's layouts below `below`."""
+    for layout in range(1, below):
+        files.delete(f"{root}/{job_uuid}/{layout}")
+
+
 def _temporaries(files: Files, owned: str) -> list[str]:
     """Files that a dead owner left half written, relative to its directory."""
     found = []

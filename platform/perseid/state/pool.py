@@ -16,7 +16,7 @@ from perseid.errors import BadInputError
 from perseid.state.chunks import Chunk, cut, joined, since
 from perseid.state.columns import conform, numbers, type_is
 from perseid.state.divergence import Distance, chosen, unmarked
-from perseid.state.keys import KeyFields
+from perseid.state.keys import KeyFields, among
 from perseid.state.pairs import pairs
 from perseid.state.primitives import Primitive
 from perseid.state.undo import Slots
@@ -124,6 +124,9 @@ class Pool(Primitive):
     @property
     def size_bytes(self) -> int:
         return sum(part.bytes for part in self._chunks)
+
+    def shard_key(self, key: Sequence[str]) -> Mapping[str, pa.DataType] | None:
+        return among({field.name: field.type for field in self._columns}, key)
 
     def delta(self) -> pa.Table | None:
         """The rows that came and are still there, with the highest bound of `expire`."""

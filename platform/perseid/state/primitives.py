@@ -9,7 +9,7 @@ state of epoch e-1 and the delta of epoch e has the state of epoch e, order of r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -27,6 +27,13 @@ class Primitive(ABC):
     @abstractmethod
     def schema(self) -> dict[str, Any]:
         """The declaration as JSON data; state may move between two that are equal."""
+
+    def shard_key(self, key: Sequence[str]) -> Mapping[str, pa.DataType] | None:
+        """The columns of a snapshot that hold the `key` of the operator, in its order.
+
+        By them the rows can be dealt out to other partitions; None where they have no such key.
+        """
+        return None
 
     @abstractmethod
     def delta(self) -> pa.Table | None:
@@ -103,6 +110,11 @@ def bind(operator: Any) -> dict[str, Primitive]:
     for name, primitive in live.items():
         setattr(operator, name, primitive)
     return live
+
+
+def keyless(operator: type, key: Sequence[str]) -> list[str]:
+    """The primitives of a class whose rows cannot be dealt out by the operator's `key`."""
+    return [n for n, primitive in declared(operator).items() if primitive.shard_key(key) is None]
 
 
 def schema_of(operator: type) -> dict[str, Any]:

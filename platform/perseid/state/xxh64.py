@@ -20,6 +20,18 @@ _LONG = 32
 Hashes = npt.NDArray[np.uint64]
 
 
+def hashed_bits(kind: pa.DataType) -> int | None:
+    """How a key column of `kind` is hashed: 0 as bytes, 64 or 32 as an integer; None: it is none.
+
+    Two columns with equal values have equal hashes when, and only when, this is the same.
+    """
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        return 0
+    if pa.types.is_integer(kind):
+        return 64 if kind.bit_width == 64 else 32
+    return None
+
+
 def of_bytes(values: pa.LargeBinaryArray, seeds: Hashes) -> Hashes:
     """The hash of each value with its seed; of a null, the hash of no bytes."""
     offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)

@@ -37,6 +37,7 @@ from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import STATE, PartitionState
 from perseid.worker.poison import Sieve
+from perseid.worker.resplit import share_of
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"
@@ -154,11 +155,17 @@ class Harness:
         return Snapshot(self.number, self.now, tuple(parts))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Another host, which has nothing but `snapshot`."""
-        if len(snapshot.parts) != self.parallelism:
-            raise UsageError(f"a snapshot of {len(snapshot.parts)} partitions is not of this one")
+        """Another host, which has nothing but `snapshot`, perhaps of another parallelism."""
         self.number, self.now = snapshot.epoch, snapshot.now
-        self._begin(snapshot.parts)
+        parts, count = snapshot.parts, len(snapshot.parts)
+        if count != self.parallelism:
+            spec = self.spec.model_copy(update={"parallelism": self.parallelism})
+            shares = [
+                share_of(self._job, self.name, spec, self.operator_class, index)
+                for index in range(self.parallelism)
+            ]
+            parts = tuple(share.of(parts, count, self.number) for share in shares)
+        self._begin(parts)
 
     # How ----------------------------------------------------------------------------------------
 

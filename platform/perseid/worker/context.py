@@ -29,6 +29,7 @@ class FragmentContext:
     `one_task_each`: whether a stage must have one task for each operator partition, since an SQL
     operator behind it deals out its rows by task. What a task deals out must be the same on a
     worker with other cores: a re-run may find half of the writers' partitions committed.
+    `rescaled`: whether the state that the plan began with was dealt out by key.
     """
 
     deployment: Deployment
@@ -43,6 +44,7 @@ class FragmentContext:
     base_epoch: int
     lanes: int
     one_task_each: bool
+    rescaled: bool
 
     @property
     def owner(self) -> str:

@@ -72,8 +72,8 @@ class EpochFeed:
     before it comes to the rewind: those never run.
     """
 
-    def __init__(self, past: TokenHistory, done_epoch: int) -> None:
-        self._past = past
+    def __init__(self, past: TokenHistory, done_epoch: int, layout: int) -> None:
+        self._past, self._layout = past, layout
         self._chain = Chain(past.base_at(done_epoch))
         self._checks = dict(past.checks)
         self.done_epoch = done_epoch
@@ -82,7 +82,11 @@ class EpochFeed:
     def feed(
         self, offset: int, record: TokenRecord, collect_epoch: int | None
     ) -> EpochOrder | None:
-        """The order for this record; FencedError when tokens of this feed were taken back."""
+        """The order for this record.
+
+        FencedError when tokens of this feed were taken back, or the job has another layout by now:
+        nobody who is to run that takes this one's transactional ids away.
+        """
         seen = self._chain.feed(offset, record)
         if isinstance(seen, Void) or seen.kind in {"claim", "base"}:
             return None
@@ -91,6 +95,11 @@ class EpochFeed:
         if seen.kind != "token" or seen.token is None:
             raise FencedError(
                 f"the token log has a {seen.kind} at offset {offset}: this fragment's plan is over"
+            )
+        if seen.token.layout != self._layout:
+            raise FencedError(
+                f"the token of epoch {seen.token.epoch} is of layout {seen.token.layout}, and this "
+                f"fragment runs layout {self._layout}: its plan is over"
             )
         _remember(self._checks, seen.token)
         known = self._checks.get(seen.token.epoch, ())

@@ -28,11 +28,12 @@ from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
 from perseid.worker.poison import Sieve
+from perseid.worker.resplit import Share, share_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perseid.jobs.layout import Layout
+    from perseid.jobs.layout import Layout, Task
     from perseid.jobs.spec import JobSpec
     from perseid.topics.records import Token
     from perseid.worker.context import FragmentContext
@@ -63,6 +64,13 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
     spec = spec_of(context.job_folder).operators[name]
     identity = Identity(context.job, name, partition, spec.parallelism)
     return opened(operator_class(context.job_folder, name), identity, spec.with_)
+
+
+def share(context: FragmentContext, task: Task) -> Share:
+    """What `task` is of its operator, for a restore from another layout."""
+    spec = spec_of(context.job_folder).operators[task.operator]
+    kind = operator_class(context.job_folder, task.operator)
+    return share_of(context.job, task.operator, spec, kind, task.partition)
 
 
 def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:

@@ -146,7 +146,7 @@ class Fragment:
         log.info("%s: restored from %s in %.1f s", self.plan.job, origin or "nothing",
                  time.monotonic() - started_s)  # fmt: skip
         self._epoch, self._replay_to = done, past.tip_epoch
-        feed = EpochFeed(past, done)
+        feed = EpochFeed(past, done, self.plan.layout)
         telling.join()
         self._tell_last_event_times(clients, context, feed)
         self._tell(clients.progress, "running", origin, events)
@@ -265,6 +265,7 @@ class Fragment:
             base_epoch=self.plan.base_epoch,
             lanes=lanes,
             one_task_each=graph.build(spec, layout).has_late_sql,
+            rescaled=self.plan.rescaled,
         )
 
     def _history(self, clients: Clients) -> TokenHistory:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TypeVar
 from perseid.clocks import Clock
 from perseid.errors import DamagedFile, FencedError, PermanentError, RefusedError, RetryableError
 from perseid.jobs.layout import Task
-from perseid.jobs.operator import Operator
 from perseid.records import CheckpointPointer, Plan
 from perseid.state.blob import Identity
 from perseid.state.files import Files, LocalFiles
 from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 
 if TYPE_CHECKING:
@@ -56,14 +56,17 @@ class Moment:
 
 @dataclass(frozen=True)
 class Inspector:
-    """Reads the state of one operator. `root` is where the owner's host has its state logs."""
+    """Reads the state of one operator. `root` is where the owner's host has its state logs.
+
+    `share`: what a partition is of the operator.
+    """
 
     files: Files
     root: str
     store: Store
     clock: Clock
     operator: str
-    instance: Callable[[int], Operator]
+    share: Callable[[int], Share]
 
     def look(
         self,
@@ -135,7 +138,8 @@ class Inspector:
         return self._state(partition, logs[partition], epoch)
 
     def _state(self, partition: int, log: StateLog, epoch: int) -> dict[str, Primitive]:
-        operator = self.instance(partition)
+        share = self.share(partition)
+        operator = share.make(partition, share.parallelism)
         state = PartitionState(operator, bind(operator), log)
         state.bring_to(epoch)
         return state.live
@@ -170,5 +174,6 @@ class Inspector:
             base_epoch=pointer.epoch, base_offset=pointer.token_offset, generation=plan.generation,
         )  # fmt: skip
         task = Task(0, self.operator, partition, 1, stateful=True, ledger=None)
-        found = PartitionRestore(files, self.store, log, task, identity).run(order)
+        share = self.share(partition)
+        found = PartitionRestore(files, self.store, log, task, identity, share).run(order)
         return self._state(partition, log, found.epoch)

@@ -30,13 +30,13 @@ def partitions(table: pa.Table, key: tuple[str, ...], count: int) -> npt.NDArray
 
 
 def _hash(column: pa.ChunkedArray, name: str, seeds: Hashes | int) -> Hashes:
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+    bits = xxh64.hashed_bits(column.type)
+    if bits == 0:
         return _hash_bytes(column, seeds)
-    if pa.types.is_integer(kind):
-        return _hash_integers(column, kind.bit_width, seeds)
+    if bits is not None:
+        return _hash_integers(column, bits, seeds)
     raise PermanentError(
-        f"key column {name!r} has type {kind}: expected string, binary or an integer type; "
+        f"key column {name!r} has type {column.type}: expected string, binary or an integer type; "
         "cast it in the operator before (for instance CAST(x AS STRING) in SQL)"
     )
 

@@ -7,7 +7,8 @@
 3. A checkpoint that is newer than the log (which another host's owner has left behind, or which a
    power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
    means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
-4. Only a job without any complete checkpoint starts from empty state.
+4. A checkpoint of a layout with another number of the operator's partitions is dealt out anew.
+5. Only a job without any complete checkpoint starts from empty state.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.state.blob import Identity, Sections
-from perseid.state.checkpoint import Manifest, read_manifest, read_part
+from perseid.state.checkpoint import Manifest, read_manifest, read_state
 from perseid.state.files import Files
 from perseid.state.log import StateLog, adopt
 from perseid.state.store import Store
+from perseid.worker.resplit import Share
 from perseid.worker.resume import Restored
 
 
@@ -47,13 +49,14 @@ class RestoreOrder:
 
 @dataclass
 class PartitionRestore:
-    """The restore of one partition, over ports."""
+    """The restore of one partition, over ports. `share`: what it is of its operator."""
 
     files: Files
     store: Store
     log: StateLog
     task: Task
     identity: Identity
+    share: Share
 
     def run(self, order: RestoreOrder) -> Restored:
         self.log.create()
@@ -135,13 +138,13 @@ class PartitionRestore:
         )
 
     def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Sections:
-        named = {(p.operator, p.partition) for p in manifest.parts}
-        mine = (self.task.operator, self.task.partition)
-        if mine not in named and pointer.layout != self.identity.layout:
+        name, count = self.task.operator, manifest.parallelism(self.task.operator)
+        if pointer.layout != self.identity.layout and count == 0:
             return {}  # an operator that this layout has added starts empty
-        part = manifest.part(*mine)
-        identity = replace(self.identity, layout=pointer.layout)
-        return read_part(self.store, part.path, identity, part.crc, epoch=pointer.epoch)
+        if pointer.layout == self.identity.layout or count == self.share.parallelism:
+            return read_state(self.store, manifest, name, self.task.partition)
+        parts = (read_state(self.store, manifest, name, number) for number in range(count))
+        return self.share.of(parts, count, pointer.epoch)
 
     def _at(self, epoch: int, source: str) -> Restored:
         return Restored(self.task.gid, epoch, epoch + 1, source)

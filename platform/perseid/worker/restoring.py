@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from perseid.errors import RetryableError
-from perseid.worker import graph, resume, stages, tasks
+from perseid.worker import flow, graph, resume, stages, tasks
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
@@ -138,7 +138,8 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     take_over(files, context.deployment.state, identity, context.owner)
     store = open_store(context.deployment.store)
     state = tasks.state_of(context, task)
-    work = PartitionRestore(files, store, state.log, task, identity)
+    share = flow.share(context, task)
+    work = PartitionRestore(files, store, state.log, task, identity, share)
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)

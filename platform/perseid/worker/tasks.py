@@ -23,12 +23,13 @@ from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
-from perseid.state.log import StateLog, log_directory, owner_directory
+from perseid.state.log import StateLog, forget_layouts, log_directory, owner_directory
 from perseid.state.primitives import bind
 from perseid.worker import encode, flow, refused
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.resplit import check_types
 
 if TYPE_CHECKING:
     from perseid.topics.admin import TopicAdmin
@@ -169,6 +170,9 @@ def _run_keyed(
     """Outputs and dead letters."""
     state = state_of(context, task)
     token = order.token
+    if context.rescaled:
+        key = flow.spec_of(context.job_folder).operators[task.operator].key
+        check_types(task.operator, key, state.live, tables.values())
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out)
     if token.checkpoint:
@@ -194,6 +198,9 @@ def _collect(
     if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
         return
     state.log.collect(order.collect_epoch)
+    if order.collect_epoch > context.base_epoch:  # every checkpoint that is kept is of this layout
+        root = context.deployment.state
+        forget_layouts(LocalFiles(), root, context.job_uuid, context.layout.number)
     keep.collected_epoch[task.gid] = order.collect_epoch
 
 

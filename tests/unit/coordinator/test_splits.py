@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_tasks_in_a_row_read_each_partition_in_order_and_once(seed: int) -> None
         assert largest <= UNEVEN * records / tasks + 1
 
 
-def spec(sinks: dict[str, str], order: dict[str, str]) -> JobSpec:
+def spec(sinks: dict[str, str], order: dict[str, Literal["free"]]) -> JobSpec:
     def operator(upstream: str, **more: Any) -> OperatorSpec:
         return OperatorSpec(inputs={"input": upstream}, use="m:C", parallelism=2, **more)
 

@@ -93,7 +93,6 @@ def test_changes_that_keep_state(old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("replaced", "said"),
     [
-        ([("parallelism: 2", "parallelism: 3")], "operator o: parallelism 2 -> 3"),
         ([("key: k, use", "key: n, use"), ("json, key: k", "json, key: n")], "key k -> n"),
         ([("topic: a,", "topic: b,")], "source a reads b instead of a"),
         (
@@ -109,6 +108,39 @@ def test_changes_that_keep_state(old: str, new: str) -> None:
 def test_changes_that_lose_state(replaced: list[tuple[str, str]], said: str) -> None:
     found = disagreements(spec(*replaced))
     assert any(said in reason for reason in found), found
+
+
+class Mixed(Operator):
+    total = Table(key={"k": pa.string(), "day": pa.int64()}, n=pa.int64())
+    seen = Value(pa.int64())
+
+
+class Elsewhere(Operator):
+    total = Table(key={"user": pa.string()}, n=pa.int64())
+
+
+class Merged(Mixed):
+    def rescale(self, old: Any) -> None:
+        self.seen.set(max(o.seen.get() for o in old))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(One, None), (Merged, None), (Mixed, "seen of Mixed"), (Elsewhere, "total of Elsewhere")],
+)
+def test_another_parallelism_keeps_what_can_be_dealt_out(
+    kind: type[Operator], said: str | None
+) -> None:
+    new = spec(("parallelism: 2", "parallelism: 3"))
+    found = change.disagreements(spec(), {"o": kind}, new, {"o": kind})
+    assert change.resized(spec(), new) == ["o 2 -> 3"]
+    assert not change.resized(spec(), spec())
+    if said is None:
+        assert found == []
+    else:
+        (reason,) = found
+        assert f"parallelism 2 -> 3, but {said} cannot be dealt out by the key k" in reason
+        assert "keep `parallelism: 2`, or add a method rescale(self, old)" in reason
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perseid.errors import RefusedError, UsageError
+from perseid.errors import PermanentError, RefusedError, UsageError
 from perseid.jobs import repository
 from perseid.testing.files import Crashed
 from perseid.testing.operator_checks import (
@@ -166,7 +166,7 @@ def test_a_snapshot_is_all_that_another_host_needs(tried: Any) -> None:
     emitted = sorted(other.epoch(EPOCHS[2]), key=lambda row: row["word"])
     assert emitted == [{"word": "a", "n": 11}, {"word": "d", "n": 5}]
     assert other.rows("total") == harness.rows("total")
-    with pytest.raises(UsageError, match="2 partitions"):
+    with pytest.raises(PermanentError, match="last of Tried cannot be dealt out by word"):
         Harness(harness.folder, "tried").restore(saved)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.jobs.layout import Task
-from perseid.jobs.operator import Emitter, Identity, Operator
+from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import CheckpointPointer
 from perseid.state import Table, Value, blob
 from perseid.state.checkpoint import (
@@ -26,6 +26,7 @@ from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
 from perseid.worker.partition_state import EpochResult, PartitionState
+from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 
@@ -84,10 +85,15 @@ class Partition:
         log.create()
         return log
 
+    def share(self, partition: int) -> Share:
+        return Share("totals", ("key",), partition, 1, self.made)
+
+    def made(self, partition: int, parallelism: int) -> Operator:
+        return opened(self.operator, Identity("job", "totals", partition, parallelism), {})
+
     def state(self, log: StateLog | None = None) -> PartitionState:
         """A process' resident copy."""
-        operator = self.operator()
-        operator.open(Identity("job", "totals", 0, 1), {})
+        operator = self.made(0, 1)
         return PartitionState(operator, bind(operator), log or self.log())
 
     def begun(self) -> PartitionState:
@@ -134,7 +140,10 @@ class Partition:
             "base_offset": 100, "floor": None, "taken_back_below": 1000, **changes,
         }  # fmt: skip
         order = RestoreOrder(pointers=pointers, generation=generation, **fields)
-        found = PartitionRestore(self.files, self.store, log, self.task, self.identity).run(order)
+        work = PartitionRestore(
+            self.files, self.store, log, self.task, self.identity, self.share(0)
+        )
+        found = work.run(order)
         state = self.state(log)
         state.bring_to(found.epoch)
         return found, state

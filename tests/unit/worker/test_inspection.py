@@ -44,11 +44,8 @@ def look(partition: Any, tmp_path: Path) -> Look:
             last[0] = next(told, last[0])
             return last[0]
 
-        def instance(_: int) -> Any:
-            return partition.state().operator
-
         inspector = Inspector(
-            partition.files, "/state", partition.store, ManualClock(), "totals", instance
+            partition.files, "/state", partition.store, ManualClock(), "totals", partition.share
         )
 
         def use(moment: Moment, read: Read) -> tuple[Moment, dict[str, int]]:

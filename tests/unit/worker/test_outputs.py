@@ -151,7 +151,7 @@ def job(tmp_path: Path) -> tuple[JobSpec, FragmentContext]:
     context = FragmentContext(
         deployment=DEPLOYMENT, job="sides", job_uuid="u", generation=1, incarnation="w",
         revision="r", archive="a", folder=str(tmp_path), layout=layouts.build(spec, 1),
-        base_epoch=0, lanes=2, one_task_each=False,
+        base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
     )  # fmt: skip
     return spec, context
 

@@ -32,7 +32,7 @@ def context(
         deployment=DEPLOYMENT, job=f"job-{uuid}", job_uuid=uuid,
         generation=generation, incarnation="w1-a", revision="r", archive="a", folder="/nowhere",
         layout=Layout(1, tuple(Task(g, "counts", g, 1, True, g) for g in range(4))),
-        base_epoch=0, lanes=lanes, one_task_each=one_task_each,
+        base_epoch=0, lanes=lanes, one_task_each=one_task_each, rescaled=False,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ left rows that were not emitted yet.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -95,6 +96,10 @@ class AsOfs(Operator):
             self.right.expire(self.watermark)
             self._remember(right)
         self._forget(self.watermark)
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        """All partitions follow the same watermark, so they agree."""
+        self.swept.set(old[0].swept.get())
 
     def _joined(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """`left` beside the rows that count for it, of `right` or of the newest before them."""

@@ -15,7 +15,8 @@ Sums are float64 and round otherwise with every other cut into epochs (relative 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +105,10 @@ class DecayingSums(Operator):
         assert now is not None, "without a time there is nothing to sweep"
         gone = rows[AT].to_numpy() <= now - HALVINGS * self.half_life_ms
         self.sums.delete(rows.select(list(self.fields.types)).filter(pa.array(gone)))
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        """All partitions follow the same time, so they agree."""
+        self.swept.set(old[0].swept.get())
 
     def _amounts(self, batch: pa.Table) -> Floats:
         if self.column is None:

@@ -16,7 +16,8 @@ exceed: a job with more of them stops and says so.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -121,18 +122,33 @@ def _approximate(
             changed = changed.filter(pa.array(moved)).select(list(keys))
             out.emit(self.rows.upsert(changed, distinct=counts[moved]).select([*keys, COUNT]))
 
+        def rescale(self, old: Sequence[Any]) -> None:
+            """Each key brings its registers along, and gets a row of its new partition."""
+            names = self.rows.scan().select(list(keys))
+            self._check_room(len(names))
+            registers = np.zeros((keys_max, 2**precision), np.uint8)
+            for one in old:
+                held = one.rows.lookup(names)
+                there = np.flatnonzero(held["found"].to_numpy())
+                registers[there] = one.registers.values[held["row"].to_numpy()[there].astype(int)]
+            self.rows.upsert(names, row=np.arange(len(names)))
+            self.registers.set(registers)
+
         def _give_rows(self, names: pa.Table) -> None:
             """Numbers the keys that are new, by first appearance."""
             held = self.rows.lookup(names)
             new = different(held.filter(pc.invert(held["found"])).select(list(keys)))
             count = len(self.rows) + new.num_rows
+            self._check_room(count)
+            numbers = np.arange(count - new.num_rows, count)
+            self.rows.upsert(new, row=numbers, distinct=0)
+
+        def _check_room(self, count: int) -> None:
             if count > keys_max:
                 raise BadInputError(
                     f"library:Distinct: {count} keys in partition {self.partition}, expected up "
                     f"to {keys_max} (with.keys); write `keys: {2 * keys_max}` and start from "
                     "scratch, raise the parallelism, or count exactly, without `error`"
                 )
-            numbers = np.arange(count - new.num_rows, count)
-            self.rows.upsert(new, row=numbers, distinct=0)
 
     return Distinct

@@ -22,8 +22,9 @@ the log; the job's `late_records` has it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +104,10 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
             self.told.set(end)
             for found in modes(rows, keys, columns, size_ms, k, rounds, self.random):
                 out.emit(found)
+
+        def rescale(self, old: Sequence[Any]) -> None:
+            """All partitions follow the same time, so they agree."""
+            self.told.set(old[0].told.get())
 
     return KMeans
 

@@ -43,6 +43,7 @@ start from scratch, or an audit, finds only what the topic still has: keep its r
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -122,6 +123,10 @@ class Windows(Operator):
         out.emit(design.windows(rows, panes, told, mark))
         gone = pa.array(panes.row[design.kind.over(panes, mark)])
         self.panes.delete(rows.select([*design.keys, START]).take(gone))
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        """All partitions follow the same watermark, so they agree."""
+        self.told.set(old[0].told.get())
 
     def _times(self, batch: pa.Table) -> Slots:
         need(batch, self.design.reads, NAME)

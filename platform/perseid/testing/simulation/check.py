@@ -2,7 +2,8 @@
 
 After every event, over what is new:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
-- a ledger partition's committed epochs follow each other, and its generations never fall;
+- a ledger partition's committed epochs follow each other within a layout, its generations never
+  fall, and each is of the layout that its token names;
 - the tokens that count have dense epochs, name every source offset once, and their coordinator
   epochs, times and watermarks never fall; a watermark is not above what was there to be read.
 At the end the ledger's windows are what is in the sinks; after healing every word's total is the
@@ -79,6 +80,7 @@ class Tokens:
     watermark_ms: int | None = None
     read_ms: float = 0.0  # of the latest record that a token names
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
+    layouts: dict[int, int] = field(default_factory=dict)  # by the token's offset
 
     def take(self, offset: int, record: object) -> None:
         assert isinstance(record, Claim | Begin | Token), record
@@ -92,6 +94,7 @@ class Tokens:
             self.time_ms = record.time_ms
             self._watermark(record)
             self._follow(record)
+            self.layouts[offset] = record.layout
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
         self.coordinator = record.coordinator_epoch
@@ -180,9 +183,13 @@ class Checker:
     def _follow(self, partition: int, entry: LedgerRecord) -> None:
         last = self.ledger.get(partition)
         if last is not None and (
-            entry.epoch != last.epoch + 1 or entry.generation < last.generation
+            entry.epoch <= last.epoch or entry.generation < last.generation
+            or (entry.layout == last.layout and entry.epoch != last.epoch + 1)
         ):
             raise Defect(f"ledger partition {partition}: {entry} follows {last}")
+        named = self.tokens.layouts.get(entry.token_offset, entry.layout)
+        if entry.layout != named:
+            raise Defect(f"ledger partition {partition}: {entry}, its token is of layout {named}")
         self.ledger[partition] = entry
         self._windows.append(entry)
 

@@ -147,6 +147,12 @@ class Simulation:
         self._groups.append(group)
         return group
 
+    def kill_named(self, name: str) -> None:
+        """Kills the live group of that name, if there is one."""
+        for group in self._groups:
+            if group.name == name and not group.dead:
+                self.kill(group)
+
     def spawn(self, group: Group, name: str, work: Callable[[], None]) -> Process:
         process = Process(group, name, work, self._scheduler)
         group.processes.append(process)

@@ -84,8 +84,8 @@ BRANCHES = (
     "transaction expired", "void token", "output retained", "epoch was in the ledger",
     "restored from log", "restored from checkpoint", "restored from scratch",
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
-    "fragment stopped", "epoch ran", "epoch with a watermark", "tails lost", "loss reported",
-    "safety", "liveness",
+    "fragment stopped", "state dealt out anew", "layout is over", "epoch ran",
+    "epoch with a watermark", "tails lost", "loss reported", "safety", "liveness",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.errors import PermanentError, PerseidError, RetryableError
+from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
 from perseid.jobs.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
 from perseid.testing.simulation import job
@@ -59,7 +59,7 @@ class Fragment:
         self, world: World, group: Group, files: SimulatedFiles, plan: Plan, incarnation: str
     ) -> None:
         self.world, self.group, self.plan, self.incarnation = world, group, plan, incarnation
-        layout = build(world.spec, plan.layout)
+        layout = build(world.specs[plan.archive], plan.layout)
         self.context = Context(world, files, plan, layout, incarnation)
         self.collect_epoch: int | None = None
         self.stopping = False
@@ -78,7 +78,7 @@ class Fragment:
         past = self._history()
         done, source, events = self._restore_all(past)
         self.epoch = done
-        feed = EpochFeed(past, done)
+        feed = EpochFeed(past, done, self.plan.layout)
         self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
         self._tell_last_event_times(feed)
         self._tell("running", source, events)
@@ -200,6 +200,10 @@ class Fragment:
         gates.hit(f"restored from {source}")
         if found.events:
             gates.hit("damage found")
+        if source == "checkpoint" and any(
+            p.epoch == int(epoch) and p.layout != self.plan.layout for p in self._usable()
+        ):
+            gates.hit("state dealt out anew")
         if epoch and int(epoch) < max(p.epoch for p in self._usable()):
             gates.hit("older checkpoint")
 
@@ -209,7 +213,8 @@ class Fragment:
         take_over(context.files, STATE, identity, context.owner)
         keep = self.borrow()
         state = keep.state(task)
-        work = PartitionRestore(context.files, self.world.store, state.log, task, identity)
+        share = context.share(task)
+        work = PartitionRestore(context.files, self.world.store, state.log, task, identity, share)
         found = work.run(order)
         state.epoch = None
         state.bring_to(found.epoch)
@@ -225,7 +230,7 @@ class Fragment:
 
     def _tell_last_event_times(self, feed: EpochFeed) -> None:
         """As `perseid.worker.fragment.Fragment`."""
-        if not self.world.spec.event_times:
+        if not self.context.spec.event_times:
             return
         reader = SimulatedLogReader(self.world.broker)
         at, topic = feed.start_offset, names.tokens(job.JOB)
@@ -271,6 +276,8 @@ class Fragment:
 
     def _end_with(self, error: PerseidError) -> None:
         self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")
+        if isinstance(error, FencedError) and "runs layout" in str(error):
+            self.world.gates.hit("layout is over")
         self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
         if self.stopping:
             self._tell_for_sure("stopped")

@@ -65,6 +65,9 @@ class Sums(Primitive):
     def fresh(self) -> Sums:
         return Sums(*self._names)
 
+    def shard_key(self, key: Sequence[str]) -> dict[str, pa.DataType]:
+        return {"key": pa.string()}
+
     def schema(self) -> dict[str, Any]:
         return {"kind": "sums", "columns": list(self._names)}
 
@@ -138,6 +141,12 @@ class EchoedTotals(Totals):
             table = mine.tables()[MAIN]
             self.emitted = listed([table])
             out.emit(table)
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        """What the old partitions sent, of the words that are this one's now."""
+        rows = [row for o in old for row in orjson.loads(o.sent.get())]
+        mine = [row for row in rows if _partition(row[0], self.parallelism) == self.partition]
+        self.sent.set(orjson.dumps(sorted(mine)).decode())
 
     def on_epoch_end(self, out: Emitter) -> None:
         if self.heard != self.sent.get():

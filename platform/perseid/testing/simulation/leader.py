@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from perseid.coordinator import actions as act
@@ -38,10 +38,10 @@ SKEWS_MS = (0, -40, 250)
 class SimulatedLoader(Loader):
     """Programs come from the world instead of an archive."""
 
-    spec: JobSpec
+    specs: Mapping[str, JobSpec]
 
     def _spec(self, archive: str) -> JobSpec:
-        return self.spec
+        return self.specs[archive]
 
 
 class SimulatedPerformer(Performer):
@@ -149,7 +149,7 @@ class Life:
             LedgerReader(reader, self.world.topics), self.world.store, Path(),
         )  # fmt: skip
         loader = SimulatedLoader(clients, self._epoch, self.label)
-        loader.spec = self.world.spec
+        loader.specs = self.world.specs
         return loader
 
     # Looking ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from perseid.testing.simulation.world import World
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 ECHOED = 11  # modulo 13: likewise feedback
 SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
+RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -32,6 +33,7 @@ CHECKPOINT_S = checkpoints.COLLECTING_MAX_S + 30.0  # one whose parts are lost i
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
+RESCALE_SHARE = 0.2  # of the seconds of such a seed
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
 
@@ -41,6 +43,9 @@ class Mode(Enum):
 
     SAFETY = "safety"  # the faults go on to the end
     LIVENESS = "liveness"  # all heals, and then it must finish in time
+
+
+Script = Callable[[Simulation, World], None]
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,13 @@ class Outcome:
         ])  # fmt: skip
 
 
-def run(seed: int, shape: Shape | None = None) -> Outcome:
-    """Plays one seed to its end. Without `shape` the seed draws one."""
+def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> Outcome:
+    """Plays one seed to its end. Without `shape` the seed draws one.
+
+    With a `script` nothing goes wrong but what it does, and all that must finish in time.
+    """
     with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
-        faults = Faults.draw(simulation.random)
+        faults = Faults.draw(simulation.random) if script is None else Faults()
         told = faults.told()
         drawn = Shape.draw(simulation.random)
         drawn = replace(drawn, timed=seed % 9 == TIMED)
@@ -77,9 +85,13 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
             drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
         if seed % 17 == SIDED:
             drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
-        mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
+        safety = simulation.random.random() < SAFETY_SHARE and script is None
+        mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
+        world.rescales = seed % 17 == RESCALED and script is None
+        if script is not None:
+            script(simulation, world)
         error = ""
         try:
             _play(simulation, world, mode)
@@ -155,8 +167,9 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
-        raise Defect(f"not finished {FINISH_S} s after the last fault")
+    finish_s = FINISH_S + (CHECKPOINT_S if world.rescales else 0.0)
+    if not _run(simulation, input_s + finish_s, lambda: checker.complete):
+        raise Defect(f"not finished {finish_s} s after the last fault")
     if world.asks:
         _await_checkpoint(simulation, world)
     checker.check_totals()
@@ -195,9 +208,18 @@ def _user(simulation: Simulation, world: World) -> None:
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)
         simulation.after(back_s, lambda: _want_running(world))
-    if world.asks and simulation.now_s < START_S + world.shape.input_s:
-        world.ask_checkpoint()
+    if simulation.now_s < START_S + world.shape.input_s:
+        if world.asks:
+            world.ask_checkpoint()
+        if world.rescales and simulation.random.random() < RESCALE_SHARE:
+            _rescale(simulation, world)
     simulation.after(1.0, lambda: _user(simulation, world))
+
+
+def _rescale(simulation: Simulation, world: World) -> None:
+    """Perhaps while an earlier one is still under way."""
+    chance, relays = simulation.random, world.shape.relays
+    world.rescale(chance.choice([1, 2, 3, 5]), chance.choice([1, 2, 3]) if relays else 0)
 
 
 def _want_running(world: World) -> None:

@@ -14,12 +14,18 @@ import pyarrow as pa
 
 from perseid.errors import PerseidError
 from perseid.jobs.layout import Layout, Task
-from perseid.jobs.operator import Emitter, Identity, opened
-from perseid.jobs.spec import output_of, producer
+from perseid.jobs.operator import Emitter
+from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.records import Plan
 from perseid.state import blob
 from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
-from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
+from perseid.state.log import (
+    StateLog,
+    forget_layouts,
+    log_directory,
+    owner_directory,
+    owner_name,
+)
 from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
@@ -39,6 +45,7 @@ from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
@@ -55,9 +62,19 @@ class Context:
     layout: Layout
     incarnation: str
 
+    @property
+    def spec(self) -> JobSpec:
+        return self.world.specs[self.plan.archive]
+
     @cached_property
     def graph(self) -> Graph:
-        return graph.build(self.world.spec, self.layout)
+        return graph.build(self.spec, self.layout)
+
+    def share(self, task: Task) -> Share:
+        operator = self.spec.operators[task.operator]
+        assert operator.use is not None
+        kind = job.CLASSES[operator.use]
+        return share_of(job.JOB, task.operator, operator, kind, task.partition)
 
     @property
     def owner(self) -> str:
@@ -90,10 +107,8 @@ class Keep:
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
-            used = self.context.world.spec.operators[task.operator].use
-            assert used is not None
-            identity = Identity(job.JOB, task.operator, task.partition, 1)
-            operator = opened(job.CLASSES[used], identity, {})
+            share = self.context.share(task)
+            operator = share.make(share.partition, share.parallelism)
             self.states[task.gid] = PartitionState(
                 operator, bind(operator), self.context.log(task),
                 feeds_back=self.context.graph.feeds_back(task.operator),
@@ -146,14 +161,14 @@ def source_rows(
 def source_plans(context: Context) -> list[SourcePlan]:
     return [
         SourcePlan(n, "text", None, None, (), tolerate=False, event_time=source.event_time)
-        for n, source in context.world.spec.sources.items()
+        for n, source in context.spec.sources.items()
     ]
 
 
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
-    names = tuple(context.world.spec.operators[task.operator].inputs)
+    names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
     result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
@@ -165,6 +180,9 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
         state.log.collect(order.collect_epoch)
+        if order.collect_epoch > context.plan.base_epoch:
+            uuid = context.plan.job_uuid
+            forget_layouts(context.files, STATE, uuid, context.layout.number)
         keep.collected_epoch[task.gid] = order.collect_epoch
     if task.ledger is not None:
         written = keep.sink(task).commit(
@@ -177,7 +195,7 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
 
 
 def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[SinkBatch]:
-    for sink in context.world.spec.sinks.values():
+    for sink in context.spec.sinks.values():
         if producer(sink.input) == task.operator and outputs[output_of(sink.input)].num_rows:
             yield SinkBatch(sink.topic, *job.encoded(outputs[output_of(sink.input)]))
 

@@ -32,7 +32,8 @@ class World:
 
     def __init__(self, simulation: Simulation, faults: Faults, shape: Shape) -> None:
         self.simulation, self.faults, self.shape = simulation, faults, shape
-        self.spec = spec = shape.spec
+        spec = shape.spec
+        self.specs = {"archive-1": spec}  # every revision that was applied
         self.gates = Gates(simulation, faults)
         self.clock = SimulatedClock(simulation)
         self.kafka = ModelKafka(self.clock)
@@ -51,6 +52,7 @@ class World:
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
         self.asks = False  # for a checkpoint, every second
+        self.rescales = False  # now and then
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
@@ -96,6 +98,20 @@ class World:
         self.simulation.say(f"the user wants it {desired}")
         self.registry.put_job_entry(changed, stored.version)
 
+    def rescale(self, totals: int, relays: int) -> None:
+        """`jobs apply` of the same job with other numbers of operator partitions."""
+        stored = self.registry.job_entry(job.JOB)
+        assert stored is not None
+        number = len(self.specs) + 1
+        self.shape = replace(self.shape, totals=totals, relays=relays)
+        self.specs[f"archive-{number}"] = self.shape.spec
+        self.simulation.say(f"the user applies r{number}: {totals} totals, {relays} relays")
+        changed = replace(
+            stored.value, revision=f"r{number}", archive=f"archive-{number}",
+            counter=stored.value.counter + 1,
+        )  # fmt: skip
+        self.registry.put_job_entry(changed, stored.version)
+
     def ask_checkpoint(self) -> None:
         """`perseid checkpoint`."""
         stored = self.registry.job_entry(job.JOB)
@@ -136,9 +152,14 @@ class World:
         self.simulation.after(FLUSH_S, self._flush)
 
     def damage_checkpoint(self) -> None:
-        """One part of the newest checkpoint, if there is a whole one to fall back to."""
-        found = self.registry.pointers(job.JOB)
+        """One part of the newest checkpoint, if there is a whole one to fall back to.
+
+        One of the layout before is none: there is no way back behind the plan's base.
+        """
+        found, plan = self.registry.pointers(job.JOB), self.registry.plan(job.JOB)
         if found is None or len(found.pointers) < 2 or not all(map(self._whole, found.pointers)):
+            return
+        if plan is not None and found.pointers[1].epoch < plan.base_epoch:
             return
         folder = found.pointers[0].manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
