@@ -112,6 +112,17 @@ def read_part(
     return sections
 
 
+def read_state(store: Store, manifest: Manifest, operator: str, partition: int) -> Sections:
+    """The whole state of an operator partition, as the sections of a snapshot of its epoch.
+
+    A primitive without a section is empty. DamagedFile when the checkpoint has no such partition,
+    or when anything of it is missing or not as it was written.
+    """
+    part = manifest.part(operator, partition)
+    identity = Identity(manifest.job_uuid, manifest.layout, operator, partition)
+    return read_part(store, part.path, identity, part.crc, epoch=manifest.epoch)
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as JSON with a CRC over all other fields."""
     fields = {"format": FORMAT, **asdict(manifest)}

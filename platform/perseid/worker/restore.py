@@ -19,7 +19,7 @@ from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.state.blob import Identity, Sections
-from perseid.state.checkpoint import Manifest, read_manifest, read_part
+from perseid.state.checkpoint import Manifest, read_manifest, read_state
 from perseid.state.files import Files
 from perseid.state.log import StateLog, adopt
 from perseid.state.store import Store
@@ -139,9 +139,7 @@ class PartitionRestore:
         mine = (self.task.operator, self.task.partition)
         if mine not in named and pointer.layout != self.identity.layout:
             return {}  # an operator that this layout has added starts empty
-        part = manifest.part(*mine)
-        identity = replace(self.identity, layout=pointer.layout)
-        return read_part(self.store, part.path, identity, part.crc, epoch=pointer.epoch)
+        return read_state(self.store, manifest, *mine)
 
     def _at(self, epoch: int, source: str) -> Restored:
         return Restored(self.task.gid, epoch, epoch + 1, source)

@@ -81,6 +81,16 @@ def test_a_manifest_comes_back_and_names_its_parts() -> None:
         checkpoint.read_manifest(store, path, crc ^ 1)
 
 
+def test_the_state_of_a_partition_is_read_by_manifest() -> None:
+    store = MemoryStore()
+    size, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"0123"})
+    written = manifest(Part("counts", 0, PATH, size, crc))
+    sections = checkpoint.read_state(store, written, "counts", 0)
+    assert {name: bytes(data) for name, data in sections.items()} == {"state.total": b"0123"}
+    with pytest.raises(DamagedFile, match="no part of counts-1"):
+        checkpoint.read_state(store, written, "counts", 1)
+
+
 def test_every_damage_of_a_manifest_is_found() -> None:
     data = checkpoint.encode_manifest(manifest(Part("counts", 0, PATH, 10, 20)))
     assert checkpoint.decode_manifest(data, "m") == manifest(Part("counts", 0, PATH, 10, 20))
