@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from perseid.errors import RetryableError
 from perseid.state.arrow import ipc_table
+from perseid.state.merging import OUT
 from perseid.worker.edges import Row, deal
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import OUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

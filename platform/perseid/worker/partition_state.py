@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from perseid.errors import DamagedFile, RetryableError
 from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.merging import OUT, STATE
 from perseid.worker.operators import call
+from perseid.worker.parts import PartOrder
 from perseid.worker.poison import stop_at
 
 if TYPE_CHECKING:
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
     from perseid.topics.records import Token
     from perseid.worker.poison import Sieve
 
-OUT = "out"
 LETTERS = "letters"
-STATE = "state."
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,16 @@ class PartitionState:
             return None
         letters = self.sieve.run(attempt, inputs)
         return letters if letters.num_rows else None
+
+    def part_order(
+        self, job: str, generation: int, epoch: int, token_offset: int,
+        base: tuple[str, int] | None,
+    ) -> PartOrder:  # fmt: skip
+        """What to note down of `epoch`, for a checkpoint's part."""
+        return PartOrder(
+            job, self.log.identity, self.log.directory, generation, epoch, token_offset, base,
+            {name: primitive.schema() for name, primitive in self.live.items()}, self.feeds_back,
+        )  # fmt: skip
 
     def snapshot(self, epoch: int, generation: int, token_offset: int) -> None:
         """Writes the state of `epoch` into the log as one file, unless it is there."""

@@ -166,8 +166,7 @@ def _run_keyed(
     if token.checkpoint:
         from perseid.worker.checkpoints import upload_soon
 
-        state.snapshot(token.epoch, context.generation, order.token_offset)
-        upload_soon(context, order, task, state.log)
+        upload_soon(context, order, state)
     _collect(context, order, task, state)
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows
@@ -185,7 +184,9 @@ def _collect(
     keep = process_of(context)
     if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
         return
-    state.log.collect(order.collect_epoch)
+    from perseid.worker.checkpoints import collect_soon
+
+    collect_soon(state.log, order.collect_epoch)
     keep.collected_epoch[task.gid] = order.collect_epoch
 
 

@@ -84,6 +84,7 @@ BRANCHES = (
     "transaction expired", "void token", "output retained", "epoch was in the ledger",
     "restored from log", "restored from checkpoint", "restored from scratch",
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
+    "part of changes", "part of the whole state", "restored from a chain",
     "fragment stopped", "epoch ran", "epoch with a watermark", "tails lost", "loss reported",
     "safety", "liveness",
 )  # fmt: skip
