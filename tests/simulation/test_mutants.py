@@ -18,8 +18,9 @@ from perseid.coordinator import checkpoints, watermark
 from perseid.coordinator.model import JobState
 from perseid.errors import DamagedFile, RetryableError
 from perseid.registry import ConflictError, Registry
-from perseid.state import blob
+from perseid.state import blob, checkpoint
 from perseid.state.log import StateLog
+from perseid.state.merging import OUT
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.planted import Mutant, expect_found, search
@@ -27,10 +28,10 @@ from perseid.testing.simulation.ports import SimulatedLogWriter, SimulatedTransa
 from perseid.testing.simulation.scenario import run
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, LedgerRecord, Token
-from perseid.worker import feedback, resume, sink
+from perseid.worker import feedback, parts, resume, sink
 from perseid.worker.context import EpochOrder
 from perseid.worker.feed import EpochFeed
-from perseid.worker.partition_state import OUT, PartitionState
+from perseid.worker.partition_state import PartitionState
 from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore
 from perseid.worker.sink import SinkSession
@@ -276,15 +277,23 @@ def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
     return patch.object(resume, "decide", mutant)
 
 
-def snapshot_of_the_resident_state() -> AbstractContextManager[Any]:
-    """A checkpoint holds the state that happens to be in memory."""
-    snapshot = PartitionState.snapshot
+def net_deltas_lack_an_epoch() -> AbstractContextManager[Any]:
+    """A checkpoint's changes begin one epoch behind the checkpoint that they are of."""
+    net = parts._net
 
-    def mutant(self: PartitionState, *rest: int) -> None:
-        with patch.object(PartitionState, "bring_to", lambda *_: None):
-            snapshot(self, *rest)
+    def mutant(log: StateLog, order: Any, after: int) -> Any:
+        return net(log, order, min(after + 1, order.epoch - 1))
 
-    return patch.object(PartitionState, "snapshot", mutant)
+    return patch.object(parts, "_net", mutant)
+
+
+def links_are_collected() -> AbstractContextManager[Any]:
+    """Of a complete checkpoint the store keeps its own files, and not those that it changes."""
+
+    def mutant(live: Any) -> frozenset[str]:
+        return frozenset(part.path for manifest in live for part in manifest.parts)
+
+    return patch.object(checkpoint, "needed", mutant)
 
 
 def open_transactions_are_read() -> AbstractContextManager[Any]:
@@ -320,13 +329,12 @@ def watermark_falls() -> AbstractContextManager[Any]:
 
 def checkpoints_without_output() -> AbstractContextManager[Any]:
     """A checkpoint has the state of its epoch, and not what the next one hears of it."""
-    snapshot = PartitionState.snapshot
+    part_order = PartitionState.part_order
 
-    def mutant(self: PartitionState, *rest: int) -> None:
-        self.feeds_back = ()
-        snapshot(self, *rest)
+    def mutant(self: PartitionState, *rest: Any) -> Any:
+        return replace(part_order(self, *rest), emitted=())
 
-    return patch.object(PartitionState, "snapshot", mutant)
+    return patch.object(PartitionState, "part_order", mutant)
 
 
 def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
@@ -385,7 +393,8 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (ledger_is_read_before_the_fence, 108),
     (unknown_commit_counts_as_done, 22),
     (ledgers_do_not_count_in_a_restore, 0),
-    (snapshot_of_the_resident_state, 8),
+    (net_deltas_lack_an_epoch, 0),
+    (links_are_collected, 0),
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 3),
     (watermark_falls, 43),

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
+from perseid.records import (
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    JobFailures,
+    JobStatus,
+    Plan,
+)
 from perseid.topics.records import Begin, PartDone, Rewind, Token
 
 
@@ -107,11 +114,14 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCheckpoints:
-    """Delete what lies in the store below `keep_from_epoch`. Failing is harmless: garbage stays."""
+    """Delete what is older than all of `live` and that none refers to.
+
+    Failing is harmless: garbage stays.
+    """
 
     job: str
     job_uuid: str
-    keep_from_epoch: int
+    live: tuple[CheckpointPointer, ...]
 
 
 @dataclass(frozen=True, slots=True)

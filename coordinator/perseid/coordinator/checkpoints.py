@@ -16,7 +16,6 @@ from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.topics.records import PartDone, PartFailed
 
-POINTERS_MAX = 2              # the newest, and one to fall back to when a part of it is damaged
 COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun
 REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
 
@@ -115,7 +114,7 @@ def complete(job: JobState) -> WriteManifest | None:
     for generation in sorted(generations, reverse=True):
         parts = [collecting.parts.get((generation, *task)) for task in wanted]
         found = tuple(part for part in parts if part is not None)
-        if len(found) == len(wanted):
+        if len(found) == len(wanted) and all(_stands(job, part) for part in found):
             return WriteManifest(
                 job.name, job.entry.uuid, collecting.epoch, generation, token.layout,
                 token.revision, collecting.token_offset, token.time_ms, found,
@@ -123,31 +122,50 @@ def complete(job: JobState) -> WriteManifest | None:
     return None
 
 
+def _stands(job: JobState, part: PartDone) -> bool:
+    """Whether the checkpoint that a part changes is still kept: else its files may be gone."""
+    kept = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
+    return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in kept}
+
+
 def written(job: JobState, pointer: CheckpointPointer) -> tuple[JobState, list[Action]]:
     """Moves the pointer to the manifest that has been written, and forgets what is older."""
     if job.collecting is None or job.collecting.epoch != pointer.epoch:
         return job, []  # given up, or written twice
     older = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
-    kept = (pointer, *older)[:POINTERS_MAX]
+    kept = _kept(pointer, older)
     pointers = CheckpointPointers(job.entry.uuid, kept)
     oldest = kept[-1]
     tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
     job = replace(job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens)
     return job, [
         PutPointers(job.name, pointers),
-        DeleteCheckpoints(job.name, job.entry.uuid, _kept_from(job, oldest.epoch)),
+        DeleteCheckpoints(job.name, job.entry.uuid, _read_by_somebody(job, kept)),
     ]
 
 
-def _kept_from(job: JobState, oldest_epoch: int) -> int:
-    """The epoch of the oldest checkpoint that somebody may read.
+def _kept(
+    newest: CheckpointPointer, older: tuple[CheckpointPointer, ...]
+) -> tuple[CheckpointPointer, ...]:
+    """The newest two, and the newest that shares no file with the newest if those two do.
+
+    One damaged file of a chain takes all behind it along.
+    """
+    apart = [pointer for pointer in older if pointer.epoch < newest.base_epoch]
+    return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
+
+
+def _read_by_somebody(
+    job: JobState, kept: tuple[CheckpointPointer, ...]
+) -> tuple[CheckpointPointer, ...]:
+    """Checkpoints that must stay in the store.
 
     While an owner restores from those that its plan names, an owner from before may still run
     epochs and complete newer ones.
     """
     if job.plan is None or job.phase is not Phase.RESTORING:
-        return oldest_epoch
-    return min([oldest_epoch, *(pointer.epoch for pointer in job.plan.checkpoints)])
+        return kept
+    return tuple(dict.fromkeys((*kept, *job.plan.checkpoints)))
 
 
 def _newest_epoch(job: JobState) -> int:

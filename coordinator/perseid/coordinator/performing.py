@@ -153,7 +153,8 @@ class Performer:
 
     def _write_manifest(self, action: act.WriteManifest) -> None:
         parts = tuple(
-            checkpoint.Part(p.operator, p.partition, p.path, p.bytes, p.crc) for p in action.parts
+            checkpoint.Part(p.operator, p.partition, p.path, p.bytes, p.crc, p.chain)
+            for p in action.parts
         )
         manifest = checkpoint.Manifest(
             action.job, action.job_uuid, action.epoch, action.generation, action.layout,
@@ -167,18 +168,14 @@ class Performer:
             return
         pointer = CheckpointPointer(
             action.epoch, action.generation, action.layout, action.revision, action.token_offset,
-            path, crc, sum(p.bytes for p in action.parts), action.time_ms,
+            path, crc, sum(p.bytes for p in action.parts), action.time_ms, manifest.base_epoch,
         )  # fmt: skip
         self._emit(ev.ManifestWritten(action.job, action.job_uuid, pointer))
 
     def _delete_checkpoints(self, action: act.DeleteCheckpoints) -> None:
         try:
-            found = checkpoint.checkpoints(self._store, action.job, action.job_uuid)
-            for epoch, generation in found:
-                if epoch < action.keep_from_epoch:
-                    checkpoint.delete_checkpoint(
-                        self._store, action.job, action.job_uuid, epoch, generation
-                    )
+            live = [checkpoint.read_manifest(self._store, p.manifest, p.crc) for p in action.live]
+            checkpoint.collect(self._store, action.job, action.job_uuid, live)
         except PerseidError as error:
             _log.warning("old checkpoints of %s stay: %s", action.job, error)
 

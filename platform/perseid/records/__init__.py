@@ -11,6 +11,7 @@ from perseid.records.entries import (
     Plan,
     WorkerInfo,
 )
+from perseid.records.parts import PartFile
 
 __all__ = [
     "CheckpointPointer",
@@ -20,6 +21,7 @@ __all__ = [
     "JobFailures",
     "JobStatus",
     "LeaderInfo",
+    "PartFile",
     "Plan",
     "WorkerInfo",
 ]

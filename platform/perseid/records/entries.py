@@ -62,6 +62,7 @@ class CheckpointPointer:
     """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
 
     `token_offset` is the offset of the token of `epoch` in the token log: replay goes on behind it.
+    `bytes`: what it has written. `base_epoch`: the oldest epoch whose files it needs.
     """
 
     epoch: int
@@ -73,11 +74,12 @@ class CheckpointPointer:
     crc: int
     bytes: int
     time_ms: int
+    base_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPointers:
-    """Complete checkpoints of a job, newest first, two at most."""
+    """Complete checkpoints of a job, newest first, three at most."""
 
     job_uuid: str
     pointers: tuple[CheckpointPointer, ...] = ()

@@ -3,10 +3,12 @@
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/<operator>-<partition>.part
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/manifest.json
 
-A part is a state file (see `blob`) of kind "part". The manifest has each part's size and CRC, and a
-CRC of its own; the manifest's CRC is in the pointer that makes the checkpoint count. So a restore
-either gets exactly what was written or raises DamagedFile, and the caller takes the checkpoint
-before, never an empty state.
+A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
+state, of kind "part", or what changed since the checkpoint before, of kind "net". The manifest
+names each part with the chain of files before it that it needs, the whole state first, and has
+size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes the
+checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and the
+caller takes the checkpoint before, never an empty state.
 """
 
 from __future__ import annotations
@@ -14,32 +16,44 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from perseid.errors import DamagedFile
-from perseid.records import crashpoints
+from perseid.records import PartFile
 from perseid.state import blob
 from perseid.state.blob import Header, Identity, Sections
+from perseid.state.merging import emitted, schemas_of, whole_sections
+from perseid.state.pieces import file_of, read_pieces, write_pieces
 from perseid.state.store import Store
 
 PART = "part"
+NET = "net"
 MANIFEST = "manifest.json"
-FORMAT = 1
-UPLOAD_BYTES = 1 << 20  # a part goes out in pieces of this size: small next to a part, not a packet
+FORMAT = 2
+LINKS_MAX = 6          # then the whole state: README, Decisions
+LINKS_OF_WHOLE = 0.5   # as bytes: a restore reads half as much again, and a link's more at most
 _FOLDER = re.compile(r"c-(\d+)-g(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operator partition's share; `crc` is the one that ends its file (`blob.stated_crc`)."""
+    """One operator partition's share; `crc` is the one that ends its file (`blob.stated_crc`).
+
+    `chain`: the files of earlier checkpoints that this one changes, the whole state first.
+    """
 
     operator: str
     partition: int
     path: str
     bytes: int
     crc: int
+    chain: tuple[PartFile, ...] = ()
+
+    def files(self, epoch: int) -> tuple[PartFile, ...]:
+        """All files of the partition's state; `epoch` is the checkpoint's."""
+        return (*self.chain, PartFile(self.path, epoch, self.bytes, self.crc))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,22 @@ class Manifest:
         """How many partitions the operator had; 0: it was not there."""
         return sum(part.operator == operator for part in self.parts)
 
+    @property
+    def base_epoch(self) -> int:
+        """The oldest epoch of which this checkpoint needs a file."""
+        return min((file.epoch for part in self.parts for file in part.chain), default=self.epoch)
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether the next checkpoint may consist of the changes since this one."""
+        links = [part.files(self.epoch)[1:] for part in self.parts]
+        whole_bytes = sum(part.files(self.epoch)[0].bytes for part in self.parts)
+        bytes_behind = sum(file.bytes for some in links for file in some)
+        return (
+            max(map(len, links), default=0) < LINKS_MAX
+            and bytes_behind <= LINKS_OF_WHOLE * whole_bytes
+        )
+
 
 def job_folder(job: str, job_uuid: str) -> str:
     """Where all checkpoints of a job are."""
@@ -90,29 +120,28 @@ def manifest_path(job: str, job_uuid: str, epoch: int, generation: int) -> str:
 
 
 def write_part(
-    store: Store, path: str, header: Header, sections: Mapping[str, Any]
+    store: Store, path: str, header: Header, sections: Mapping[str, Any], kind: str = PART
 ) -> tuple[int, int]:
-    """Uploads a part; returns its bytes and CRC. `header`'s kind becomes "part".
+    """Uploads a part of `kind`, or what an upload that died has left to do; its bytes and CRC.
 
     The CRC is the file's own, over all before it. One over the whole file would be the same number
     for every part: that is what a CRC over data and its CRC comes to.
     """
-    chunks = blob.encode(replace(header, kind=PART), sections)
-    size, _ = store.write(path, _pieces(chunks))
-    return size, blob.stated_crc(chunks[-1])
+    chunks = blob.encode(replace(header, kind=kind), sections)
+    return write_pieces(store, path, chunks), blob.stated_crc(chunks[-1])
 
 
-def read_part(
-    store: Store, path: str, identity: Identity, crc: int, *, epoch: int | None = None
-) -> Sections:
+def read_part(store: Store, file: PartFile, identity: Identity, kind: str = PART) -> Sections:
     """The sections of a part. DamagedFile when it is missing or anything in it is not as it was."""
-    data = store.read(path)
+    data = read_pieces(store, file.path, file.bytes)
     found = blob.stated_crc(data)
-    if found != crc:
-        raise DamagedFile(f"{path} ends with the CRC {found:08x}, its manifest says {crc:08x}")
-    header, sections = blob.decode(data, where=path, identity=identity, kind=PART)
-    if epoch is not None and header.epoch != epoch:
-        raise DamagedFile(f"{path} is of epoch {header.epoch}, expected {epoch}")
+    if found != file.crc:
+        raise DamagedFile(
+            f"{file.path} ends with the CRC {found:08x}, its manifest says {file.crc:08x}"
+        )
+    header, sections = blob.decode(data, where=file.path, identity=identity, kind=kind)
+    if header.epoch != file.epoch:
+        raise DamagedFile(f"{file.path} is of epoch {header.epoch}, expected {file.epoch}")
     return sections
 
 
@@ -122,9 +151,16 @@ def read_state(store: Store, manifest: Manifest, operator: str, partition: int) 
     A primitive without a section is empty. DamagedFile when the checkpoint has no such partition,
     or when anything of it is missing or not as it was written.
     """
-    part = manifest.part(operator, partition)
+    first, *links = manifest.part(operator, partition).files(manifest.epoch)
     identity = Identity(manifest.job_uuid, manifest.layout, operator, partition)
-    return read_part(store, part.path, identity, part.crc, epoch=manifest.epoch)
+    base = read_part(store, first, identity)
+    changes = [read_part(store, file, identity, NET) for file in links]
+    if not changes:
+        return base
+    schemas = schemas_of(changes[-1], links[-1].path)
+    found = whole_sections(schemas, base, changes)
+    found |= emitted(changes[-1])
+    return {name: memoryview(data) for name, data in found.items()}
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -145,8 +181,7 @@ def decode_manifest(data: Any, where: str) -> Manifest:
         raise DamagedFile(f"{where} does not match its CRC")
     if fields.pop("format") != FORMAT:
         raise DamagedFile(f"{where} has another format than {FORMAT}, which this program reads")
-    parts = tuple(Part(**part) for part in fields.pop("parts"))
-    return Manifest(**fields, parts=parts)
+    return Manifest(**{**fields, "parts": tuple(map(_part, fields["parts"]))})
 
 
 def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
@@ -173,18 +208,39 @@ def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, int]]:
     return sorted((int(m[1]), int(m[2])) for m in matches if m is not None)
 
 
-def delete_checkpoint(store: Store, job: str, job_uuid: str, epoch: int, generation: int) -> None:
-    """Removes a checkpoint, the manifest first: what is half removed is not complete."""
-    store.delete(manifest_path(job, job_uuid, epoch, generation))
-    store.delete(checkpoint_folder(job, job_uuid, epoch, generation))
+def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> None:
+    """Removes what is older than all checkpoints that count and that none of them refers to.
+
+    A manifest goes before its parts: what is half removed is not complete.
+    """
+    kept = needed(live)
+    keep_from_epoch = min(manifest.epoch for manifest in live)
+    paths = store.list(job_folder(job, job_uuid))
+    for epoch, generation in checkpoints(store, job, job_uuid):
+        if epoch >= keep_from_epoch:
+            continue
+        folder = checkpoint_folder(job, job_uuid, epoch, generation)
+        inside = [path for path in paths if path.startswith(folder + "/")]
+        store.delete(manifest_path(job, job_uuid, epoch, generation))
+        if not any(file_of(path) in kept for path in inside):
+            store.delete(folder)
+            continue
+        for path in inside:
+            if file_of(path) not in kept:
+                store.delete(path)
+
+
+def needed(live: Iterable[Manifest]) -> frozenset[str]:
+    """The paths of all files that the manifests refer to."""
+    return frozenset(
+        file.path for m in live for part in m.parts for file in part.files(m.epoch)
+    )
 
 
 def _canonical(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _pieces(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), UPLOAD_BYTES):
-            yield chunk[start : start + UPLOAD_BYTES]
-            crashpoints.reach("checkpoint.during-upload")
+def _part(fields: Mapping[str, Any]) -> Part:
+    chain: Sequence[Any] = fields["chain"]
+    return Part(**{**fields, "chain": tuple(PartFile(**file) for file in chain)})

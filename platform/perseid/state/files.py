@@ -30,6 +30,10 @@ class Files(Protocol):
         """The whole file. FileNotFoundError when it is gone."""
         ...
 
+    def size(self, path: str) -> int:
+        """Bytes of the file. FileNotFoundError when it is gone."""
+        ...
+
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
         """Makes a file of the chunks; False, and nothing changed, when `path` is taken.
 
@@ -75,6 +79,10 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         with faults("read", path), open(path, "rb") as file:
             return file.read()
+
+    def size(self, path: str) -> int:
+        with faults("look at", path):
+            return os.stat(path).st_size
 
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
         # 1. Write a file of another name in the same directory. 2. Give it the name by `link`,

@@ -53,16 +53,16 @@ class StateLog:
 
     def __init__(self, files: Files, directory: str, identity: Identity) -> None:
         self._files = files
-        self._directory = directory
-        self._identity = identity
+        self.directory = directory
+        self.identity = identity
         self._tip: int | None = None  # the newest epoch this object has seen or written
 
     # Begin --------------------------------------------------------------------------------------
 
     def create(self) -> None:
         """Makes the directory unless it is there; the owner's must be (see `adopt`)."""
-        with fenced(self._directory):
-            self._files.make_directory(self._directory)
+        with fenced(self.directory):
+            self._files.make_directory(self.directory)
 
     def begin(self, epoch: int, generation: int, token_offset: int) -> LogEntry:
         """Says that the state at the end of `epoch` is empty. The first epoch is the next one."""
@@ -101,16 +101,26 @@ class StateLog:
         """The newest snapshot (not after `upto`) and all deltas after it, in order.
 
         (None, []) only for a log that was never begun. Ends at the newest epoch when that comes
-        before `upto`.
+        before `upto`. Begins anew when `collect` has taken a file away meanwhile.
         """
-        epochs, snapshots = self.epochs(), self.snapshots()
+        while True:
+            listed = self.epochs(), self.snapshots()
+            try:
+                return self._load(*listed, upto)
+            except DamagedFile:
+                if listed[1] == self.snapshots() and set(listed[0]) <= set(self.epochs()):
+                    raise
+
+    def _load(
+        self, epochs: list[int], snapshots: list[int], upto: int | None
+    ) -> tuple[LogEntry | None, list[LogEntry]]:
         if not epochs and not snapshots:
             return None, []
         limit = max([*epochs, *snapshots]) if upto is None else upto
         base = max((e for e in snapshots if e <= limit), default=None)
         if base is None:
             raise DamagedFile(
-                f"{self._directory} has no snapshot at or before epoch {limit}, so its deltas "
+                f"{self.directory} has no snapshot at or before epoch {limit}, so its deltas "
                 f"{_span(epochs)} have no base; snapshots: {snapshots}"
             )
         return self._read(SNAPSHOT, base), list(self.deltas(base, limit))
@@ -122,9 +132,20 @@ class StateLog:
             if epoch <= after or (upto is not None and epoch > upto):
                 continue
             if epoch != expected:
-                raise DamagedFile(f"{self._directory} has no delta of epoch {expected}")
+                raise DamagedFile(f"{self.directory} has no delta of epoch {expected}")
             yield self._read(DELTA, epoch)
             expected += 1
+
+    def bytes_behind(self) -> tuple[int, int]:
+        """Bytes of the newest snapshot, and of all deltas behind it; (0, 0) without a snapshot."""
+        base = max(self.snapshots(), default=None)
+        if base is None:
+            return 0, 0
+        behind = [self._path(DELTA, epoch) for epoch in self.epochs() if epoch > base]
+        try:
+            return self._files.size(self._path(SNAPSHOT, base)), sum(map(self._files.size, behind))
+        except FileNotFoundError:
+            return self.bytes_behind()  # collected meanwhile; FencedError when all of it is gone
 
     # Write --------------------------------------------------------------------------------------
 
@@ -200,7 +221,7 @@ class StateLog:
             if epoch == reached + 1 and self._sound(DELTA, epoch, problems):
                 reached = epoch
             else:
-                problems.append(f"{self._directory}: epochs from {reached + 1} on are lost")
+                problems.append(f"{self.directory}: epochs from {reached + 1} on are lost")
                 self.discard_from(reached + 1)
                 break
         return problems
@@ -226,13 +247,13 @@ class StateLog:
     # Files --------------------------------------------------------------------------------------
 
     def _listed(self, letters: str) -> list[int]:
-        with fenced(self._directory):
-            names = self._files.list(self._directory)
+        with fenced(self.directory):
+            names = self._files.list(self.directory)
         matches = (_NAME.fullmatch(name) for name in names if name[0] in letters)
         return [int(m["epoch"]) for m in matches if m is not None]
 
     def _path(self, kind: str, epoch: int) -> str:
-        return f"{self._directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
+        return f"{self.directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
 
     def _read(self, kind: str, epoch: int) -> LogEntry:
         try:
@@ -244,7 +265,7 @@ class StateLog:
     def _decoded(self, kind: str, epoch: int) -> LogEntry:
         path = self._path(kind, epoch)
         data = self._files.read(path)
-        header, sections = blob.decode(data, where=path, identity=self._identity, kind=kind)
+        header, sections = blob.decode(data, where=path, identity=self.identity, kind=kind)
         if header.epoch != epoch:
             raise DamagedFile(f"{path} is of epoch {header.epoch}")
         return LogEntry(header, sections)
@@ -252,11 +273,11 @@ class StateLog:
     def _write(
         self, kind: str, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
     ) -> LogEntry:
-        header = Header(kind, self._identity, epoch, generation, token_offset)
+        header = Header(kind, self.identity, epoch, generation, token_offset)
         chunks: Iterable[memoryview] = blob.encode(header, sections)
         if kind == DELTA:
             chunks = _then_reach(chunks, "log.before-rename")
-        with fenced(self._directory):
+        with fenced(self.directory):
             made = self._files.write_new(self._path(kind, epoch), chunks)
         if made:
             return LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
@@ -272,7 +293,7 @@ class StateLog:
         last = self.last_epoch()
         if last is None or (epoch != last + 1 and epoch not in self.epochs()):
             raise RetryableError(
-                f"{self._directory} cannot take epoch {epoch}: "
+                f"{self.directory} cannot take epoch {epoch}: "
                 + ("it was not begun" if last is None else f"its newest is {last}")
             )
 

@@ -77,6 +77,9 @@ class MemoryFiles:
             raise FileNotFoundError(path)
         return self._files[path]
 
+    def size(self, path: str) -> int:
+        return len(self.read(path))
+
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
         directory, name = os.path.split(path)
         self._serial += 1

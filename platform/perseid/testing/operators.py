@@ -29,13 +29,14 @@ from perseid.jobs.spec import MAIN
 from perseid.state import blob
 from perseid.state.arrow import ipc_table
 from perseid.state.log import StateLog
+from perseid.state.merging import STATE
 from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.impure import pure
 from perseid.topics.records import Token
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import STATE, PartitionState
+from perseid.worker.partition_state import PartitionState
 from perseid.worker.poison import Sieve
 from perseid.worker.resplit import share_of
 

@@ -1,32 +1,47 @@
-"""Checkpoint parts, written behind the job's back: from an immutable snapshot file to the store.
+"""Checkpoint parts, written behind the job's back, by a process that has nothing else to do.
 
-The task of the flagged epoch has put a snapshot into the state log; a thread of this process
-copies it to the checkpoint store while later epochs run, and tells the coordinator through the
-progress topic. A process that dies takes its upload with it: that checkpoint stays incomplete.
+The flagged epoch's task notes the order down and ends. A thread of its process hands the order to a
+process of low priority (`part_writer`), which reads the state log's immutable files, and tells the
+coordinator what came of it through the progress topic. So an epoch shares neither Python's lock nor
+the priority of its cores with a checkpoint. A part writer that dies is started again, and goes on
+with the upload. Who dies with it is the process of the tasks: that checkpoint stays incomplete.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
+import logging
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
-from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
-from perseid.state.store import open_store
+from perseid.errors import PerseidError, RetryableError
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
+from perseid.worker import part_writer
+from perseid.worker.parts import PartOrder
 
 if TYPE_CHECKING:
-    from perseid.jobs.layout import Task
     from perseid.state.log import StateLog
     from perseid.worker.context import EpochOrder, FragmentContext
+    from perseid.worker.partition_state import PartitionState
+
+log = logging.getLogger("perseid.worker")
+LIVES_MAX = 3  # of part writers, for one part
 
 
 @cache
 def _uploads() -> ThreadPoolExecutor:
-    """One upload at a time in a process: they compete with the operators for its one core."""
+    """One part at a time: they share the one process."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+
+
+@cache
+def _collects() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="collect")
 
 
 @cache
@@ -34,41 +49,84 @@ def _progress(bootstrap: str, job: str) -> ProgressLog:
     return ProgressLog(job, writer=KafkaLogWriter(bootstrap))
 
 
-def upload_soon(
-    context: FragmentContext, order: EpochOrder, task: Task, log: StateLog
-) -> None:
-    """Starts the upload of the snapshot of the order's epoch, and returns at once."""
-    _uploads().submit(_upload, context, order.token.epoch, task, log)
+def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionState) -> None:
+    """Orders the part of the order's epoch, and returns at once."""
+    part = state.part_order(
+        context.job, context.generation, order.token.epoch, order.token_offset, order.base
+    )
+    _uploads().submit(_upload, context, part)
 
 
-def _upload(context: FragmentContext, epoch: int, task: Task, log: StateLog) -> None:
+def collect_soon(state_log: StateLog, epoch: int) -> None:
+    """Has the log collected, and returns at once: to free a large file takes time."""
+    _collects().submit(_collect, state_log, epoch)
+
+
+def _collect(state_log: StateLog, epoch: int) -> None:
+    try:
+        state_log.collect(epoch)
+    except PerseidError as error:  # what is left is taken next time
+        log.info("a state log was not collected: %s", error)
+
+
+def _upload(context: FragmentContext, order: PartOrder) -> None:
     progress = _progress(context.deployment.kafka, context.job)
     try:
-        progress.append(_write(context, epoch, task, log))
+        progress.append(_written(context.deployment.store, order))
     except Exception as error:  # every failure must be told: the coordinator waits for the part
         failed = PartFailed(
-            context.job_uuid, context.generation, epoch, task.operator, task.partition,
-            f"{type(error).__name__}: {error}",
+            order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
+            order.identity.partition, f"{type(error).__name__}: {error}",
         )  # fmt: skip
         progress.append(failed)
 
 
-def _write(context: FragmentContext, epoch: int, task: Task, log: StateLog) -> PartDone:
-    started = time.monotonic()
-    entry = log.snapshot(epoch)
-    folder = checkpoint_folder(context.job, context.job_uuid, epoch, context.generation)
-    path = part_path(folder, task.operator, task.partition)
-    store = open_store(context.deployment.store)
-    size, crc = write_part(store, path, entry.header, entry.sections)
-    return PartDone(
-        job_uuid=context.job_uuid,
-        generation=context.generation,
-        epoch=epoch,
-        layout=context.layout.number,
-        operator=task.operator,
-        partition=task.partition,
-        path=path,
-        bytes=size,
-        crc=crc,
-        seconds=time.monotonic() - started,
-    )
+def _written(store: str, order: PartOrder) -> PartDone:
+    for _ in range(LIVES_MAX):
+        writer = _writer()
+        try:
+            return writer.write(store, order)
+        except (EOFError, BrokenPipeError) as error:
+            log.warning("a part writer died: %r", error)
+            writer.close()
+            _writer.cache_clear()
+    raise RetryableError(f"{LIVES_MAX} part writers died one after another; look into the log")
+
+
+@cache
+def _writer() -> PartWriter:
+    return PartWriter()
+
+
+class PartWriter:
+    """The other process. It ends when this one does, since its input does then."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", part_writer.__name__],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+
+    def write(self, store: str, order: PartOrder) -> PartDone:
+        """Raises what the writer says of the part; EOFError or BrokenPipeError when it died."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(part_writer.request(store, order))
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer.endswith(b"\n"):
+            raise EOFError(f"exit code {self._process.wait()}")
+        return part_writer.answered(answer)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives."""
+        return self._process.poll()
+
+    def close(self) -> None:
+        """Ends it."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._process.wait()

@@ -76,24 +76,28 @@ def is_small(token: Token) -> bool:
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """What changes from epoch to epoch: the token and up to which epoch logs may be collected."""
+    """What changes from epoch to epoch: the token and up to which epoch logs may be collected.
+
+    `base`: the manifest that a checkpoint of this epoch may build upon (`parts.base_of`).
+    """
 
     token: Token
     token_offset: int
     collect_epoch: int | None
+    base: tuple[str, int] | None = None
 
     def encode(self) -> str:
         record = base64.b64encode(codec.encode(self.token)).decode()
-        return orjson.dumps([record, self.token_offset, self.collect_epoch]).decode()
+        return orjson.dumps([record, self.token_offset, self.collect_epoch, self.base]).decode()
 
 
 @lru_cache(maxsize=4)
 def decode_order(text: str) -> EpochOrder:
     """The EpochOrder in a local property; the same text is decoded once a process."""
-    record, offset, collect_epoch = orjson.loads(text)
+    record, offset, collect_epoch, base = orjson.loads(text)
     token = codec.decode(base64.b64decode(record))
     assert isinstance(token, Token), f"local property {EPOCH_PROPERTY} holds {type(token)}"
-    return EpochOrder(token, offset, collect_epoch)
+    return EpochOrder(token, offset, collect_epoch, tuple(base) if base is not None else None)
 
 
 def current_order() -> EpochOrder:

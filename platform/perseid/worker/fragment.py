@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import codec, names
 from perseid.topics.chain import Base
 from perseid.topics.records import FragmentState, Token, TokenRecord
-from perseid.worker import flow, frames, graph, query, reports, source
+from perseid.worker import flow, frames, graph, parts, query, reports, source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from perseid.records import Deployment
+    from perseid.records import CheckpointPointer, Deployment
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
     from perseid.worker.stages import Counts
@@ -88,7 +88,7 @@ class Fragment:
         self.incarnation = incarnation
         self.cache = cache
         self.scratch = scratch
-        self.collect_epoch: int | None = None  # newest complete checkpoint, set by the service
+        self.pointers: tuple[CheckpointPointer, ...] = ()  # complete checkpoints, by the service
         self._ended = threading.Event()
         self._stopping = threading.Event()
         self._query: StreamingQuery | None = None
@@ -183,9 +183,11 @@ class Fragment:
         record = self._await_record(clients.tokens, offset)
         if record is None:
             return
-        order = feed.feed(offset, record, self.collect_epoch)
+        pointers = self.pointers
+        order = feed.feed(offset, record, parts.collectable(pointers))
         if order is None or self._stopping.is_set():
             return
+        order = replace(order, base=parts.base_of(pointers, self.plan.generation))
         _check_identity(clients.topics, order.token)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid.errors import DamagedFile, RetryableError
-from perseid.jobs.spec import MAIN, output_of, producer
+from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.operators import call
+from perseid.worker.parts import PartOrder
 from perseid.worker.poison import stop_at
 
 if TYPE_CHECKING:
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
     from perseid.topics.records import Token
     from perseid.worker.poison import Sieve
 
-OUT = "out"  # of the main output; others are "out.late"
 LETTERS = "letters"
-STATE = "state."
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,17 @@ class PartitionState:
         letters = self.sieve.run(attempt, inputs)
         return letters if letters.num_rows else None
 
+    def part_order(
+        self, job: str, generation: int, epoch: int, token_offset: int,
+        base: tuple[str, int] | None,
+    ) -> PartOrder:  # fmt: skip
+        """What to note down of `epoch`, for a checkpoint's part."""
+        return PartOrder(
+            job, self.log.identity, self.log.directory, generation, epoch, token_offset, base,
+            {name: primitive.schema() for name, primitive in self.live.items()},
+            tuple(map(section_of, self.feeds_back)),
+        )  # fmt: skip
+
     def snapshot(self, epoch: int, generation: int, token_offset: int) -> None:
         """Writes the state of `epoch` into the log as one file, unless it is there."""
         if epoch in self.log.snapshots():
@@ -126,8 +137,8 @@ class PartitionState:
         self.bring_to(epoch)
         sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
         if self.feeds_back:
-            emitted = self.log.entry(epoch).sections
-            sections |= {name: emitted[name] for name in map(section_of, self.feeds_back)}
+            held = self.log.entry(epoch).sections
+            sections |= {name: held[name] for name in map(section_of, self.feeds_back)}
         self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:
@@ -183,10 +194,7 @@ class PartitionState:
 def _retained(entry: LogEntry) -> EpochResult:
     letters = entry.sections.get(LETTERS)
     found = ipc_table(letters) if letters is not None else None
-    outputs = {
-        output_of(name): ipc_table(section)
-        for name, section in entry.sections.items() if producer(name) == OUT
-    }  # fmt: skip
+    outputs = {output_of(name): ipc_table(s) for name, s in emitted(entry.sections).items()}
     return EpochResult(outputs, retained=True, letters=found)
 
 

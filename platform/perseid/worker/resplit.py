@@ -22,13 +22,12 @@ import pyarrow as pa
 
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, opened, rescales
-from perseid.jobs.spec import producer
 from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.merging import STATE, emitted
 from perseid.state.primitives import Primitive, bind, keyless
 from perseid.state.xxh64 import hashed_bits
 from perseid.worker import operators
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import OUT, STATE
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
@@ -61,7 +60,7 @@ class Share:
         if not asks:
             self._check_keys(type(mine))
         rows: dict[str, list[pa.Table]] = {name: [] for name in live}
-        emitted: dict[str, list[pa.Table]] = {}
+        outputs: dict[str, list[pa.Table]] = {}
         before: list[Operator] = []
         for number, sections in enumerate(parts):
             tables = {n: ipc_table(sections[STATE + n]) for n in live if STATE + n in sections}
@@ -70,8 +69,8 @@ class Share:
                 if columns is not None:
                     rows[name].append(self._mine(name, table, tuple(columns), number, count))
             if number * self.parallelism // count == self.partition:
-                for section in (name for name in sections if producer(name) == OUT):
-                    emitted.setdefault(section, []).append(ipc_table(sections[section]))
+                for section, output in emitted(sections).items():
+                    outputs.setdefault(section, []).append(ipc_table(output))
             if asks:
                 before.append(self._restored(number, count, tables))
         for name, found in rows.items():
@@ -80,7 +79,7 @@ class Share:
         if asks:
             operators.rescale(mine, before, epoch)
         state = {STATE + name: ipc_bytes(p.snapshot()) for name, p in live.items()}
-        return state | {section: ipc_bytes(joined(found)) for section, found in emitted.items()}
+        return state | {section: ipc_bytes(joined(found)) for section, found in outputs.items()}
 
     def _check_keys(self, kind: type[Operator]) -> None:
         """`jobs apply` refuses these; a state is not emptied because one came by."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import RetryableError
-from perseid.records import Deployment, Plan, WorkerInfo, crashpoints
+from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
 from perseid.registry import Registry, SessionState
 from perseid.worker.fragment import Fragment
 from perseid.worker.session import local_cores, open_session
@@ -106,7 +106,7 @@ class WorkerService:
         for name, plan in mine.items():
             if name not in self._fragments:
                 self._start(spark, plan)
-            self._fragments[name].collect_epoch = _newest_checkpoint(registry, plan)
+            self._fragments[name].pointers = _checkpoints(registry, plan)
 
     def _start(self, spark: SparkSession, plan: Plan) -> None:
         # Each fragment has a session of its own: temporary views and settings are the session's.
@@ -131,13 +131,8 @@ class WorkerService:
         )
 
 
-def _newest_checkpoint(registry: Registry, plan: Plan) -> int | None:
-    """The epoch behind which state logs may be collected: of the oldest checkpoint that is kept.
-
-    The older one, because a damaged newest checkpoint sends a partition back to it.
-    """
+def _checkpoints(registry: Registry, plan: Plan) -> tuple[CheckpointPointer, ...]:
+    """The complete checkpoints of the plan's job, newest first."""
     found = registry.pointers(plan.job)
-    if found is None or found.job_uuid != plan.job_uuid or not found.pointers:
-        return None
-    return found.pointers[-1].epoch
+    return found.pointers if found is not None and found.job_uuid == plan.job_uuid else ()
 

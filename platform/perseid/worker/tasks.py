@@ -178,8 +178,7 @@ def _run_keyed(
     if token.checkpoint:
         from perseid.worker.checkpoints import upload_soon
 
-        state.snapshot(token.epoch, context.generation, order.token_offset)
-        upload_soon(context, order, task, state.log)
+        upload_soon(context, order, state)
     _collect(context, order, task, state)
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows
@@ -197,7 +196,9 @@ def _collect(
     keep = process_of(context)
     if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
         return
-    state.log.collect(order.collect_epoch)
+    from perseid.worker.checkpoints import collect_soon
+
+    collect_soon(state.log, order.collect_epoch)
     if order.collect_epoch > context.base_epoch:  # every checkpoint that is kept is of this layout
         root = context.deployment.state
         forget_layouts(LocalFiles(), root, context.job_uuid, context.layout.number)

@@ -7,6 +7,7 @@ from perseid.coordinator.actions import DeleteCheckpoints, PutPointers, WriteMan
 from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting
+from perseid.records import CheckpointPointer, PartFile
 from perseid.testing.coordinator import Leader, World
 from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
 
@@ -74,7 +75,38 @@ def test_two_checkpoints_are_kept(world: World, leader: Leader) -> None:
     epochs = [epoch(world, leader, PERIOD_S).epoch for _ in range(4)]
     assert [p.epoch for p in world.pointers[JOB].pointers] == epochs[:-3:-1]
     deletes = [a for a in leader.performed if isinstance(a, DeleteCheckpoints)]
-    assert deletes[-1].keep_from_epoch == epochs[-2]
+    assert deletes[-1].live == world.pointers[JOB].pointers
+
+
+def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> None:
+    """Three chains: each begins with a whole state, and is changed twice."""
+    kept: tuple[CheckpointPointer, ...] = ()
+    seen = []
+    for number in range(1, 10):
+        base = number - (number - 1) % 3
+        kept = checkpoints._kept(pointer_of(number, base), kept)
+        seen.append([p.epoch for p in kept])
+    assert seen == [
+        [1], [2, 1], [3, 2],
+        [4, 3], [5, 4, 3], [6, 5, 3],
+        [7, 6], [8, 7, 6], [9, 8, 6],
+    ]  # fmt: skip
+
+
+def pointer_of(number: int, base: int) -> CheckpointPointer:
+    return CheckpointPointer(number, 1, 1, "r", 10 * number, f"c-{number}", 1, 7, 0, base)
+
+
+def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
+    world: World, leader: Leader
+) -> None:
+    first, second = (epoch(world, leader, PERIOD_S).epoch for _ in range(2))
+    for base, complete in ((first, True), (second, True), (second - 1, False)):
+        token = checkpoint_token(world, leader)
+        chain = (PartFile("p", base, 7, 1),)
+        say(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
+            done(world, token, leader.job().tip.offset))  # fmt: skip
+        assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
 
 
 def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> None:
@@ -84,13 +116,16 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
     assert job.plan is not None and job.pointers is not None
     (newest, fallback) = job.pointers.pointers
     plan = replace(job.plan, checkpoints=(replace(fallback, epoch=oldest),))
-    pointer = replace(newest, epoch=newest.epoch + 1)
+    pointer = replace(newest, epoch=newest.epoch + 1, base_epoch=newest.epoch + 1)
     collecting = Collecting(pointer.epoch, pointer.token_offset, 0.0)
-    for phase, kept in ((Phase.RESTORING, oldest), (Phase.RUNNING, newest.epoch)):
+    for phase, kept in (
+        (Phase.RESTORING, [pointer.epoch, newest.epoch, oldest]),
+        (Phase.RUNNING, [pointer.epoch, newest.epoch]),
+    ):
         restoring = replace(job, plan=plan, phase=phase, collecting=collecting)
         _, actions = checkpoints.written(restoring, pointer)
-        deletes = [a.keep_from_epoch for a in actions if isinstance(a, DeleteCheckpoints)]
-        assert deletes == [kept]
+        (delete,) = [a for a in actions if isinstance(a, DeleteCheckpoints)]
+        assert [p.epoch for p in delete.live] == kept
 
 
 def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Leader) -> None:

@@ -361,10 +361,13 @@ def test_a_manifest_is_durable_before_its_pointer_is_known(setting: Setting) -> 
 
 def test_old_checkpoints_are_deleted_and_newer_ones_kept(setting: Setting) -> None:
     acting = Acting(setting)
+    pointers = {}
     for epoch in (3, 5, 8):
         acting.performer.perform(manifest(epoch))
-        acting.events.get(timeout=20)
-    acting.performer.perform(act.DeleteCheckpoints(JOB, "u1", 5))
+        written = acting.events.get(timeout=20)
+        assert isinstance(written, ev.ManifestWritten)
+        pointers[epoch] = written.pointer
+    acting.performer.perform(act.DeleteCheckpoints(JOB, "u1", (pointers[8], pointers[5])))
     acting.performer._slow.shutdown(wait=True)
     assert checkpoint.checkpoints(setting.store, JOB, "u1") == [(5, 3), (8, 3)]
 

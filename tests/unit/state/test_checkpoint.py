@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perseid.errors import DamagedFile
-from perseid.records import crashpoints
+from perseid.records import PartFile, crashpoints
 from perseid.state import checkpoint
 from perseid.state.blob import Header, Identity
 from perseid.state.checkpoint import Manifest, Part
@@ -28,20 +29,24 @@ def manifest(*parts: Part) -> Manifest:
     return Manifest("words", "uuid", 7, 3, 1, "abc", 70, 1_700_000_000_000, parts)
 
 
+def file(crc: int, store: MemoryStore, epoch: int = 7) -> PartFile:
+    return PartFile(PATH, epoch, len(store.content.get(PATH, b"")), crc)
+
+
 def test_parts_of_other_content_have_other_crcs() -> None:
     store = MemoryStore()
     _, one = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"0123"})
     _, other = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"4567"})
     assert one != other
     with pytest.raises(DamagedFile, match="manifest"):
-        checkpoint.read_part(store, PATH, IDENTITY, one)
+        checkpoint.read_part(store, file(one, store), IDENTITY)
 
 
 def test_a_part_comes_back() -> None:
     store = MemoryStore()
     size, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"x" * 3_000_000})
     assert size == len(store.content[PATH])
-    sections = checkpoint.read_part(store, PATH, IDENTITY, crc, epoch=7)
+    sections = checkpoint.read_part(store, file(crc, store), IDENTITY)
     assert bytes(sections["state.total"]) == b"x" * 3_000_000
 
 
@@ -52,19 +57,21 @@ def test_a_part_that_is_not_as_it_was_is_refused() -> None:
     for size in range(len(whole)):
         store.content[PATH] = whole[:size]
         with pytest.raises(DamagedFile, match="manifest says"):
-            checkpoint.read_part(store, PATH, IDENTITY, crc)
+            checkpoint.read_part(store, file(crc, store), IDENTITY)
     del store.content[PATH]
     with pytest.raises(DamagedFile, match="is missing"):
-        checkpoint.read_part(store, PATH, IDENTITY, crc)
+        checkpoint.read_part(store, file(crc, store), IDENTITY)
 
 
 def test_a_valid_part_of_another_partition_or_epoch_is_refused() -> None:
     store = MemoryStore()
     _, crc = checkpoint.write_part(store, PATH, HEADER, {})
     with pytest.raises(DamagedFile, match="expected Identity"):
-        checkpoint.read_part(store, PATH, Identity("uuid", 1, "counts", 1), crc)
+        checkpoint.read_part(store, file(crc, store), Identity("uuid", 1, "counts", 1))
     with pytest.raises(DamagedFile, match="is of epoch 7, expected 8"):
-        checkpoint.read_part(store, PATH, IDENTITY, crc, epoch=8)
+        checkpoint.read_part(store, file(crc, store, epoch=8), IDENTITY)
+    with pytest.raises(DamagedFile, match="is a part, expected a net"):
+        checkpoint.read_part(store, file(crc, store), IDENTITY, checkpoint.NET)
 
 
 def test_a_manifest_comes_back_and_names_its_parts() -> None:
@@ -111,8 +118,9 @@ def test_checkpoints_are_listed_and_deleted() -> None:
         store.write(f"{folder}/counts-0.part", [b""])
     store.write("jobs/words/uuid/other", [b""])
     assert checkpoint.checkpoints(store, "words", "uuid") == [(9, 1), (9, 2), (10, 1)]
-    checkpoint.delete_checkpoint(store, "words", "uuid", 9, 1)
-    assert checkpoint.checkpoints(store, "words", "uuid") == [(9, 2), (10, 1)]
+    checkpoint.collect(store, "words", "uuid", [replace(manifest(), epoch=10)])
+    assert checkpoint.checkpoints(store, "words", "uuid") == [(10, 1)]
+    assert store.list("jobs/words/uuid")[-1] == "jobs/words/uuid/other"
     assert checkpoint.checkpoints(store, "words", "other") == []
 
 

@@ -128,7 +128,7 @@ def test_a_crash_at_any_step_keeps_all_that_was_acknowledged(power_failure: bool
         assert state_of(table) == expected(reached)
         history.work(2, 12)
         assert state_of(restored(log)[0]) == expected(12)
-        assert not [n for n in history.files.list(log._directory) if n.endswith(".tmp")]
+        assert not [n for n in history.files.list(log.directory) if n.endswith(".tmp")]
 
 
 def test_after_a_power_failure_without_sync_a_prefix_is_left() -> None:
@@ -187,7 +187,7 @@ def test_a_failing_file_system_commits_nothing_and_the_next_attempt_works(what: 
     assert log.epochs() == []
     log.append(3, 1, token(3), {"out": b"x"})
     assert log.epochs() == [3]
-    assert not [n for n in files.list(log._directory) if n.endswith(".tmp")]
+    assert not [n for n in files.list(log.directory) if n.endswith(".tmp")]
 
 
 def test_a_file_cut_at_any_byte_is_never_loaded() -> None:
@@ -195,7 +195,7 @@ def test_a_file_cut_at_any_byte_is_never_loaded() -> None:
     log = owned_log(files, 1)
     log.begin(2, 1, token(2))
     log.append(3, 1, token(3), {"out": b"0123456789"})
-    path = f"{log._directory}/e-000000000003.delta"
+    path = f"{log.directory}/e-000000000003.delta"
     whole = files.read(path)
     for size in range(len(whole)):
         files.damage(path, whole[:size])

@@ -83,7 +83,7 @@ def test_files_that_are_collected_meanwhile(partition: Any, look: Look, totals_a
         partition.run(state, 4)
 
     partition.files.meanwhile = collect
-    assert look(place("w1-a", 1)) == (Moment(4, "log"), totals_at(4))
+    assert look(place("w1-a", 1)) == (Moment(3, "log"), totals_at(3))
 
 
 def test_an_owner_that_is_replaced_meanwhile(partition: Any, look: Look, totals_at: Any) -> None:

@@ -15,9 +15,9 @@ from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, Operator, opened
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
 from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.merging import OUT, STATE
 from perseid.state.primitives import bind
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import OUT, STATE
 from perseid.worker.resplit import Share, check_types
 
 KEY = ("user", "page")

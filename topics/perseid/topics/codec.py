@@ -19,6 +19,7 @@ import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from perseid.errors import PermanentError
+from perseid.records import PartFile
 from perseid.topics.records import (
     Begin,
     Claim,
@@ -111,6 +112,7 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
+    "chain": lambda files: tuple(PartFile(**f) for f in files),
     "times": lambda times: tuple(EventTime(**t) for t in times),
     "events": tuple,
 }

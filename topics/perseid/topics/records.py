@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from perseid.records import PartFile
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
@@ -118,7 +120,11 @@ class EpochDone:
 
 @dataclass(frozen=True, slots=True)
 class PartDone:
-    """One checkpoint part is durable in the store. `path` is relative to the store's root."""
+    """One checkpoint part is durable in the store. `path` is relative to the store's root.
+
+    `chain`: the files of earlier checkpoints that it changes, the full one first; empty when it is
+    full itself.
+    """
 
     job_uuid: str
     generation: int
@@ -130,6 +136,7 @@ class PartDone:
     bytes: int
     crc: int
     seconds: float
+    chain: tuple[PartFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from perseid.topics.records import (
     Token,
     TokenRecord,
 )
-from perseid.worker import reports, resume
+from perseid.worker import parts, reports, resume
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
@@ -61,7 +61,7 @@ class Fragment:
         self.world, self.group, self.plan, self.incarnation = world, group, plan, incarnation
         layout = build(world.specs[plan.archive], plan.layout)
         self.context = Context(world, files, plan, layout, incarnation)
-        self.collect_epoch: int | None = None
+        self.pointers: tuple[CheckpointPointer, ...] = ()
         self.stopping = False
         self.epoch = plan.base_epoch
         self._pool: list[Keep] = []  # idle Python processes
@@ -90,11 +90,13 @@ class Fragment:
                 continue
             reader = SimulatedLogReader(self.world.broker)
             (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
-            order = feed.feed(offset, _token_record(entry.value), self.collect_epoch)
+            pointers = self.pointers
+            order = feed.feed(offset, _token_record(entry.value), parts.collectable(pointers))
             offset += 1
             if order is None:
                 self.world.gates.hit("void token")
             if order is not None and not self.stopping:
+                order = replace(order, base=parts.base_of(pointers, self.plan.generation))
                 counts = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
@@ -204,8 +206,11 @@ class Fragment:
             p.epoch == int(epoch) and p.layout != self.plan.layout for p in self._usable()
         ):
             gates.hit("state dealt out anew")
-        if epoch and int(epoch) < max(p.epoch for p in self._usable()):
-            gates.hit("older checkpoint")
+        for pointer in self._usable()[:1] if epoch else ():
+            if int(epoch) < pointer.epoch:
+                gates.hit("older checkpoint")
+            elif pointer.base_epoch < pointer.epoch:
+                gates.hit("restored from a chain")
 
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context

@@ -69,7 +69,8 @@ class Sums(Primitive):
         return {"key": pa.string()}
 
     def schema(self) -> dict[str, Any]:
-        return {"kind": "sums", "columns": list(self._names)}
+        """A table's, so that its parts are merged as a table's are."""
+        return Table(key=pa.string(), **dict.fromkeys(self._names, pa.int64())).schema()
 
     def delta(self) -> pa.Table | None:
         return self._table(self._changed) if self._changed else None

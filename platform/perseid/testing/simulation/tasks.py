@@ -6,7 +6,7 @@ session, checkpoint parts. Only Spark, threads and process globals are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,6 @@ from perseid.jobs.operator import Emitter
 from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.records import Plan
 from perseid.state import blob
-from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
 from perseid.state.log import (
     StateLog,
     forget_layouts,
@@ -45,6 +44,7 @@ from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.parts import PartOrder, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
@@ -175,11 +175,13 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     if result.retained:
         context.world.gates.hit("output retained")
     if token.checkpoint:
-        state.snapshot(token.epoch, context.plan.generation, order.token_offset)
-        _upload_soon(context, order, task, state.log)
+        part = state.part_order(
+            job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
+        )
+        _beside(context, f"upload {task.label}", lambda: _upload(context, part))
     if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
-        state.log.collect(order.collect_epoch)
+        _collect_soon(context, task, state.log, order.collect_epoch)
         if order.collect_epoch > context.plan.base_epoch:
             uuid = context.plan.job_uuid
             forget_layouts(context.files, STATE, uuid, context.layout.number)
@@ -208,31 +210,37 @@ def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> 
             yield from deal(table, route, task.gid, parts)
 
 
-def _upload_soon(context: Context, order: EpochOrder, task: Task, log: StateLog) -> None:
+def _beside(context: Context, name: str, work: Callable[[], None]) -> None:
+    """What runs behind the epoch, in a process of its own."""
     simulation = context.world.simulation
     group = simulation.running().group
-    name = f"{context.incarnation} upload {task.label}"
-    process = simulation.spawn(group, name, lambda: _upload(context, order, task, log))
+    process = simulation.spawn(group, f"{context.incarnation} {name}", work)
     process.marks.update(simulation.running().marks, kind="worker")
 
 
-def _upload(context: Context, order: EpochOrder, task: Task, log: StateLog) -> None:
-    world, plan, epoch = context.world, context.plan, order.token.epoch
+def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> None:
+    def collect() -> None:
+        try:
+            log.collect(epoch)
+        except PerseidError as error:
+            context.world.simulation.say(f"the log of {task.label} is not collected: {error}")
+
+    _beside(context, f"collect {task.label}", collect)
+
+
+def _upload(context: Context, order: PartOrder) -> None:
+    world, identity = context.world, order.identity
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
+    told: PartDone | PartFailed
     try:
-        entry = log.snapshot(epoch)
-        folder = checkpoint_folder(job.JOB, plan.job_uuid, epoch, plan.generation)
-        path = part_path(folder, task.operator, task.partition)
-        size, crc = write_part(world.store, path, entry.header, entry.sections)
-        told: PartDone | PartFailed = PartDone(
-            plan.job_uuid, plan.generation, epoch, context.layout.number, task.operator,
-            task.partition, path, size, crc, 0.1,
-        )  # fmt: skip
+        told = make(order, context.files, world.store)
+        world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
         told = PartFailed(
-            plan.job_uuid, plan.generation, epoch, task.operator, task.partition, str(error)
-        )
+            identity.job_uuid, order.generation, order.epoch, identity.operator,
+            identity.partition, str(error),
+        )  # fmt: skip
     try:
         context.progress().append(told)
     except PerseidError as error:

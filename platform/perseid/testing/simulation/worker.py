@@ -91,8 +91,8 @@ class WorkerLife:
             self._start(mine)
         assert self._fragment is not None
         found = registry.pointers(job.JOB)
-        if found is not None and found.pointers:
-            self._fragment.collect_epoch = found.pointers[-1].epoch
+        if found is not None:
+            self._fragment.pointers = found.pointers
 
     def _start(self, plan: Plan) -> None:
         fragment = Fragment(self.world, self.group, self.files, plan, self.incarnation)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from perseid.errors import DamagedFile
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
+from perseid.state import checkpoint
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
@@ -22,6 +24,7 @@ from perseid.testing.simulation.ports import (
     SimulatedStore,
     SimulatedTopics,
 )
+from perseid.testing.store import MemoryStore
 
 STATE = "/state"
 FLUSH_S = 2.7
@@ -59,7 +62,6 @@ class World:
         entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
         self.registry.put_job_entry(entry, None)
         self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
-        self.damaged: set[str] = set()  # folders of checkpoints
 
     def session(self, group: Group) -> SimulatedCoordination:
         """A session of the processes of `group`, which is from now on in the network."""
@@ -152,20 +154,19 @@ class World:
         self.simulation.after(FLUSH_S, self._flush)
 
     def damage_checkpoint(self) -> None:
-        """One part of the newest checkpoint, if there is a whole one to fall back to.
-
-        One of the layout before is none: there is no way back behind the plan's base.
-        """
-        found, plan = self.registry.pointers(job.JOB), self.registry.plan(job.JOB)
-        if found is None or len(found.pointers) < 2 or not all(map(self._whole, found.pointers)):
+        """One file of the newest checkpoint, if there is a whole one of other files."""
+        found = self.registry.pointers(job.JOB)
+        if found is None or not all(map(self._whole, found.pointers)):
             return
+        if found.pointers[-1].epoch >= found.pointers[0].base_epoch:
+            return
+        plan = self.registry.plan(job.JOB)
         if plan is not None and found.pointers[1].epoch < plan.base_epoch:
-            return
+            return  # there is no way back behind the plan's base
         folder = found.pointers[0].manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
         self.simulation.say(f"DAMAGED {path}")
-        self.damaged.add(folder)
         if self.gates.toss():
             del self.store.content[path]
             return
@@ -174,4 +175,12 @@ class World:
         self.store.content[path] = bytes(data)
 
     def _whole(self, pointer: CheckpointPointer) -> bool:
-        return pointer.manifest.rpartition("/")[0] not in self.damaged
+        store = MemoryStore()  # the same content without the gates
+        store.content = self.store.content
+        try:
+            manifest = checkpoint.read_manifest(store, pointer.manifest, pointer.crc)
+            for part in manifest.parts:
+                checkpoint.read_state(store, manifest, part.operator, part.partition)
+        except DamagedFile:
+            return False
+        return True

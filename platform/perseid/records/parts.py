@@ -1,0 +1,19 @@
+"""One file of a checkpoint, as progress records and manifests name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """What a checkpoint of `epoch` wrote for one operator partition.
+
+    `path` is relative to the store's root; a large file lies there in pieces. `crc` is the one that
+    ends the file.
+    """
+
+    path: str
+    epoch: int
+    bytes: int
+    crc: int

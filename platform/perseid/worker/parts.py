@@ -1,0 +1,177 @@
+"""A checkpoint's part of one operator partition, made behind the epochs from immutable files.
+
+    net:    the deltas since the checkpoint before, which the state log holds, as one net delta
+    whole:  the log's newest snapshot and the deltas behind it, as a new snapshot of the log
+
+The part is a net delta when the newest complete checkpoint can be built upon: it is of this owner,
+its manifest can be read, and its chain is short (`Manifest.may_grow`). So what an older owner could
+not read is never built upon. All partitions see the same manifest and decide alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from perseid.errors import DamagedFile, RetryableError
+from perseid.records import CheckpointPointer, PartFile
+from perseid.state.blob import Header, Identity
+from perseid.state.checkpoint import (
+    NET,
+    PART,
+    Manifest,
+    checkpoint_folder,
+    part_path,
+    read_manifest,
+    write_part,
+)
+from perseid.state.files import Files
+from perseid.state.log import LogEntry, StateLog
+from perseid.state.merging import SCHEMA, net_sections, whole_sections
+from perseid.state.store import Store
+from perseid.topics.records import PartDone
+
+LOG_BYTES = 64 << 20  # deltas of the log that are left alone, whatever the snapshot's size
+
+
+@dataclass(frozen=True)
+class PartOrder:
+    """What an epoch notes down for its checkpoint.
+
+    `directory`: of the state log. `base`: path and CRC of the manifest of the newest complete
+    checkpoint, None when that is of an owner from before. `schemas`: of the state, by primitive.
+    `emitted`: sections with outputs of the epoch, which belong to the state.
+    """
+
+    job: str
+    identity: Identity
+    directory: str
+    generation: int
+    epoch: int
+    token_offset: int
+    base: tuple[str, int] | None
+    schemas: Mapping[str, Any]
+    emitted: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> PartOrder:
+        fields = orjson.loads(data)
+        identity = Identity(**fields["identity"])
+        base = tuple(fields["base"]) if fields["base"] is not None else None
+        read = {"identity": identity, "base": base, "emitted": tuple(fields["emitted"])}
+        return cls(**{**fields, **read})
+
+
+def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
+    """The epoch up to which state logs may be collected: of the checkpoint before the newest.
+
+    Because a damaged newest checkpoint sends a partition back to that one.
+    """
+    return pointers[:2][-1].epoch if pointers else None
+
+
+def base_of(pointers: Sequence[CheckpointPointer], generation: int) -> tuple[str, int] | None:
+    """What parts of this owner may be built upon: `PartOrder.base`."""
+    if not pointers or pointers[0].generation != generation:
+        return None
+    return pointers[0].manifest, pointers[0].crc
+
+
+def make(order: PartOrder, files: Files, store: Store) -> PartDone:
+    """Builds and uploads the part; done again after a crash it goes on with the upload.
+
+    Raises FencedError when the log has another owner, RetryableError when it has not the epoch.
+    """
+    started = time.monotonic()
+    log = StateLog(files, order.directory, order.identity)
+    before = _before(order, store)
+    if before is None or _outgrown(log):
+        write_snapshot(log, order)
+    sections: Mapping[str, Any]
+    if before is None:
+        kind, chain = PART, tuple[PartFile, ...]()
+        sections = _checked(log, order, log.snapshot(order.epoch)).sections
+    else:
+        part = before.part(order.identity.operator, order.identity.partition)
+        kind, chain = NET, part.files(before.epoch)
+        sections = _net(log, order, before.epoch)
+    header = Header(kind, order.identity, order.epoch, order.generation, order.token_offset)
+    folder = checkpoint_folder(order.job, order.identity.job_uuid, order.epoch, order.generation)
+    path = part_path(folder, order.identity.operator, order.identity.partition)
+    size, crc = write_part(store, path, header, sections, kind)
+    return PartDone(
+        job_uuid=order.identity.job_uuid,
+        generation=order.generation,
+        epoch=order.epoch,
+        layout=order.identity.layout,
+        operator=order.identity.operator,
+        partition=order.identity.partition,
+        path=path,
+        bytes=size,
+        crc=crc,
+        seconds=time.monotonic() - started,
+        chain=chain,
+    )
+
+
+def write_snapshot(log: StateLog, order: PartOrder) -> None:
+    """Puts the state of the order's epoch into the log as one file, unless it is there."""
+    if order.epoch in log.snapshots():
+        return
+    base, entries = log.load(order.epoch)
+    if base is None or not entries:
+        raise _short(log, order)
+    last = _checked(log, order, entries[-1])
+    sections = whole_sections(order.schemas, base.sections, [e.sections for e in entries])
+    sections |= {name: last.sections[name] for name in order.emitted}
+    log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+
+
+def _net(log: StateLog, order: PartOrder, after: int) -> dict[str, Any]:
+    entries = list(log.deltas(after, order.epoch))
+    if not entries:
+        raise _short(log, order)
+    last = _checked(log, order, entries[-1])
+    sections = net_sections(order.schemas, [entry.sections for entry in entries])
+    sections[SCHEMA] = orjson.dumps(order.schemas)
+    sections |= {name: last.sections[name] for name in order.emitted}
+    return sections
+
+
+def _before(order: PartOrder, store: Store) -> Manifest | None:
+    """The checkpoint that this one changes; None when the whole state is to be written."""
+    if order.base is None:
+        return None
+    try:
+        manifest = read_manifest(store, *order.base)
+        manifest.part(order.identity.operator, order.identity.partition)
+    except DamagedFile:
+        return None
+    usable = manifest.generation == order.generation and manifest.epoch < order.epoch
+    return manifest if usable and manifest.may_grow else None
+
+
+def _outgrown(log: StateLog) -> bool:
+    """Whether the log's deltas outweigh its snapshot: so a new one costs no more than they did."""
+    base_bytes, behind_bytes = log.bytes_behind()
+    return behind_bytes > max(base_bytes, LOG_BYTES)
+
+
+def _checked(log: StateLog, order: PartOrder, last: LogEntry) -> LogEntry:
+    if (last.header.epoch, last.header.token_offset) != (order.epoch, order.token_offset):
+        raise _short(log, order)
+    return last
+
+
+def _short(log: StateLog, order: PartOrder) -> RetryableError:
+    return RetryableError(
+        f"the state log {order.directory} ends with epoch {log.last_epoch()}, and a checkpoint of "
+        f"epoch {order.epoch} (token at {order.token_offset}) was ordered: another one is taken"
+    )

@@ -1,0 +1,79 @@
+"""The process that writes parts: what it answers, what its death costs, when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from perseid.errors import RetryableError
+from perseid.records import crashpoints
+from perseid.state import Value, checkpoint
+from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.blob import Identity
+from perseid.state.checkpoint import Manifest, Part
+from perseid.state.files import LocalFiles
+from perseid.state.log import StateLog
+from perseid.state.store import LocalStore
+from perseid.worker import checkpoints
+from perseid.worker.parts import PartOrder
+
+IDENTITY = Identity("uuid", 1, "counts", 0)
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> PartOrder:
+    """Of a log with one epoch, in which a value was set."""
+    log = StateLog(LocalFiles(), str(tmp_path / "log"), IDENTITY)
+    log.create()
+    log.begin(0, 1, 10)
+    log.append(1, 1, 11, {"state.n": ipc_bytes(pa.table({"value": [7]})), "out": b""})
+    schemas = {"n": Value(pa.int64()).schema()}
+    return PartOrder("job", IDENTITY, log.directory, 1, 1, 11, None, schemas, ())
+
+
+@pytest.fixture(autouse=True)
+def _one_writer() -> Iterator[None]:
+    checkpoints._writer.cache_clear()
+    yield
+    checkpoints._writer().close()
+    checkpoints._writer.cache_clear()
+
+
+def test_a_part_is_written_by_a_process_that_ends_with_its_input(
+    tmp_path: Path, order: PartOrder
+) -> None:
+    done = checkpoints._written(str(tmp_path / "store"), order)
+    part = Part(done.operator, done.partition, done.path, done.bytes, done.crc, done.chain)
+    manifest = Manifest("job", "uuid", 1, 1, 1, "r", 11, 0, (part,))
+    found = checkpoint.read_state(LocalStore(tmp_path / "store"), manifest, "counts", 0)
+    assert ipc_table(found["state.n"])["value"].to_pylist() == [7]
+    writer = checkpoints._writer()
+    writer.close()
+    assert writer.exit_code == 0
+
+
+def test_what_goes_wrong_is_said_and_the_process_goes_on(
+    tmp_path: Path, order: PartOrder
+) -> None:
+    store = str(tmp_path / "store")
+    with pytest.raises(RetryableError, match="a checkpoint of epoch 2"):
+        checkpoints._written(store, replace(order, epoch=2))
+    with pytest.raises(RetryableError, match=r"FencedError: .*gone"):
+        checkpoints._written(store, replace(order, directory="/nowhere"))
+    writer = checkpoints._writer()
+    assert checkpoints._written(store, order).epoch == 1
+    assert checkpoints._writer() is writer
+
+
+def test_a_writer_that_dies_is_followed_by_another(
+    tmp_path: Path, order: PartOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = tmp_path / "points"
+    crashpoints.arm(points, "checkpoint.during-upload")
+    monkeypatch.setenv("PERSEID_CRASH_POINTS", str(points))
+    assert checkpoints._written(str(tmp_path / "store"), order).epoch == 1
+    assert not crashpoints.armed(points, "checkpoint.during-upload")

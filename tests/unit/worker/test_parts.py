@@ -1,0 +1,332 @@
+"""Checkpoints of changes: chains that restore to the state, whatever crashes, and their removal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perseid.coordinator import checkpoints
+from perseid.errors import PermanentError, RetryableError
+from perseid.jobs.operator import Emitter, Operator
+from perseid.jobs.spec import MAIN
+from perseid.records import CheckpointPointer, PartFile
+from perseid.state import Pool, Table, Value, checkpoint
+from perseid.state.arrow import ipc_table
+from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
+from perseid.testing.files import Crashed
+from perseid.worker import parts
+from perseid.worker.parts import base_of, collectable, make
+
+Rows = list[tuple[str, int]]
+
+
+class Churn(Operator):
+    """Sums per key, which go when they are even after a negative amount; a window; a counter."""
+
+    total = Table(key=pa.string(), n=pa.int64())
+    recent = Pool({"at": pa.int64(), "key": pa.string()}, time="at")
+    rows = Value(pa.int64(), default=0)
+    epoch = 0
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        self.epoch = self.now  # the conftest's tokens have the epoch as their time
+        self.rows.set(self.rows.get() + batch.num_rows)
+        negative = {k for k, n in listed(batch) if n < 0}
+        changed = self.total.add(batch["key"], n=batch["n"])
+        self.recent.append({"at": [self.epoch] * batch.num_rows, "key": batch["key"]})
+        self.recent.expire(self.epoch - 3)
+        gone = [k for k, n in listed(changed) if k in negative and n % 2 == 0]
+        self.total.delete(pa.array(gone, pa.string()))
+        out.emit(changed)
+
+
+@dataclass
+class Model:
+    """The same as plain Python."""
+
+    total: dict[str, int] = field(default_factory=dict)
+    recent: list[tuple[int, str]] = field(default_factory=list)
+    rows: int = 0
+
+    def feed(self, epoch: int, rows: Rows) -> None:
+        if not rows:
+            return  # the operator is not entered
+        self.rows += len(rows)
+        for key, n in rows:
+            self.total[key] = self.total.get(key, 0) + n
+        self.recent = [r for r in self.recent if r[0] >= epoch - 3] + [(epoch, k) for k, _ in rows]
+        for key in {k for k, n in rows if n < 0}:
+            if self.total[key] % 2 == 0:
+                del self.total[key]
+
+    def copy(self) -> Model:
+        return Model(dict(self.total), list(self.recent), self.rows)
+
+
+def listed(rows: pa.Table) -> Rows:
+    return list(zip(rows["key"].to_pylist(), rows["n"].to_pylist(), strict=True))
+
+
+def model_of(sections: Any) -> Model:
+    """What the sections of a snapshot say; a primitive without one is empty."""
+    tables = {name: ipc_table(data) for name, data in sections.items()}
+    total, recent = tables.get("state.total"), tables.get("state.recent")
+    rows = tables.get("state.rows")
+    return Model(
+        dict(listed(total)) if total is not None else {},
+        list(zip(recent["at"].to_pylist(), recent["key"].to_pylist(), strict=True))
+        if recent is not None else [],
+        rows["value"][0].as_py() if rows is not None else 0,
+    )  # fmt: skip
+
+
+@dataclass
+class History:
+    """Epochs, checkpoints and takeovers of one partition, with what should be in each epoch."""
+
+    partition: Any
+    rng: random.Random
+    generation: int = 1
+    epoch: int = 0
+    model: Model = field(default_factory=Model)
+    models: dict[int, Model] = field(default_factory=dict)
+    pointers: tuple[CheckpointPointer, ...] = ()
+    links: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.partition.operator = Churn
+        self.state = self.partition.begun()
+        self.models[0] = Model()
+
+    def run(self) -> None:
+        self.epoch += 1
+        size = self.rng.choice([0, 1, 4])
+        rows = [(f"k{self.rng.randrange(6)}", self.rng.randrange(-3, 4)) for _ in range(size)]
+        table = pa.table({"key": pa.array([k for k, _ in rows], pa.string()),
+                          "n": pa.array([n for _, n in rows], pa.int64())})  # fmt: skip
+        self.partition.feed(self.state, self.epoch, table)
+        self.model.feed(self.epoch, rows)
+        self.models[self.epoch] = self.model.copy()
+
+    def order(self) -> parts.PartOrder:
+        base = base_of(self.pointers, self.generation)
+        order = self.state.part_order("job", self.generation, self.epoch, 100 + self.epoch, base)
+        return parts.PartOrder.decode(order.encode())
+
+    def complete(self, order: parts.PartOrder) -> None:
+        """What the coordinator does with the one part."""
+        done = make(order, self.partition.files, self.partition.store)
+        part = Part(done.operator, done.partition, done.path, done.bytes, done.crc, done.chain)
+        manifest = Manifest("job", "uuid", order.epoch, order.generation, 1, "r",
+                            order.token_offset, 0, (part,))  # fmt: skip
+        path, crc = checkpoint.write_manifest(self.partition.store, manifest)
+        pointer = CheckpointPointer(
+            order.epoch, order.generation, 1, "r", order.token_offset, path, crc, done.bytes, 0,
+            manifest.base_epoch,
+        )  # fmt: skip
+        self.pointers = checkpoints._kept(pointer, self.pointers)
+        self.links.append(len(done.chain))
+        checkpoint.collect(self.partition.store, "job", "uuid", [m for _, m in self.live()])
+        self.state.log.collect(collectable(self.pointers))
+
+    def live(self) -> list[tuple[int, Manifest]]:
+        store = self.partition.store
+        return [(p.epoch, checkpoint.read_manifest(store, p.manifest, p.crc))
+                for p in self.pointers]  # fmt: skip
+
+    def take_over(self, *, keep_log: bool) -> None:
+        """A new owner goes on behind what it finds; what came later is taken back."""
+        if not keep_log:
+            self.partition.files.delete("/state")
+        self.generation += 1
+        pointers = self.pointers or ()
+        tokens = {e: 100 + e for e in range(self.epoch + 1)}
+        found, self.state = self.partition.restore(
+            self.generation, self.epoch, pointers, tokens=tokens
+        )
+        self.epoch, self.model = found.epoch, self.models[found.epoch].copy()
+        live = {n: p.snapshot() for n, p in self.state.live.items()}
+        assert Model(dict(listed(live["total"])), [
+            (r["at"], r["key"]) for r in live["recent"].to_pylist()
+        ], live["rows"]["value"][0].as_py()) == self.model  # fmt: skip
+
+    def check(self) -> None:
+        """All checkpoints that are kept give the state of their epochs, order of rows included."""
+        for epoch, manifest in self.live():
+            sections = checkpoint.read_state(self.partition.store, manifest, "totals", 0)
+            found, expected = model_of(sections), self.models[epoch]
+            assert found == expected
+            assert list(found.total) == list(expected.total)
+
+
+@pytest.fixture
+def begin(partition: Any) -> Callable[[int], History]:
+    """New histories: Hypothesis runs many in one test."""
+    return lambda seed: History(type(partition)(), random.Random(seed))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chains_restore_to_the_state_whatever_happens(
+    begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Crashes in any step of a part, takeovers with and without the log, collection after each."""
+    monkeypatch.setattr(checkpoint, "LINKS_OF_WHOLE", 0.5 if seed % 2 else 1e9)  # tiny states
+    history = begin(seed)
+    rng, files = history.rng, history.partition.files
+    for _ in range(20):
+        for _ in range(rng.randrange(1, 4)):
+            history.run()
+        order = history.order()
+        if rng.random() < 0.3:
+            files.crash_at(rng.randrange(6))  # the part writer dies; another one takes the order
+            try:
+                history.complete(order)
+            except Crashed:
+                files.restart()
+                history.complete(order)
+            files.restart()
+        else:
+            history.complete(order)
+        history.check()
+        if rng.random() < 0.1:
+            history.take_over(keep_log=rng.random() < 0.5)
+    assert seed % 2 or max(history.links) > 2
+
+
+def test_a_part_of_changes_is_small_and_the_whole_state_comes_again(
+    begin: Callable[[int], History],
+) -> None:
+    history = begin(1)
+    large = pa.table({"key": [f"x{i}" for i in range(2000)], "n": [1] * 2000})
+    history.epoch = 1
+    history.partition.feed(history.state, 1, large)
+    for _ in range(2 * LINKS_MAX + 3):
+        history.run()
+        history.complete(history.order())
+    assert history.links == [*range(LINKS_MAX + 1), *range(LINKS_MAX + 1), 0]
+    whole, first, *_ = history.live()[1][1].parts[0].files(0)
+    assert first.bytes < whole.bytes / 20
+
+
+def test_a_new_owner_begins_with_the_whole_state(begin: Callable[[int], History]) -> None:
+    history = begin(2)
+    for _ in range(2):
+        history.run()
+        history.complete(history.order())
+    history.take_over(keep_log=True)
+    history.run()
+    history.complete(history.order())
+    assert history.links[-1] == 0
+
+
+def test_a_base_that_cannot_be_read_means_the_whole_state(
+    begin: Callable[[int], History],
+) -> None:
+    history = begin(3)
+    history.run()
+    history.complete(history.order())
+    history.run()
+    history.partition.damage(history.pointers[0].manifest)
+    done = make(history.order(), history.partition.files, history.partition.store)
+    assert done.chain == ()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_damaged_file_of_a_chain_is_never_an_empty_state(
+    begin: Callable[[int], History], which: int
+) -> None:
+    history = begin(4)
+    history.run()
+    history.complete(history.order())
+    apart = history.pointers[0]
+    history.take_over(keep_log=True)  # so that what follows stands on files of its own
+    large = pa.table({"key": [f"x{i}" for i in range(2000)], "n": [1] * 2000})
+    history.partition.feed(history.state, history.epoch + 1, large)
+    history.epoch += 1
+    for _ in range(3):
+        history.run()
+        history.complete(history.order())
+    assert history.links[-3:] == [0, 1, 2]
+    files = history.live()[0][1].parts[0].files(history.epoch)
+    history.partition.damage(files[which].path)
+    history.partition.files.delete("/state")
+    assert history.pointers[2] == apart
+    if which < 2:
+        with pytest.raises(PermanentError, match="not replaced by an empty one"):
+            history.partition.restore(9, history.epoch, history.pointers[:2])
+    found, _ = history.partition.restore(10, history.epoch, history.pointers)
+    expected = history.pointers[1] if which == 2 else apart
+    assert found.source == f"checkpoint:{expected.epoch}"
+    assert files[which].path in found.events[0]
+
+
+def test_an_order_for_an_epoch_that_was_taken_back_is_refused(
+    begin: Callable[[int], History],
+) -> None:
+    history = begin(5)
+    history.run()
+    order = history.order()
+    history.state.log.discard_from(1)
+    with pytest.raises(RetryableError, match="a checkpoint of epoch 1"):
+        make(order, history.partition.files, history.partition.store)
+    history.state.epoch, history.epoch = None, 0
+    history.partition.feed(history.state, 1, pa.table({"key": ["a"], "n": [1]}), offset=500)
+    with pytest.raises(RetryableError, match="token at 101"):
+        make(order, history.partition.files, history.partition.store)
+
+
+def test_what_feeds_back_is_in_every_part(
+    begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "LINKS_OF_WHOLE", 1e9)
+    history = begin(6)
+    history.state.feeds_back = (MAIN,)
+    for _ in range(3):
+        history.run()
+        out = ipc_table(history.state.log.entry(history.epoch).sections["out"])
+        history.complete(history.order())
+        (_, manifest), *_ = history.live()
+        sections = checkpoint.read_state(history.partition.store, manifest, "totals", 0)
+        assert ipc_table(sections["out"]).equals(out)
+    assert history.links == [0, 1, 2]
+
+
+def test_the_log_gets_a_snapshot_of_its_own_before_its_deltas_outweigh_it(
+    begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else keys that are written over and over would fill the host while the parts stay small."""
+    monkeypatch.setattr(parts, "LOG_BYTES", 0)
+    monkeypatch.setattr(checkpoint, "LINKS_OF_WHOLE", 1e9)
+    history = begin(7)
+    for _ in range(3):
+        history.run()
+        history.complete(history.order())
+    assert history.links == [0, 1, 2]
+    assert history.state.log.snapshots() == [2]  # collected up to the checkpoint before the newest
+
+
+@given(
+    whole=st.integers(1, 1000), links=st.lists(st.integers(1, 400), max_size=10),
+    other=st.integers(1, 1000),
+)  # fmt: skip
+@settings(max_examples=200)
+def test_chains_end_by_their_length_or_by_their_bytes(
+    whole: int, links: list[int], other: int
+) -> None:
+    sizes = [whole, *links]
+    chain = tuple(PartFile(f"p{i}", i, size, 1) for i, size in enumerate(sizes[:-1]))
+    epoch = len(links)
+    manifest = Manifest("j", "u", epoch, 1, 1, "r", 0, 0, (
+        Part("a", 0, f"p{epoch}", sizes[-1], 1, chain), Part("a", 1, "q", other, 1),
+    ))  # fmt: skip
+    assert manifest.may_grow == (len(links) < LINKS_MAX and 2 * sum(links) <= whole + other)
+    assert manifest.base_epoch == 0
+    newer = replace(manifest, parts=manifest.parts[1:])
+    assert newer.base_epoch == epoch
