@@ -60,7 +60,7 @@ class Row:
 
 def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
     """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
-    order = np.argsort(parts, kind="stable")
+    order = np.argsort(parts.astype(np.uint16), kind="stable")  # a radix sort; parts are few
     bounds = np.searchsorted(parts[order], np.arange(len(route.targets) + 1))
     dealt = table if _in_order(order) else table.take(pa.array(order))
     for index, target in enumerate(route.targets):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_tasks_in_a_row_read_each_partition_in_order_and_once(seed: int) -> None
         assert largest <= UNEVEN * records / tasks + 1
 
 
-def spec(sinks: dict[str, str], order: dict[str, Literal["free"]]) -> JobSpec:
+def spec(sinks: dict[str, str], free: set[str]) -> JobSpec:
     def operator(upstream: str, **more: Any) -> OperatorSpec:
         return OperatorSpec(inputs={"input": upstream}, use="m:C", parallelism=2, **more)
 
@@ -80,8 +80,11 @@ def spec(sinks: dict[str, str], order: dict[str, Literal["free"]]) -> JobSpec:
             "sums": operator("summed", key=("k",)), "behind": operator("sums"),
         },
         sinks={
-            n: SinkSpec(input=stream, topic=n, format="json", order=order.get(n, "required"))
-            for n, stream in sinks.items()
+            name: SinkSpec(
+                input=stream, topic=name, format="json",
+                order="free" if name in free else "required",
+            )
+            for name, stream in sinks.items()
         },
     )  # fmt: skip
 
@@ -98,7 +101,7 @@ def spec(sinks: dict[str, str], order: dict[str, Literal["free"]]) -> JobSpec:
 def test_order_counts_where_rows_reach_a_sink_without_a_shuffle(
     sinks: dict[str, str], ordered: set[str]
 ) -> None:
-    assert ordered_sources(spec(sinks, {"free": "free"})) == ordered
+    assert ordered_sources(spec(sinks, {"free"})) == ordered
 
 
 def test_a_job_that_takes_a_cut_epoch_back_begins_where_it_began(

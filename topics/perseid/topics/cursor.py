@@ -17,19 +17,26 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
 _LOOKUP_S = 5.0  # one question to the broker
+_BRIEF = {"queued.min.messages": 5_000, "fetch.message.max.bytes": 262_144}
 _SILENCE_S = 1.0  # of a new cursor, before it asks whether its topic is there at all
 
 
 class Cursor:
-    """`position` is the offset up to which everything readable has been handed out."""
+    """`position` is the offset up to which everything readable has been handed out.
+
+    `brief`: it is not expected to go on behind the first range, so it fetches little ahead.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, partition: int, start: int, isolation: Isolation
-    ) -> None:
+        self, bootstrap: str, topic: str, partition: int, start: int, isolation: Isolation,
+        *, brief: bool = False,
+    ) -> None:  # fmt: skip
         from confluent_kafka import TopicPartition
 
         self.topic, self.partition, self.position = topic, partition, start
-        self._consumer: Consumer = clients.reader(bootstrap, isolation=isolation)
+        self._consumer: Consumer = clients.reader(
+            bootstrap, isolation=isolation, **(_BRIEF if brief else {})
+        )
         self._consumer.assign([TopicPartition(topic, partition, start)])
         self._ask_at_s: float | None = time.monotonic() + _SILENCE_S
 

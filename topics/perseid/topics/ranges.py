@@ -1,7 +1,8 @@
 """Reads exact ranges of source partitions, as fast as Python can.
 
 One positioned consumer a partition stays open between epochs, because the next epoch's range starts
-where the last one ended.
+where the last one ended. Of a partition that several tasks read in turn it does not: then what was
+fetched ahead is lost, so little is.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ _WAIT_S = 0.01  # a range with gaps ends with a wait of at most this
 
 @dataclass(slots=True)
 class _Place:
-    """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it."""
+    """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it.
+
+    `brief`: the range before was elsewhere, and the next one is expected to be, too.
+    """
 
     cursor: Cursor
     served_to: int
+    brief: bool
     ahead: list[Message] = field(default_factory=list)
 
 
@@ -90,11 +95,14 @@ class RangeReader:
 
     def _take(self, topic: str, partition: int, start: int) -> _Place:
         place = self._places.pop((topic, partition), None)
-        if place is not None and place.served_to == start:
+        goes_on = place is not None and place.served_to == start
+        if place is not None and goes_on and not place.brief:
             return place
         if place is not None:
             place.cursor.close()
-        return _Place(Cursor(self._bootstrap, topic, partition, start, self._isolation), start)
+        brief = place is not None and not goes_on
+        cursor = Cursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
+        return _Place(cursor, start, brief)
 
     def _keep(self, topic: str, partition: int, place: _Place) -> None:
         self._places[topic, partition] = place

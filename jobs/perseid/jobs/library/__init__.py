@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 NAMES: tuple[str, ...] = (
     "AsOf", "CountByKey", "Decaying", "Distinct", "Grep", "HeavyHitters", "Join", "KMeans",
-    "LogisticRegression", "RippleJoin", "RunningSum", "Sum", "TopK", "Window",
+    "LogisticRegression", "ModelAverage", "RippleJoin", "RunningSum", "Sum", "TopK", "Window",
 )  # fmt: skip
 STATELESS = ("Grep",)  # called for splits and not for partitions, so without a key
 
@@ -26,6 +26,7 @@ def build(name: str, spec: OperatorSpec) -> type[Operator]:
         joins,
         k_means,
         logistic_regression,
+        model_average,
         ripple_join,
         running,
         top_k,
@@ -43,6 +44,7 @@ def build(name: str, spec: OperatorSpec) -> type[Operator]:
         "Join": joins.join,
         "KMeans": k_means.k_means,
         "LogisticRegression": logistic_regression.logistic_regression,
+        "ModelAverage": model_average.model_average,
         "RippleJoin": ripple_join.ripple_join,
         "RunningSum": running.running_sum,
         "Sum": totals.sum_by_key,

@@ -12,14 +12,30 @@ models are averaged and go on from the average, which is emitted: `partition`, `
 far), `loss` (mean log loss of these records, each predicted before it was learnt from), `bias`,
 and the weight of each feature. The key only says which partition sees a record.
 
-Averages are those of one partition: models of several partitions are not brought together, as the
-paper's are by feedback from a common operator. With `parallelism: 1` there is one model.
+Each partition has a model of its own unless it hears of the others by feedback, through
+`library:ModelAverage`:
 
-What is learnt does not depend on where epochs end. Hosts with different processors may differ in
-the last bit of `tanh`.
+    model: {inputs: {rows: clicks, average: {from: average.replies, feedback: {delay: 1}}},
+            key: user, use: "library:LogisticRegression", with: {features: [age, price],
+            label: bought}}
+    average: {input: model.local, key: user, parallelism: 1, use: "library:ModelAverage",
+              with: {features: [age, price]}}
+
+Then an epoch in which models of a partition were averaged ends with a row to the output `local`,
+the newest average. The reply comes in the next epoch, and what was learnt meanwhile is kept: models
+move by the difference of the common average to what was told (delayed averaging, as in DaSGD, Zhou
+et al. 2020). What is learnt then depends on where epochs end, as all that goes by feedback does.
+
+`predictions: true` declares the output `predictions`: for each row, in its order, the key,
+`partition`, `label`, and the `probability` of 1 before it was learnt from. Without feedback what is
+learnt does not depend on where epochs end. Hosts with different processors may differ in the last
+bit of `tanh`. `types: {user: int64}` says what the key columns are when they are no strings.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +47,22 @@ from perseid.jobs.library.times import need, one_array
 from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Matrix, Value, Vector
+from perseid.state.keys import KeyFields
 from perseid.state.undo import Values
 
 NAME = "LogisticRegression"
 EMITTED = ("partition", "records", "loss", "bias")
+PREDICTED = ("partition", "label", "probability")
 EXAMPLES = {
     "features": "[age, price]", "label": "bought", "rate": "0.1", "models": "20", "every": "1000",
+    "predictions": "true", "types": "{user: int64}",
 }  # fmt: skip
+KINDS = (pa.int64(), pa.int64(), pa.float64())  # of PREDICTED
+SHARED = {"rows", "average"}  # the inputs where partitions share a model
 
 
 def logistic_regression(spec: OperatorSpec) -> type[Operator]:
-    """`with:` has `features` and `label`; `rate`, `models` and `every`."""
+    """`with:` has `features` and `label`; `rate`, `models`, `every`, `predictions` and `types`."""
     given = Parameters(spec, NAME, EXAMPLES)
     features = given.columns("features")
     label = given.column("label")
@@ -51,6 +72,14 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     rate = given.number("rate", 0.1, 0, 1000)
     every = given.whole("every", 1000, 1, 10**9)
     models = given.whole("models", min(20, every), 1, min(every, 1000))
+    shared = _is_shared(spec, given)
+    predicts = given.flag("predictions")
+    given.only_for("types", shared or predicts, "feedback and predictions")
+    types = given.types("types", dict.fromkeys(spec.key, "string"))
+    keys = KeyFields(types)
+    predictions = pa.schema([*types.items(), *zip(PREDICTED, KINDS, strict=True)])
+    if predicts:
+        given.distinct(f"the key, {', '.join(PREDICTED)}", [*spec.key, *PREDICTED])
 
     class LogisticRegression(Operator):
         """Local models, averaged every so many records."""
@@ -61,36 +90,103 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
                 *((name, pa.float64()) for name in (*EMITTED[2:], *features)),
             ]
         )
+        outputs: ClassVar[Mapping[str, pa.Schema]] = (
+            {"predictions": predictions} if predicts else {}
+        )
         metadata = metadata_among([label, *features])
         weights = Matrix(pa.float64(), 1 + len(features), models)  # the bias comes first
         losses = Vector(pa.float64(), models)  # of each model since the last average
         seen = Value(pa.int64(), default=0)
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
+            self.train(batch, out)
+
+        def train(self, batch: pa.Table, out: Emitter) -> Values | None:
+            """Learns from the rows; the newest average, None when there was none."""
             inputs = np.vstack([np.ones(batch.num_rows), matrix(batch, features, NAME)])
             wanted = labels(batch, label)
             weights, losses = self.weights.values.copy(), self.losses.values.copy()
-            seen = self.seen.get()
-            done = 0
+            chances = np.empty(len(wanted))
+            seen, done, average = self.seen.get(), 0, None
             while done < len(wanted):
                 upto = min(done + every - seen % every, len(wanted))
                 part = slice(done, upto)
-                learn(weights, losses, inputs[:, part], wanted[part], seen % every, rate)
+                chances[part] = learn(
+                    weights, losses, inputs[:, part], wanted[part], seen % every, rate
+                )
                 seen, done = seen + upto - done, upto
                 if seen % every == 0:
-                    weights[:] = weights.mean(axis=1, keepdims=True)
-                    out.emit(self._model(seen, losses.sum() / every, weights[:, 0]))
+                    average = weights.mean(axis=1)
+                    weights[:] = average[:, None]
+                    out.emit(self._model(seen, losses.sum() / every, average))
                     losses[:] = 0
             self.weights.set(weights)
             self.losses.set(losses)
             self.seen.set(seen)
+            if predicts:
+                found = [*keys.arrays(batch), np.full(len(wanted), self.partition), wanted, chances]
+                out.emit(pa.table(found, names=predictions.names), to="predictions")
+            return average
 
         def _model(self, seen: int, loss: float, weights: Values) -> pa.Table:
             row = [self.partition, seen, loss, *weights]
             names = [*EMITTED, *features]
             return pa.table({name: [value] for name, value in zip(names, row, strict=True)})
 
-    return LogisticRegression
+    if not shared:
+        return LogisticRegression
+    local = local_models(types, features)
+    given.distinct("the key, partition, records, bias and the features", local.names)
+
+    class SharedRegression(LogisticRegression):
+        """The same, and averages of all partitions, one epoch later."""
+
+        outputs: ClassVar[Mapping[str, pa.Schema]] = {**LogisticRegression.outputs, "local": local}
+        common = Vector(pa.float64(), 1 + len(features))  # what was told or heard last
+        told = Value(pa.int64(), default=0)  # records in what was told
+
+        def process(self, batch: Mapping[str, pa.Table], out: Emitter) -> None:
+            heard, rows = batch["average"], batch["rows"]
+            if heard.num_rows:
+                self._move(matrix(heard.slice(heard.num_rows - 1), ["bias", *features], NAME)[:, 0])
+            average = self.train(rows, out) if rows.num_rows else None
+            if average is not None:
+                self._tell(rows, average, out)
+
+        def _move(self, average: Values) -> None:
+            """What was learnt since the last word to the others is kept."""
+            self.weights.set(self.weights.values + (average - self.common.values)[:, None])
+            self.common.set(average)
+
+        def _tell(self, rows: pa.Table, average: Values, out: Emitter) -> None:
+            """The key of any row is an address of this partition."""
+            learnt = self.seen.get() // every * every
+            address = [array.slice(0, 1) for array in keys.arrays(rows)]
+            counts = [[self.partition], [learnt - self.told.get()]]
+            found = pa.table([*address, *counts, *average[:, None]], names=local.names)
+            out.emit(found, to="local")
+            self.common.set(average)
+            self.told.set(learnt)
+
+    return SharedRegression
+
+
+def local_models(types: Mapping[str, pa.DataType], features: list[str]) -> pa.Schema:
+    """Rows of the output `local`. The key is one of the partition's, so that replies reach it.
+
+    `records`: how many the model has learnt from since the last one that was told.
+    """
+    counts = [("partition", pa.int64()), ("records", pa.int64())]
+    return pa.schema([*types.items(), *counts, *((n, pa.float64()) for n in ("bias", *features))])
+
+
+def _is_shared(spec: OperatorSpec, given: Parameters) -> bool:
+    if list(spec.inputs) == ["input"]:
+        return False
+    if set(spec.inputs) != SHARED or spec.feedback != ("average",):
+        back = "{from: average.replies, feedback: {delay: 1}}"
+        raise given.inputs_wrong(spec.inputs, f"inputs: {{rows: NAME, average: {back}}}")
+    return True
 
 
 def labels(batch: pa.Table, column: str) -> Values:
@@ -110,12 +206,13 @@ def labels(batch: pa.Table, column: str) -> Values:
 
 def learn(
     weights: Values, losses: Values, inputs: Values, wanted: Values, place: int, rate: float
-) -> None:
+) -> Values:
     """Steps of gradient descent, in `weights` and `losses`; record r is of model (place + r) % m.
 
-    Shapes: weights (features, m), inputs (features, n). All models make their steps side by side.
-    They do not know of each other, so it does not matter with which step of the others a model's
-    falls together; those that have no record in a step have zeros for one.
+    Returns the probability of each record's being 1, from before its step. Shapes: weights
+    (features, m), inputs (features, n). All models make their steps side by side. They do not know
+    of each other, so it does not matter with which step of the others a model's falls together;
+    those that have no record in a step have zeros for one.
     """
     size, models = weights.shape
     before = place % models
@@ -124,9 +221,11 @@ def learn(
     rows = np.pad(inputs, ((0, 0), padding)).reshape(size, steps, models)
     ones = np.pad(wanted, padding).reshape(steps, models)
     there = np.pad(np.ones(len(wanted)), padding).reshape(steps, models)
+    chances = np.empty((steps, models))
     for step in range(steps):
         x, y = rows[:, step], ones[step]
         z = (weights * x).sum(axis=0)
         losses += there[step] * (np.logaddexp(0, z) - y * z)
-        error = 0.5 * (1 + np.tanh(0.5 * z)) - y  # tanh, for exp(-z) overflows
-        weights -= rate * (error * there[step]) * x
+        chances[step] = 0.5 * (1 + np.tanh(0.5 * z))  # tanh, for exp(-z) overflows
+        weights -= rate * ((chances[step] - y) * there[step]) * x
+    return chances.reshape(-1)[before : before + len(wanted)]

@@ -50,7 +50,7 @@ def a_range_has_all_its_records_or_fails(side: KafkaSide) -> Iterator[object]:
     reader.close()
 
 
-@SCRIPTS.add([0, 1, 2, 3], [], [4, 5, 6], [7], [2, 3, 4], "RetryableError")
+@SCRIPTS.add([0, 1, 2, 3], [], [4, 5, 6], [7], [2, 3, 4], [5, 6], [7], "RetryableError")
 def source_ranges_one_after_another_and_back(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     for i in range(7):
@@ -60,7 +60,9 @@ def source_ranges_one_after_another_and_back(side: KafkaSide) -> Iterator[object
     yield side.ranged(name, 4, 7)
     side.kafka.writer.append(name, 0, b"7")
     yield side.ranged(name, 7, 8)
-    yield side.ranged(name, 2, 5)
+    yield side.ranged(name, 2, 5)  # as one of several tasks that read a partition in turn
+    yield side.ranged(name, 5, 7)
+    yield side.ranged(name, 7, 8)
     yield side.ranged(name, 8, 9)
     side.kafka.ranges.close()  # it can be used again
 
