@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from perseid.testing.simulation import job
@@ -33,7 +35,7 @@ def rescaled(what: str, moment_s: float, seen: dict[str, object]) -> Script:
 
     def script(simulation: Simulation, world: World) -> None:
         for at_s, size in zip(STEPS_S, SIZES, strict=True):
-            simulation.after(at_s, lambda size=size: world.rescale(size, size))
+            simulation.after(at_s, partial(world.rescale, size, size))
             if what:
                 simulation.after(at_s + moment_s, lambda: kill(simulation, world))
         simulation.after(SHAPE.input_s, lambda: look(world))
