@@ -213,8 +213,9 @@ def test_another_parallelism_is_told_until_its_owner_has_state(
     world.say(JOB, "running")
     successor.listen()
     assert world.statuses[JOB].state == "running"
-    new_revision(world, successor)  # two partitions again
-    run(world, successor)
+    world.programs["archive-3"] = job_spec()  # two partitions again
+    want(world, successor, revision="r3", archive="archive-3")
+    run(world, successor, 2)
     assert (world.plans[JOB].layout, world.plans[JOB].rescaled) == (3, True)
 
 
