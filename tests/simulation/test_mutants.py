@@ -400,7 +400,6 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (watermark_falls, 43),
     (checkpoints_without_output, 115),
     (the_main_output_is_fed_back, 15),
-    (checkpoints_without_output, 11),
     (tokens_of_other_layouts_run, 7),
     (fed_back_rows_are_dealt_by_number, 24),
 ]

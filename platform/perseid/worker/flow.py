@@ -28,7 +28,7 @@ from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
 from perseid.worker.poison import Sieve
-from perseid.worker.resplit import Share, share_of
+from perseid.worker.resplit import Share, check_types, share_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,6 +148,9 @@ def _shuffled(
         return
     if table.num_rows:
         table = _combined(context, token, consumer, table, origin)
+        if context.rescaled:
+            kind = operator_class(context.job_folder, consumer)
+            check_types(consumer, route.key, kind, table.schema)
     parts = partitions(table, route.key, len(route.targets))
     yield from deal(table, route, origin, parts)
 

@@ -13,7 +13,7 @@ Every new partition reads all old parts, one after the other, and keeps its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, opened, rescales
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import STATE, emitted
-from perseid.state.primitives import Primitive, bind, keyless
+from perseid.state.primitives import bind, declared, keyless
 from perseid.state.xxh64 import hashed_bits
 from perseid.worker import operators
 from perseid.worker.partition import partitions
@@ -127,25 +127,23 @@ def share_of(
 
 
 def check_types(
-    operator: str, key: tuple[str, ...], live: Mapping[str, Primitive], inputs: Iterable[pa.Table]
+    operator: str, key: tuple[str, ...], kind: type[Operator], rows: pa.Schema
 ) -> None:
-    """PermanentError when rows do not come where the state of their key was dealt to.
+    """PermanentError when rows are dealt out in another way than the state of their key was.
 
     The same number has another hash as another type, and a primitive takes both. Nobody could tell
-    from the state of a single partition.
+    from the state of a single partition. It is told before any partition runs the epoch.
     """
-    for table in (table for table in inputs if table.num_rows):
-        for name, primitive in live.items():
-            kept = primitive.shard_key(key) or {}
-            for column, kind in zip(key, kept.values(), strict=False):
-                given = table.schema.field(column).type
-                if hashed_bits(given) != hashed_bits(kind):
-                    raise PermanentError(
-                        f"operator {operator}: key column {column} comes as {given}, and {name} "
-                        f"keeps it as {kind}: by these two a key belongs to different partitions, "
-                        f"and the state was dealt out as {kind}. Cast the column before the "
-                        f"operator, as in CAST({column} AS BIGINT), and apply the job again"
-                    )
+    for name, primitive in declared(kind).items():
+        for column, kept in zip(key, (primitive.shard_key(key) or {}).values(), strict=False):
+            given = rows.field(column).type
+            if hashed_bits(given) != hashed_bits(kept):
+                raise PermanentError(
+                    f"operator {operator}: key column {column} comes as {given}, and {name} keeps "
+                    f"it as {kept}: by these two a key belongs to different partitions, and the "
+                    f"state was dealt out as {kept}. Cast the column before the operator, as in "
+                    f"CAST({column} AS BIGINT), and apply the job again"
+                )
 
 
 def joined(emitted: list[pa.Table]) -> pa.Table:

@@ -29,7 +29,6 @@ from perseid.worker import encode, flow, refused
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
 from perseid.worker.partition_state import PartitionState
-from perseid.worker.resplit import check_types
 
 if TYPE_CHECKING:
     from perseid.topics.admin import TopicAdmin
@@ -170,9 +169,6 @@ def _run_keyed(
     """Outputs and dead letters."""
     state = state_of(context, task)
     token = order.token
-    if context.rescaled:
-        key = flow.spec_of(context.job_folder).operators[task.operator].key
-        check_types(task.operator, key, state.live, tables.values())
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out)
     if token.checkpoint:

@@ -191,6 +191,44 @@ def test_the_layout_rises_with_operators_keys_or_parallelism(
     assert last(world).layout == 2
 
 
+def test_another_parallelism_is_told_until_its_owner_has_state(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    world.programs["archive-2"] = job_spec(parallelism=3)
+    want(world, leader, revision="r2", archive="archive-2")
+    assert world.statuses[JOB].state == "rescaling"
+    assert not world.plans[JOB].rescaled
+    run(world, leader)
+    plan = world.plans[JOB]
+    assert (plan.layout, plan.rescaled, plan.base_epoch) == (2, True, plan.checkpoints[0].epoch)
+    assert world.statuses[JOB].state == "rescaling"
+    assert "rescaled behind epoch 3: counts 2 -> 3" in world.statuses[JOB].events
+    world.workers = ["w2-1"]  # its owner dies before it has any
+    leader.look()
+    assert (world.plans[JOB].owner, world.plans[JOB].rescaled) == ("w2-1", True)
+    successor = Leader(world)
+    successor.look()
+    assert world.statuses[JOB].state == "rescaling"
+    world.say(JOB, "running")
+    successor.listen()
+    assert world.statuses[JOB].state == "running"
+    world.programs["archive-3"] = job_spec()  # two partitions again
+    want(world, successor, revision="r3", archive="archive-3")
+    run(world, successor, 2)
+    assert (world.plans[JOB].layout, world.plans[JOB].rescaled) == (3, True)
+
+
+def test_a_new_revision_of_the_same_parallelism_does_not_rescale(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader)
+    new_revision(world, leader)
+    assert world.statuses[JOB].state == "running"
+    run(world, leader)
+    assert not world.plans[JOB].rescaled
+
+
 def test_a_job_without_tokens_switches_at_once(world: World, leader: Leader) -> None:
     new_revision(world, leader)
     assert world.plans[JOB].revision == "r2"

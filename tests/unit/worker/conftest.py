@@ -63,6 +63,7 @@ class Partition:
     identity: blob.Identity = IDENTITY
     owner: str = OWNER
     operator: type[Operator] = Totals
+    parallelism: int = 1
 
     @property
     def directory(self) -> str:
@@ -80,13 +81,13 @@ class Partition:
 
     def take_over(self, generation: int) -> StateLog:
         self.owner = owner_name(generation, f"w{generation}-a")
-        adopt(self.files, ROOT, "uuid", 1, self.owner)
+        adopt(self.files, ROOT, "uuid", self.identity.layout, self.owner)
         log = self.log()
         log.create()
         return log
 
     def share(self, partition: int) -> Share:
-        return Share("totals", ("key",), partition, 1, self.made)
+        return Share("totals", ("key",), partition, self.parallelism, self.made)
 
     def made(self, partition: int, parallelism: int) -> Operator:
         return opened(self.operator, Identity("job", "totals", partition, parallelism), {})
@@ -141,7 +142,7 @@ class Partition:
         }  # fmt: skip
         order = RestoreOrder(pointers=pointers, generation=generation, **fields)
         work = PartitionRestore(
-            self.files, self.store, log, self.task, self.identity, self.share(0)
+            self.files, self.store, log, self.task, self.identity, self.share(self.task.partition)
         )
         found = work.run(order)
         state = self.state(log)

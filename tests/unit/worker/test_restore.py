@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.jobs.layout import Task
+from perseid.jobs.operator import Operator
+from perseid.state import Table, Value, blob
+from perseid.testing.files import MemoryFiles
+from perseid.worker.partition import partitions
 from perseid.worker.resume import Restored
+
+TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)
+IDENTITY = blob.Identity("uuid", 1, TASK.operator, TASK.partition)
 
 
 def ran(partition: Any, last: int, snapshots: tuple[int, ...] = ()) -> Any:
@@ -254,3 +265,53 @@ def test_a_bad_delta_before_the_newest_snapshot_costs_only_what_lies_before_it(
     assert (state.log.snapshots(), state.log.epochs()) == ([4], [5, 6])
     state.bring_to(5)
     assert partition.totals(state) == totals_at(5)
+
+
+class Resized(Operator):
+    """The fixture's; the first partition takes the count of rows over."""
+
+    total = Table(key=pa.string(), n=pa.int64())
+    rows = Value(pa.int64(), default=0)
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        if self.partition == 0:
+            self.rows.set(sum(one.rows.get() for one in old))
+
+
+def resized(partition: Any, number: int, count: int) -> Any:
+    """A partition of the next layout on another host, with the same store."""
+    task = replace(TASK, partition=number)
+    identity = replace(IDENTITY, layout=2, partition=number)
+    return replace(
+        partition, files=MemoryFiles(), task=task, identity=identity, operator=Resized,
+        parallelism=count,
+    )  # fmt: skip
+
+
+def test_a_checkpoint_of_another_number_of_partitions_is_dealt_out(
+    partition: Any, totals_at: Any
+) -> None:
+    ran(partition, 6, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    union: dict[str, int] = {}
+    rows = []
+    for number in range(3):
+        found, state = resized(partition, number, 3).restore(2, 4, (pointer,), base_epoch=4)
+        assert (found.epoch, found.source) == (4, "checkpoint:4")
+        mine = partition.totals(state)
+        where = partitions(pa.table({"key": list(mine)}), ("key",), 3) if mine else ()
+        assert set(where) <= {number}
+        assert not union.keys() & mine.keys()
+        union |= mine
+        rows.append(state.live["rows"].get())
+    assert union == totals_at(4)
+    assert rows == [8, 0, 0]
+
+
+def test_a_damaged_part_is_never_an_empty_share(partition: Any) -> None:
+    ran(partition, 4, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    (path,) = [p for p in partition.store.content if p.endswith(".part")]
+    partition.damage(path)
+    with pytest.raises(PermanentError, match="not replaced by an empty one"):
+        resized(partition, 1, 2).restore(2, 4, (pointer,), base_epoch=4)
