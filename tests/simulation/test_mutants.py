@@ -360,7 +360,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 3),
     (watermark_falls, 43),
-    (checkpoints_without_output, 11),
+    (checkpoints_without_output, 24),
 ]
 
 

@@ -171,7 +171,7 @@ def begin(partition: Any) -> Callable[[int], History]:
     return lambda seed: History(type(partition)(), random.Random(seed))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_chains_restore_to_the_state_whatever_happens(
     begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
