@@ -34,6 +34,7 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 LINKS_MAX = 6          # then the whole state: README, Decisions
 LINKS_OF_WHOLE = 0.5   # as bytes: a restore reads half as much again, and a link's more at most
+LINKS_SMALL = 1 << 16  # bytes that nobody notices
 _FOLDER = re.compile(r"c-(\d+)-g(\d+)")
 
 
@@ -97,7 +98,7 @@ class Manifest:
         bytes_behind = sum(file.bytes for some in links for file in some)
         return (
             max(map(len, links), default=0) < LINKS_MAX
-            and bytes_behind <= LINKS_OF_WHOLE * whole_bytes
+            and bytes_behind <= max(LINKS_SMALL, LINKS_OF_WHOLE * whole_bytes)
         )
 
 

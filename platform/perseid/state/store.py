@@ -20,6 +20,7 @@ from perseid.errors import DamagedFile, UsageError
 from perseid.state.files import LocalFiles, faults, sync_directory, temporary_name, write_file
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
+DELAYED = "allow_delayed_open"  # of S3: what is small, as a piece is, goes out in one request
 WRITING = "/.writing-"  # in the name of a file that is not complete yet
 
 
@@ -47,11 +48,17 @@ class Store(Protocol):
 
 
 def open_store(uri: str) -> Store:
-    """The store at `uri`: a directory (made when missing), or a URI that `pyarrow.fs` knows."""
+    """The store at `uri`: a directory (made when missing), or a URI that `pyarrow.fs` knows.
+
+    S3 and what speaks like it: `s3://bucket/folder?region=...&endpoint_override=host:port`, with
+    `scheme=http` where there is no TLS; keys come from the environment (AWS_ACCESS_KEY_ID, ...).
+    """
     if "://" not in uri:
         return LocalStore(uri)
     if uri.startswith("file://"):
         return LocalStore(uri.removeprefix("file://"))
+    if uri.startswith("s3://") and DELAYED not in uri:
+        uri += ("&" if "?" in uri else "?") + f"{DELAYED}=true"
     try:
         filesystem, root = pa.fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, ValueError) as error:

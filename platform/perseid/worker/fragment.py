@@ -138,13 +138,11 @@ class Fragment:
         context = self._context()
         past = self._history(clients)
         runner = EpochRunner(self.spark, context)
-        started_s = time.monotonic()
         with ThreadPoolExecutor(1, "perseid-plan") as beside:
             planned = beside.submit(runner.prepare)
             done, origin, events = restore_all(runner, self.plan, past)
         planned.result()
-        log.info("%s: restored from %s in %.1f s", self.plan.job, origin or "nothing",
-                 time.monotonic() - started_s)  # fmt: skip
+        log.info("%s: restored from %s", self.plan.job, origin or "nothing")
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done, self.plan.layout)
         telling.join()

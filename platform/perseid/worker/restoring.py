@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -47,6 +48,7 @@ def restore_all(
         base_offset=plan.base_offset,
         generation=plan.generation,
     )
+    started_s = time.monotonic()
     restored: dict[int, Restored] = {}
     events: list[str] = []
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
@@ -58,7 +60,8 @@ def restore_all(
                 events += found.events
             verdict = resume.decide(restored, ledgers.result(), plan.base_epoch)
             if isinstance(verdict, resume.GoOn):
-                return verdict.epoch, _sources(restored), tuple(events)
+                source = resume.told(restored, time.monotonic() - started_s)
+                return verdict.epoch, source, tuple(events)
             gids = list(verdict.gids)
             order = replace(order, floor=verdict.floor)
     raise RetryableError(f"the partitions of {plan.job} did not agree on an epoch: {restored}")
@@ -143,7 +146,11 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)
-    return found
+    return replace(
+        found,
+        rows=sum(p.rows for p in state.live.values()),
+        bytes=sum(p.size_bytes for p in state.live.values()),
+    )
 
 
 def _anchored(work: Any, slots: pa.Table, _anchor: pa.Table) -> pa.Table:
@@ -155,7 +162,3 @@ def _anchored(work: Any, slots: pa.Table, _anchor: pa.Table) -> pa.Table:
 def _restored(data: bytes) -> Restored:
     fields = orjson.loads(data)
     return Restored(**{**fields, "events": tuple(fields["events"])})
-
-
-def _sources(restored: dict[int, Restored]) -> str:
-    return ", ".join(sorted({r.source for r in restored.values()}))

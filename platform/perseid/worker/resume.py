@@ -14,7 +14,7 @@ again would be to double it, silently.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perseid.errors import lost_by_broker
 
@@ -25,7 +25,7 @@ class Restored:
 
     `epoch`: its state is that of the end of this epoch. `held_from`: the log holds the outputs of
     all epochs from here to `epoch`; `epoch` + 1 when of none. `source`: "log", "checkpoint:<epoch>"
-    or "scratch".
+    or "scratch". `rows` and `bytes`: about what the state has, as its primitives count.
     """
 
     gid: int
@@ -33,6 +33,8 @@ class Restored:
     held_from: int
     source: str
     events: tuple[str, ...] = ()
+    rows: int = field(default=0, compare=False)
+    bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,20 @@ def decide(
         gid for gid, r in sorted(restored.items()) if r.epoch > floor and r.held_from > floor + 1
     )
     return Again(lacking, floor) if lacking else GoOn(floor)
+
+
+def told(restored: Mapping[int, Restored], seconds: float) -> str:
+    """Where the partitions' states came from, and how fast; for people. Empty without any."""
+    if not restored:
+        return ""
+    sources = ", ".join(sorted({r.source for r in restored.values()}))
+    rows, megabytes = (sum(r.rows for r in restored.values()),
+                       sum(r.bytes for r in restored.values()) / 1e6)  # fmt: skip
+    seconds = max(seconds, 1e-3)
+    return (
+        f"{sources} ({rows:,} rows, {megabytes:,.1f} MB in {seconds:.1f} s: "
+        f"{rows / seconds:,.0f} rows/s, {megabytes / seconds:,.1f} MB/s)"
+    )
 
 
 def _check_ledgers(restored: Mapping[int, Restored], ledgers: Mapping[int, int]) -> None:

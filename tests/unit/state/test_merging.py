@@ -157,7 +157,7 @@ def listed(rows: pa.Table) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.sets(st.integers(1, EPOCHS - 1)), st.integers(0, 3))
 def test_net_deltas_and_merged_snapshots_are_the_state(
     kind: str, seed: int, cuts: set[int], start: int

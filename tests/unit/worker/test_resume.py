@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import PermanentError
+from perseid.worker import resume
 from perseid.worker.resume import Again, GoOn, Restored, decide
 
 
@@ -68,3 +69,14 @@ def test_nobody_is_asked_for_an_epoch_that_it_lacks(
         assert verdict.floor == lowest
         assert verdict.gids
         assert all(found[g][0] > lowest and found[g][1] > lowest + 1 for g in verdict.gids)
+
+
+def test_people_are_told_how_fast_it_went() -> None:
+    restored = {
+        g: Restored(g, 7, 8, source, rows=1_500_000, bytes=30_000_000)
+        for g, source in enumerate(("log", "checkpoint:7"))
+    }
+    assert resume.told(restored, 2.0) == (
+        "checkpoint:7, log (3,000,000 rows, 60.0 MB in 2.0 s: 1,500,000 rows/s, 30.0 MB/s)"
+    )
+    assert resume.told({}, 2.0) == ""

@@ -158,7 +158,7 @@ class FragmentState:
     state: "restoring" | "running" | "warning" | "stopped" | "failed"; "warning" is no state of its
     own, it only has `events` for people. `epoch` is the last one that is done.
     `error_kind` is a class name of perseid.errors; `permanent` failures stop the job.
-    `restored_from`: "log", "checkpoint:<epoch>" or "scratch".
+    `restored_from`: "log", "checkpoint:<epoch>" or "scratch", with rows, bytes and their rates.
     """
 
     job_uuid: str

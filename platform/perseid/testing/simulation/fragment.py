@@ -191,8 +191,7 @@ class Fragment:
                 self._count(found)
             verdict = resume.decide(restored, ledgers, self.plan.base_epoch)
             if isinstance(verdict, resume.GoOn):
-                sources = ", ".join(sorted({r.source for r in restored.values()}))
-                return verdict.epoch, sources, tuple(events)
+                return verdict.epoch, resume.told(restored, 1.0), tuple(events)
             gids = list(verdict.gids)
             order = replace(order, floor=verdict.floor)
         raise RetryableError(f"the partitions did not agree on an epoch: {restored}")
