@@ -24,12 +24,13 @@ from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog, log_directory, owner_directory
 from perseid.state.primitives import bind
-from perseid.worker import encode, flow, refused
+from perseid.worker import encode, flow, refused, schemas, wire_format
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
 from perseid.worker.partition_state import PartitionState
 
 if TYPE_CHECKING:
+    from perseid.jobs.spec import SinkSpec
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.worker.sink import SinkSession
@@ -275,11 +276,18 @@ def _sink_batches(
     for sink in spec.sinks.values():
         if sink.input != task.operator or output.num_rows == 0:
             continue
-        avro = read_avro(context, sink.schema_file)
         keys = encode.keys(output, sink.key)
-        values = encode.values(output, sink.format, avro)
+        values = _values(context, sink, output)
         headers = _headers(context, order, len(values)) if sink.headers else None
         yield SinkBatch(sink.topic, keys, values, headers)
+
+
+def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> list[bytes]:
+    values = encode.values(output, sink.format, read_avro(context, sink.schema_file))
+    if sink.registry is None:
+        return values
+    schema = (context.job_folder / str(sink.schema_file)).read_text(encoding="utf-8")
+    return wire_format.frame(schemas.sink_id(context.deployment, sink, schema), values)
 
 
 def _headers(
