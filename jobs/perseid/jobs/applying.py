@@ -1,8 +1,8 @@
 """`jobs apply`: first everything is checked, then it is written, job by job.
 
 1. Every job file is valid, and its operators can be imported.
-2. Its sources exist and are not compacted; no other job writes its sink topics; the schema
-   registries know and accept its schemas.
+2. Its sources exist, are not compacted and keep records for long enough; no other job writes its
+   sink topics; the schema registries know and accept its schemas.
 3. The state of a job that runs already can be kept.
 4. Only then, per job: archive into the store, schemas, missing topics, entry by compare-and-set.
 
@@ -20,7 +20,7 @@ from typing import Protocol
 
 from perseid.clocks import Clock
 from perseid.errors import RefusedError
-from perseid.jobs import change, parse, schemas, steering
+from perseid.jobs import change, parse, retention, schemas, steering
 from perseid.jobs.classes import Classes, load_jobs
 from perseid.jobs.loading import forget, load_all
 from perseid.jobs.repository import Validated
@@ -126,7 +126,7 @@ class _Look:
     def refusals(
         self, job: Validated, new: Classes, all_jobs: Sequence[Validated]
     ) -> Iterator[str]:
-        yield from self._sources(job.spec)
+        yield from self._sources(job.spec, new)
         yield from schemas.refusals(job, self._cluster.schema_registries)
         others = {j.spec.name: j.spec for j in all_jobs if j.spec.name != job.spec.name}
         yield from self._sinks(job.spec, others)
@@ -186,7 +186,7 @@ class _Look:
             yield plan.archive
         yield entry.archive
 
-    def _sources(self, spec: JobSpec) -> Iterator[str]:
+    def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:
         infos = self._cluster.topics.describe(sorted({s.topic for s in spec.sources.values()}))
         for name, source in spec.sources.items():
             info = infos.get(source.topic)
@@ -207,6 +207,7 @@ class _Look:
                         f"source {name}: start names partition {beyond[0]}, but topic "
                         f"{source.topic} has {info.partitions} (from 0); remove it"
                     )
+        yield from retention.refusals(spec, classes, infos)
 
     def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:
         known = dict(others)

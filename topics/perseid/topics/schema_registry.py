@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 KINDS = {"avro": "AVRO", "json": "JSON"}  # format of a job file -> what the registry calls it
 
-ANSWER_S = 5.0  # of one request; a registry in a pause of its garbage collector takes a second
-GIVE_UP_S = 15.0  # then the job fails as retriable and is placed again
+ANSWER_S = 4.0  # of one request; a registry in a pause of its garbage collector takes a second
+GIVE_UP_S = 4.0  # Spark tries a task four times, then the job is placed again: 16 s until it shows
 BACKOFF_S = 0.3
 _SUBJECT_UNKNOWN, _SCHEMA_UNKNOWN = 40401, 40403  # error codes of the registry's API
 _CONTENT = "application/vnd.schemaregistry.v1+json"
