@@ -27,6 +27,7 @@ from perseid.state.primitives import bind
 from perseid.worker import encode, flow, refused, schemas, wire_format
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
+from perseid.worker.partition import check_inputs
 from perseid.worker.partition_state import PartitionState
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ def _run_keyed(
     report: dict[str, Any],
 ) -> tuple[pa.Table, pa.Table | None]:
     """Output and dead letters."""
+    key = flow.spec_of(context.job_folder).operators[task.operator].key
+    check_inputs(task.operator, key, tables)
     state = state_of(context, task)
     token = order.token
     out = flow.emitter(context, task.operator)
