@@ -118,7 +118,7 @@ def _source(path: Path, source: doc.Source) -> Iterator[Finding]:
             )
     yield from formats.source(path, source)
     if source.eventTime is not None and source.format != "avro":
-        yield from event_time.check(path, source.eventTime, source.columns or {})
+        yield from event_time.check(path, source.eventTime.column, source.columns or {})
 
 
 def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Finding]:

@@ -56,9 +56,8 @@ def _schema(path: tuple[str, ...], name: str, format_: str, folder: Path) -> Ite
 def _event_time(path: tuple[str, ...], source: doc.Source, folder: Path) -> Iterator[Finding]:
     file = inside(folder, source.schema_ or "")
     if source.eventTime is not None and file is not None and avro_mistake(file) is None:
-        fields = json.loads(file.read_bytes())["fields"]
-        columns = {field["name"]: event_time.avro_type(field["type"]) for field in fields}
-        yield from event_time.check(path, source.eventTime, columns)
+        columns = event_time.avro_columns(json.loads(file.read_bytes()))
+        yield from event_time.check(path, source.eventTime.column, columns)
 
 
 def avro_mistake(file: Path) -> str | None:

@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseid.errors import RefusedError
-from perseid.jobs import yamlfile
+from perseid.jobs import event_time, yamlfile
 from perseid.jobs.problems import JobFileRefused, Problem, listed, nearest, shown
 from perseid.jobs.spec import SinkSpec, SourceSpec, pinned_file
 from perseid.jobs.trees import JOB_FILE, check_files
@@ -63,9 +64,18 @@ def pinned(job: Validated, registries: Registries) -> Validated:
     for kind, name, block in _with_registry(job):
         place = pinned_file(kind, name)
         if block.schema_file == place:
-            files[place] = _newest(f"{job.spec.name}: {kind[:-1]} {name}", block, registries)
+            found = _newest(f"{job.spec.name}: {kind[:-1]} {name}", block, registries)
+            _check_event_time(job.spec.name, name, block, found)
+            files[place] = found
     check_files(job.tree.name, files)
     return replace(job, tree=replace(job.tree, files=files))
+
+
+def _check_event_time(job: str, name: str, block: Block, schema: bytes) -> None:
+    if isinstance(block, SourceSpec) and block.event_time is not None:
+        columns = event_time.avro_columns(json.loads(schema))
+        for _, text in event_time.check(("sources", name), block.event_time.column, columns):
+            raise RefusedError(f"{job}: {text}")
 
 
 def _newest(who: str, block: Block, registries: Registries) -> bytes:

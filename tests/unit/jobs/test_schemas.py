@@ -174,6 +174,15 @@ def test_the_newest_schema_becomes_part_of_the_revision(world: World) -> None:
     assert [f["name"] for f in kept["fields"]] == ["a", "b"]
 
 
+def test_event_time_is_a_column_of_the_newest_schema(world: World) -> None:
+    world.main.register("in-value", Schema("AVRO", record(A, {**B, "default": 0})))
+    timed = "registry: main, eventTime: {column: COLUMN}}"
+    world.write(JOB.replace("registry: main}", timed.replace("COLUMN", "a")))
+    assert "sources.a.eventTime.column: found 'a' of type string" in world.refusal()
+    world.write(JOB.replace("registry: main}", timed.replace("COLUMN", "b")))
+    world.apply()
+
+
 def test_a_readers_own_schema_wins(world: World) -> None:
     world.write(JOB.replace("registry: main}", "registry: main, schema: mine.avsc}"), {
         "out.avsc": record(A), "mine.avsc": record({**B, "default": 1}),
