@@ -1,9 +1,10 @@
 """`jobs apply`: first everything is checked, then it is written, job by job.
 
 1. Every job file is valid, and its operators can be imported.
-2. Its sources exist and are not compacted; no other job writes its sink topics.
+2. Its sources exist, are not compacted and keep records for long enough; no other job writes its
+   sink topics; the schema registries know and accept its schemas.
 3. The state of a job that runs already can be kept.
-4. Only then, per job: archive into the store, missing topics, entry by compare-and-set.
+4. Only then, per job: archive into the store, schemas, missing topics, entry by compare-and-set.
 
 So a refused repository changes nothing, and running jobs are untouched by it.
 """
@@ -13,13 +14,13 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from perseid.clocks import Clock
 from perseid.errors import RefusedError
-from perseid.jobs import change, parse, steering
+from perseid.jobs import change, parse, retention, schemas, steering
 from perseid.jobs.classes import Classes, load_jobs
 from perseid.jobs.loading import forget, load_all
 from perseid.jobs.repository import Validated
@@ -28,6 +29,7 @@ from perseid.jobs.trees import ArchiveStore, archive, fetch_archive, read_folder
 from perseid.records import JobEntry
 from perseid.registry.facade import Registry
 from perseid.topics import admin
+from perseid.topics.schema_registry import SchemaRegistry
 
 
 class Topics(Protocol):
@@ -48,6 +50,7 @@ class Cluster:
     store: ArchiveStore
     clock: Clock
     allow_code: bool = True
+    schema_registries: Mapping[str, SchemaRegistry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
     Raises JobFileErrors with the mistakes of all jobs, else RefusedError with all reasons.
     """
     classes = load_jobs(jobs, allow_code=cluster.allow_code)
+    schemas.check_names(jobs, sorted(cluster.schema_registries))
+    jobs = [schemas.pinned(job, cluster.schema_registries) for job in jobs]
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))
         changes, refusals = [], []
@@ -98,6 +103,7 @@ def perform(cluster: Cluster, wanted: Change) -> None:
     cluster.store.write(
         f"archives/{wanted.entry.archive}.tar", [archive(wanted.job.tree.files)]
     )
+    schemas.register(wanted.job.spec.sinks, wanted.job.tree.files, cluster.schema_registries)
     for topic, partitions in wanted.topics:
         cluster.topics.create(topic, partitions)
     if wanted.action != "unchanged":
@@ -120,7 +126,8 @@ class _Look:
     def refusals(
         self, job: Validated, new: Classes, all_jobs: Sequence[Validated]
     ) -> Iterator[str]:
-        yield from self._sources(job.spec)
+        yield from self._sources(job.spec, new)
+        yield from schemas.refusals(job, self._cluster.schema_registries)
         others = {j.spec.name: j.spec for j in all_jobs if j.spec.name != job.spec.name}
         yield from self._sinks(job.spec, others)
         entry = self._entries.get(job.spec.name)
@@ -179,7 +186,7 @@ class _Look:
             yield plan.archive
         yield entry.archive
 
-    def _sources(self, spec: JobSpec) -> Iterator[str]:
+    def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:
         infos = self._cluster.topics.describe(sorted({s.topic for s in spec.sources.values()}))
         for name, source in spec.sources.items():
             info = infos.get(source.topic)
@@ -200,6 +207,7 @@ class _Look:
                         f"source {name}: start names partition {beyond[0]}, but topic "
                         f"{source.topic} has {info.partitions} (from 0); remove it"
                     )
+        yield from retention.refusals(spec, classes, infos)
 
     def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:
         known = dict(others)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perseid.jobs import document as doc
-from perseid.jobs import event_time, feedback
+from perseid.jobs import event_time, feedback, formats
 from perseid.jobs.layout import DEAD_LETTERS
 from perseid.jobs.library import STATELESS
 from perseid.jobs.problems import listed, nearest, shown
@@ -116,23 +116,9 @@ def _source(path: Path, source: doc.Source) -> Iterator[Finding]:
                 f"{where}.columns.{shown(column)[1:-1]}: found {shown(kind)}, expected one of "
                 f"{', '.join(COLUMN_TYPES)}; write `{close}`"
             )
-    yield from _schema(path, source.format, source.schema_)
+    yield from formats.source(path, source)
     if source.eventTime is not None and source.format != "avro":
-        yield from event_time.check(path, source.eventTime, source.columns or {})
-
-
-def _schema(path: Path, form: str, schema: str | None) -> Iterator[Finding]:
-    where = ".".join(path)
-    if form == "avro" and schema is None:
-        yield (*path, "schema"), (
-            f"{where}.schema: is missing, expected the path of an Avro schema beside job.yaml; "
-            "write `schema: schema.avsc`"
-        )
-    if form != "avro" and schema is not None:
-        yield (*path, "schema"), (
-            f"{where}.schema: only avro has a schema, the format is {form}; remove the line, or "
-            "write `format: avro`"
-        )
+        yield from event_time.check(path, source.eventTime.column, source.columns or {})
 
 
 def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Finding]:
@@ -259,7 +245,7 @@ def _has_columns(
 
 def _sink(path: Path, sink: doc.Sink, draft: Draft) -> Iterator[Finding]:
     where = ".".join(path)
-    yield from _schema(path, sink.format, sink.schema_)
+    yield from formats.sink(path, sink)
     yield from _has_columns((*path, "key"), (sink.key,) if sink.key else (), sink.input, draft)
     if sink.order == "free":
         return

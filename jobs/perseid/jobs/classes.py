@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import PerseidError, RefusedError
-from perseid.jobs import yamlfile
+from perseid.jobs import key_types, yamlfile
 from perseid.jobs.loading import load
 from perseid.jobs.operator import outputs_of
 from perseid.jobs.problems import JobFileErrors, Problem, listed, nearest, shown
@@ -60,6 +60,7 @@ def load_checked(
         except PerseidError as error:
             found.append((("operators", name, "use"), f"operators.{name}.use: {error}"))
     found += _outputs(spec, classes)
+    found += key_types.check(spec, classes)
     if found:
         root = yamlfile.read((folder / JOB_FILE).read_text(encoding="utf-8"))
         raise JobFileErrors(Problem(label, root.line_of(path), text) for path, text in found)

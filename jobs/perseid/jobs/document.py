@@ -90,7 +90,19 @@ def _file(value: object) -> object:
     return value
 
 
+def _registry(value: object) -> object:
+    if isinstance(value, str) and "/" in value:
+        raise ValueError(
+            "the name of a schema registry of the deployment, no URL: a job reaches only what the "
+            "list of its deployment names (`perseid up --schema-registries NAME=URL`)"
+        )
+    if not isinstance(value, str) or not re.match(NAME, value):
+        raise ValueError("the name of a schema registry of the deployment")
+    return value
+
+
 Topic = Annotated[str, BeforeValidator(_topic)]
+RegistryName = Annotated[str, BeforeValidator(_registry)]
 File = Annotated[str, BeforeValidator(_file)]
 Parallelism = Annotated[int, Field(ge=1, le=PARALLELISM_MAX)]
 Order = Annotated[
@@ -134,6 +146,10 @@ class Source(Document):
     schema_: File | None = Field(
         default=None, alias="schema", description="the path of an Avro schema beside job.yaml",
         examples=["schema.avsc"],
+    )  # fmt: skip
+    registry: RegistryName | None = Field(
+        default=None, description="the name of a schema registry of the deployment",
+        examples=["main"],
     )  # fmt: skip
     start: Annotated[str | dict[int, int], BeforeValidator(_start)] = Field(
         default="earliest", description="earliest, latest, an ISO time or {partition: offset}",
@@ -207,6 +223,13 @@ class Sink(Document):
         default=None, alias="schema", description="the path of an Avro schema beside job.yaml",
         examples=["schema.avsc"],
     )  # fmt: skip
+    registry: RegistryName | None = Field(
+        default=None, description="the name of a schema registry of the deployment",
+        examples=["main"],
+    )  # fmt: skip
+    register_: bool | None = Field(
+        default=None, alias="register", description="true or false", examples=["true"]
+    )
     partitions: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None, description="a whole number from 1 to 1000", examples=[4]
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from perseid.jobs import document as doc
 from perseid.jobs.problems import nearest, shown
 from perseid.jobs.spec import RECORD_TIME
 
@@ -12,10 +12,9 @@ TYPES = ("timestamp", "int64")
 
 
 def check(
-    path: tuple[str, ...], block: doc.EventTime, columns: Mapping[str, str]
+    path: tuple[str, ...], column: str, columns: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong for the source at `path` with `columns` and their types."""
-    column = block.column
+    """What is wrong with `column` for the source at `path` with `columns` and their types."""
     fitting = [name for name, kind in columns.items() if kind in TYPES]
     if column in fitting or (column == RECORD_TIME and column not in columns):
         return
@@ -27,6 +26,11 @@ def check(
         f"{'.'.join(path)}: found {shown(column)}{kind}, expected a column of type timestamp or "
         f"int64 (milliseconds since 1970); write `{write}`{whose}"
     )
+
+
+def avro_columns(schema: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of an Avro record with their types as `avro_type` names them."""
+    return {field["name"]: avro_type(field["type"]) for field in schema["fields"]}
 
 
 def avro_type(kind: object) -> str:

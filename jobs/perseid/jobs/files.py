@@ -17,8 +17,8 @@ SCHEMA_BYTES_MAX = 256 * 1024
 def all_of(draft: Draft, folder: Path) -> Iterator[Finding]:
     for kind, section in (("sources", draft.sources), ("sinks", draft.sinks)):
         for name, block in section.items():
-            if block is not None and block.schema_ is not None and block.format == "avro":
-                yield from _schema((kind, name, "schema"), block.schema_, folder)
+            if block is not None and block.schema_ is not None and block.format in _MISTAKES:
+                yield from _schema((kind, name, "schema"), block.schema_, block.format, folder)
     for name, source in draft.sources.items():
         if source is not None and source.format == "avro":
             yield from _event_time(("sources", name), source, folder)
@@ -35,11 +35,11 @@ def inside(folder: Path, name: str) -> Path | None:
     return path if path.resolve().is_relative_to(folder.resolve()) else None
 
 
-def _schema(path: tuple[str, ...], name: str, folder: Path) -> Iterator[Finding]:
+def _schema(path: tuple[str, ...], name: str, format_: str, folder: Path) -> Iterator[Finding]:
     where = ".".join(path)
     file = inside(folder, name)
     if file is None:
-        present = [p.name for p in folder.glob("*.avsc")]
+        present = [p.name for ending in ("avsc", "json") for p in folder.glob(f"*.{ending}")]
         close = nearest(name, present)
         write = f"write `{close}`" if close else "add the file"
         yield path, f"{where}: found {shown(name)}, expected a file beside job.yaml; {write}"
@@ -47,17 +47,17 @@ def _schema(path: tuple[str, ...], name: str, folder: Path) -> Iterator[Finding]
     if file.stat().st_size > SCHEMA_BYTES_MAX:
         yield path, f"{where}: {name} is larger than {SCHEMA_BYTES_MAX} bytes; make it smaller"
         return
-    wrong = avro_mistake(file)
+    what, mistake = _MISTAKES[format_]
+    wrong = mistake(file)
     if wrong is not None:
-        yield path, f"{where}: {name} is no Avro schema of a record ({wrong}); mend {name}"
+        yield path, f"{where}: {name} is no {what} ({wrong}); mend {name}"
 
 
 def _event_time(path: tuple[str, ...], source: doc.Source, folder: Path) -> Iterator[Finding]:
     file = inside(folder, source.schema_ or "")
     if source.eventTime is not None and file is not None and avro_mistake(file) is None:
-        fields = json.loads(file.read_bytes())["fields"]
-        columns = {field["name"]: event_time.avro_type(field["type"]) for field in fields}
-        yield from event_time.check(path, source.eventTime, columns)
+        columns = event_time.avro_columns(json.loads(file.read_bytes()))
+        yield from event_time.check(path, source.eventTime.column, columns)
 
 
 def avro_mistake(file: Path) -> str | None:
@@ -74,6 +74,23 @@ def avro_mistake(file: Path) -> str | None:
     if not isinstance(raw, dict) or raw.get("type") != "record":
         return "its type is not record"
     return None
+
+
+def json_mistake(file: Path) -> str | None:
+    """Why the file is no JSON Schema of an object, or None."""
+    try:
+        raw = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        return (str(error) or type(error).__name__)[:120]
+    if not isinstance(raw, dict) or raw.get("type") != "object":
+        return "its type is not object"
+    return None
+
+
+_MISTAKES = {
+    "avro": ("Avro schema of a record", avro_mistake),
+    "json": ("JSON Schema of an object", json_mistake),
+}
 
 
 def _module(path: tuple[str, ...], use: str, folder: Path) -> Iterator[Finding]:

@@ -123,6 +123,9 @@ class Operator:
     metadata: ClassVar[tuple[str, ...]] = METADATA
     # Whether it waits for the watermark: a job without event time is refused then.
     needs_watermark: ClassVar[bool] = False
+    # How far back the rows lie that it needs together, in milliseconds: a window, how near joined
+    # rows are. Topics that keep their records for less are refused as its sources.
+    history_ms: ClassVar[int] = 0
 
     epoch: int
     now: int

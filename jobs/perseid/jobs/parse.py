@@ -26,6 +26,7 @@ from perseid.jobs.spec import (
     OperatorSpec,
     SinkSpec,
     SourceSpec,
+    pinned_file,
 )
 from perseid.jobs.yamlfile import FILE_BYTES_MAX, Node, YamlError, read
 
@@ -116,7 +117,6 @@ class _File:
             found[name] = self.block(model, node, f"{kind}.{shown(name)[1:-1]}")
         return found
 
-
     def reads(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """The path of every input with the name that it reads, malformed blocks included."""
         for kind in ("operators", "sinks"):
@@ -149,7 +149,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     tolerance = top.errors.tolerance
     dlq = top.errors.deadletterqueue.topic if top.errors.deadletterqueue else None
     bisects = any(o is not None and o.errors.operator == "bisect" for o in draft.operators.values())
-    sources = {n: _source(s) for n, s in draft.sources.items() if s is not None}
+    sources = {n: _source(n, s) for n, s in draft.sources.items() if s is not None}
     late = any(s.event_time and s.event_time.late == "dlq" for s in sources.values())
     if (late or bisects or tolerance == "all") and dlq is None:
         dlq = f"perseid.{top.name}.dlq"
@@ -161,7 +161,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
         operators={
             n: _operator(o, top.parallelism) for n, o in draft.operators.items() if o is not None
         },
-        sinks={n: _sink(s) for n, s in draft.sinks.items() if s is not None},
+        sinks={n: _sink(n, s) for n, s in draft.sinks.items() if s is not None},
         fault_tolerance=FaultToleranceSpec(
             checkpoint=CheckpointSpec(period_s=checkpoint.period, size_timed=checkpoint.sizeTimed)
         ),
@@ -170,12 +170,16 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     )
 
 
-def _source(block: doc.Source) -> SourceSpec:
+def _source(name: str, block: doc.Source) -> SourceSpec:
     columns: Any = block.columns or {}
     timed = block.eventTime
+    schema = block.schema_
+    if block.format == "avro" and block.registry is not None:
+        schema = schema or pinned_file("sources", name)
     return SourceSpec(
-        topic=block.topic, format=block.format, columns=columns, schema_file=block.schema_,
-        start=block.start, event_time=_event_time(timed) if timed is not None else None,
+        topic=block.topic, format=block.format, columns=columns, schema_file=schema,
+        registry=block.registry, start=block.start,
+        event_time=_event_time(timed) if timed is not None else None,
     )  # fmt: skip
 
 
@@ -194,9 +198,13 @@ def _operator(block: doc.Operator, parallelism: int) -> OperatorSpec:
     )  # fmt: skip
 
 
-def _sink(block: doc.Sink) -> SinkSpec:
+def _sink(name: str, block: doc.Sink) -> SinkSpec:
+    schema = block.schema_
+    if block.registry is not None:
+        schema = schema or pinned_file("sinks", name)
+    registers = block.registry is not None and block.register_ is not False and bool(block.schema_)
     return SinkSpec(
         input=block.input, topic=block.topic, format=block.format, key=block.key,
-        headers=block.headers, order=block.order, schema_file=block.schema_,
-        partitions=block.partitions,
+        headers=block.headers, order=block.order, schema_file=schema, registry=block.registry,
+        registers=registers, partitions=block.partitions,
     )  # fmt: skip

@@ -42,6 +42,7 @@ class EventTimeSpec(_Frozen):
 class SourceSpec(_Frozen):
     """One Kafka topic that is read. `columns` of json only; text and bytes have `value`.
 
+    `registry`: the schema registry by which its values of the Confluent wire format are read.
     `start`: "earliest", "latest", an ISO time in UTC, or the first offset of each partition.
     """
 
@@ -49,6 +50,7 @@ class SourceSpec(_Frozen):
     format: SourceFormat
     columns: dict[str, ColumnType] = {}
     schema_file: str | None = None
+    registry: str | None = None
     start: str | dict[int, int] = "earliest"
     event_time: EventTimeSpec | None = None
 
@@ -82,7 +84,11 @@ class OperatorSpec(_Frozen):
 
 
 class SinkSpec(_Frozen):
-    """One Kafka topic that is written. `partitions` is for its creation only."""
+    """One Kafka topic that is written. `partitions` is for its creation only.
+
+    With a `registry` its values are of the Confluent wire format. `registers`: applying registers
+    the schema of `schema_file`; else it must be there.
+    """
 
     input: str
     topic: str
@@ -91,6 +97,8 @@ class SinkSpec(_Frozen):
     headers: bool = False
     order: Literal["required", "free"] = "required"
     schema_file: str | None = None
+    registry: str | None = None
+    registers: bool = False
     partitions: int | None = None
 
 
@@ -180,3 +188,8 @@ def source_columns(source: SourceSpec) -> dict[str, str] | None:
     if source.format == "avro":
         return None
     return {"value": "string" if source.format == "text" else "binary"}
+
+
+def pinned_file(kind: str, name: str) -> str:
+    """Where `apply` puts the newest schema of a source or sink that has a registry and no file."""
+    return f"pinned-schemas/{kind}.{name}.json"

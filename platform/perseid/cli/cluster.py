@@ -21,7 +21,7 @@ Coordinators = Annotated[
 def _own(what: str, example: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
         f"--{what}",
-        envvar=f"PERSEID_{what.upper()}",
+        envvar="PERSEID_" + what.upper().replace("-", "_"),
         help=f"Use your own ({example}); kept until you say `embedded`.",
     )
     return option
@@ -36,6 +36,9 @@ def up(
     redis: Annotated[str | None, _own("redis", "a URL")] = None,
     master: Annotated[str | None, _own("master", "local[2], standalone or spark://...")] = None,
     store: Annotated[str | None, _own("store", "a folder or a file system URI")] = None,
+    schema_registries: Annotated[
+        str | None, _own("schema-registries", "NAME=URL,...: those that jobs may name")
+    ] = None,
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
@@ -50,7 +53,8 @@ def up(
         raise UsageError(f"--master {master!r}: write local[2], standalone, embedded or spark://host:port")
     cluster = Cluster(data, say=output.note)
     deployment = cluster.up(workers, coordinators, outside=Outside(
-        kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store
+        kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store,
+        schema_registries=schema_registries,
     ))  # fmt: skip
     shown = {
         "data": str(cluster.data),

@@ -249,16 +249,20 @@ def connected(data: Path | None) -> Iterator[Any]:
     from perseid.registry.facade import Registry
     from perseid.state.store import open_store
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.schema_registry import open_all
 
     found = deployment(data)
     registry = Registry.connect(found)
+    schema_registries = open_all(found.schema_registries)
     try:
         yield Cluster(
             registry, TopicAdmin(found.kafka), open_store(found.store), SystemClock(),
-            found.jobs_allow_code,
+            found.jobs_allow_code, schema_registries,
         )  # fmt: skip
     finally:
         registry.close()
+        for opened in schema_registries.values():
+            opened.close()
 
 
 def _steer(

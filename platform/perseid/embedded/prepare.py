@@ -23,6 +23,7 @@ from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
 from perseid.errors import PermanentError
 from perseid.records import Deployment
+from perseid.records.deployment import parse_registries
 
 Say = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
@@ -44,6 +45,7 @@ class Outside:
     redis: str | None = None
     master: str | None = None
     store: str | None = None
+    schema_registries: str | None = None  # as main=http://registry:8081,other=https://two
 
     @classmethod
     def kept(cls, path: Path) -> Outside:
@@ -120,6 +122,7 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
         store=outside.store or str(home.data / "store"),
         state=str(state),
         logs=str(home.logs),
+        schema_registries=parse_registries(outside.schema_registries or ""),
     )
 
 

@@ -38,7 +38,10 @@ def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise BadInputError(f"{what}: expected {kind}, got something else: {error}") from error
+        raise BadInputError(
+            f"{what}: expected {kind}, got something else: {error}; cast the values before, or "
+            "declare the type that they have"
+        ) from error
 
 
 def from_python(values: Any, kind: pa.DataType) -> pa.Array:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from perseid.errors import PermanentError, RetryableError
 from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelTopic
-from perseid.topics.admin import MESSAGE_BYTES_MAX, Partition, TopicInfo
+from perseid.topics.admin import MESSAGE_BYTES_MAX, RETENTION_MS, Partition, TopicInfo
 from perseid.topics.names import check_topic
 
 # What a broker takes of the settings that this project uses.
@@ -71,6 +72,7 @@ class FakeTopics:
             partitions,
             settings.get("cleanup.policy", "delete"),
             int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
+            int(settings.get("retention.ms", RETENTION_MS)),
         )
         logs = [ModelLog() for _ in range(partitions)]
         self._kafka.topics[topic] = ModelTopic(info, logs, settings)
@@ -81,10 +83,7 @@ class FakeTopics:
         if found is None:
             raise PermanentError(f"growing topic {topic}: it does not exist")
         found.logs += [ModelLog() for _ in range(partitions - len(found.logs))]
-        old = found.info
-        found.info = TopicInfo(
-            topic, old.topic_id, len(found.logs), old.cleanup_policy, old.message_bytes_max
-        )
+        found.info = replace(found.info, partitions=len(found.logs))
 
     def delete(self, topics: Sequence[str]) -> None:
         for topic in topics:

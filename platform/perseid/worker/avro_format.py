@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, UnknownType
 
 from perseid.errors import BadInputError
+from perseid.topics.schema_registry import Schema
+from perseid.worker.wire_format import refuse_all
 
+_UNREADABLE = (
+    EOFError, ValueError, IndexError, StopIteration, OverflowError, SchemaResolutionError,
+)  # fmt: skip
 _PRIMITIVES = {
     "string": pa.string(),
     "bytes": pa.binary(),
@@ -45,21 +54,50 @@ def _arrow_type(kind: Any, field: str) -> pa.DataType:
 
 
 def decode_avro(
-    values: Sequence[bytes | None], avro: dict[str, Any], schema: pa.Schema
+    values: Sequence[bytes | None],
+    avro: dict[str, Any],
+    schema: pa.Schema,
+    reader: dict[str, Any] | None = None,
 ) -> tuple[pa.Table, dict[int, str]]:
-    """The rows that fit, and for each other one the reason."""
+    """The rows that fit, and for each other one the reason.
+
+    `avro` is the schema of who wrote them, `schema` the columns of `reader`, which is the same one
+    when it is left out. Between two of them Avro's schema resolution decides.
+    """
     parsed = fastavro.parse_schema(avro)
-    rows, refused = [], {}
+    resolved = None if reader is None else fastavro.parse_schema(reader)
+    rows: list[Any] = []
+    kept: list[int] = []
+    refused: dict[int, str] = {}
     for index, value in enumerate(values):
         stream = io.BytesIO(value or b"")
         try:
-            rows.append(fastavro.schemaless_reader(stream, parsed, None))
-            if stream.read(1):
-                rows.pop()
-                refused[index] = "bytes are left over behind the Avro record"
-        except (EOFError, ValueError, IndexError, StopIteration, UnicodeDecodeError) as error:
+            row = fastavro.schemaless_reader(stream, parsed, resolved)
+        except _UNREADABLE as error:
             refused[index] = f"not an Avro record of the schema: {type(error).__name__} {error}"
-    return pa.Table.from_pylist(rows, schema=schema), refused
+            continue
+        if stream.read(1):
+            refused[index] = "bytes are left over behind the Avro record"
+            continue
+        rows.append(row)
+        kept.append(index)
+    return _table(rows, kept, schema, refused), refused
+
+
+def _table(
+    rows: list[dict[str, Any]], kept: list[int], schema: pa.Schema, refused: dict[int, str]
+) -> pa.Table:
+    """The rows as columns; those with a number too large for its column join `refused`."""
+    try:
+        return pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowInvalid, OverflowError):
+        tables = []
+        for index, row in zip(kept, rows, strict=True):
+            try:
+                tables.append(pa.Table.from_pylist([row], schema=schema))
+            except (pa.ArrowInvalid, OverflowError) as error:
+                refused[index] = f"does not fit the columns {', '.join(schema.names)}: {error}"
+        return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
@@ -77,3 +115,15 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
             ) from error
         found.append(stream.getvalue())
     return found
+
+
+def written_with(
+    writer: Schema, *, reader: dict[str, Any], schema: pa.Schema
+) -> Callable[[Sequence[bytes | None]], tuple[pa.Table, dict[int, str]]]:
+    """Decodes what was written with the registry's schema `writer` into columns of `reader`."""
+    try:
+        avro = json.loads(writer.text)
+        fastavro.parse_schema(avro)
+    except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
+        return refuse_all(f"its schema cannot be used: {type(error).__name__} {error}", schema)
+    return partial(decode_avro, avro=avro, schema=schema, reader=reader)

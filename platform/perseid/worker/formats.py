@@ -8,25 +8,26 @@ job (architecture.md section 4); they are never dropped in silence.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.json as pj
 
-Values = Sequence[bytes | None]
-Refusals = dict[int, str]  # index in the batch -> reason
-
-TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+from perseid.jobs.column_types import ARROW_TYPES
+from perseid.topics.schema_registry import Schema
+from perseid.worker.wire_format import (
+    Decode,
+    DecoderOf,
+    Framed,
+    KnownSchemas,
+    Refusals,
+    Values,
+    refuse_all,
+)
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,48 @@ class Format:
     decode: Callable[[Values], tuple[pa.Table, Refusals]]
 
 
-def make(name: str, columns: dict[str, str] | None, avro_schema: dict[str, Any] | None) -> Format:
-    """The format of a source. `columns` are json's, `avro_schema` is the parsed .avsc file."""
+def make(
+    name: str,
+    columns: dict[str, str] | None,
+    avro_schema: dict[str, Any] | None,
+    schemas: KnownSchemas | None = None,
+) -> Format:
+    """The format of a source. `columns` are json's, `avro_schema` is the parsed .avsc file.
+
+    With `schemas` the values are of the Confluent wire format, and `avro_schema` is the reader's.
+    """
     if name == "text":
         return Format(_value_schema(pa.string()), _decode_text)
     if name == "bytes":
         return Format(_value_schema(pa.binary()), _decode_bytes)
     if name == "json":
-        schema = pa.schema([(c, TYPES[t]) for c, t in (columns or {}).items()])
-        return Format(schema, lambda values: _decode_json(values, schema))
-    from perseid.worker.avro_format import arrow_schema, decode_avro
+        schema = pa.schema([(c, ARROW_TYPES[t]) for c, t in (columns or {}).items()])
+        plain = partial(_decode_json, schema=schema)
+        return _framed(schemas, schema, _only("JSON", schema, lambda _: plain), plain)
+    from perseid.worker.avro_format import arrow_schema, decode_avro, written_with
 
     assert avro_schema is not None, "a source of format avro has a schema file"
     schema = arrow_schema(avro_schema)
-    return Format(schema, lambda values: decode_avro(values, avro_schema, schema))
+    plain = partial(decode_avro, avro=avro_schema, schema=schema)
+    writers = partial(written_with, reader=avro_schema, schema=schema)
+    return _framed(schemas, schema, _only("AVRO", schema, writers), plain)
+
+
+def _framed(
+    schemas: KnownSchemas | None, schema: pa.Schema, decoder_of: DecoderOf, plain: Decode
+) -> Format:
+    return Format(schema, Framed(schemas, decoder_of, schema).decode if schemas else plain)
+
+
+def _only(kind: str, schema: pa.Schema, decoder: Callable[[Schema], Decode]) -> DecoderOf:
+    """Decoders for schemas of `kind`; records of others are refused."""
+
+    def found(writer: Schema, number: int) -> Decode:
+        if writer.kind == kind:
+            return decoder(writer)
+        return refuse_all(f"schema id {number} is {writer.kind}, expected {kind}", schema)
+
+    return found
 
 
 def keep(values: Values, refused: Refusals) -> Values:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid.jobs.spec import producer
-from perseid.worker import flow, stages
+from perseid.worker import flow, schemas, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
 from perseid.worker.source import SourcePlan
@@ -194,6 +194,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         metadata=metadata_columns(name, spec, metadata),
         tolerate=spec.errors.tolerance == "all",
         event_time=source.event_time,
+        registry=schemas.address(context.deployment, source.registry) if source.registry else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from perseid.errors import PermanentError, PerseidError
+from perseid.errors import BadInputError, PermanentError, PerseidError
 from perseid.jobs.operator import ends_epochs
 from perseid.state.timers import due_of
 
@@ -69,6 +69,8 @@ def _enter(operator: Operator, token: Token) -> None:
 def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
     try:
         return getattr(operator, method)(*arguments)
+    except BadInputError as error:  # of a primitive or the library, which do not know where
+        raise BadInputError(f"{_who(operator, epoch)}: {error}") from error
     except PerseidError:
         raise
     except Exception as error:
@@ -78,9 +80,13 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
 def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
-    who = f"operator {operator.name} ({type(operator).__name__}), partition {operator.partition}"
     return (
-        f"{who}, epoch {epoch}: {method} raised {type(error).__name__}: {error}\n{where}\n"
+        f"{_who(operator, epoch)}: {method} raised {type(error).__name__}: {error}\n{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )
+
+
+def _who(operator: Operator, epoch: int) -> str:
+    kind = type(operator).__name__
+    return f"operator {operator.name} ({kind}), partition {operator.partition}, epoch {epoch}"

@@ -6,12 +6,15 @@ blobs, one for each consumer. tests/system compares it with Spark's own `xxhash6
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from perseid.errors import PermanentError
+from perseid.errors import BadInputError, PermanentError
+from perseid.jobs import key_types
 from perseid.state import xxh64
 from perseid.state.xxh64 import Hashes
 
@@ -36,9 +39,20 @@ def _hash(column: pa.ChunkedArray, name: str, seeds: Hashes | int) -> Hashes:
     if bits is not None:
         return _hash_integers(column, bits, seeds)
     raise PermanentError(
-        f"key column {name!r} has type {column.type}: expected string, binary or an integer type; "
-        "cast it in the operator before (for instance CAST(x AS STRING) in SQL)"
+        f"key column {name!r} has type {column.type}: expected {key_types.EXPECTED}; "
+        f"{key_types.CAST}"
     )
+
+
+def check_inputs(operator: str, key: tuple[str, ...], tables: Mapping[str, pa.Table]) -> None:
+    """Raises BadInputError when inputs that have rows differ in the type of a key column."""
+    if len(tables) < 2:
+        return
+    for column in key:
+        kinds = {i: t.schema.field(column).type for i, t in tables.items() if t.num_rows}
+        text = key_types.difference(column, kinds)
+        if text:
+            raise BadInputError(f"operator {operator}: key {text}")
 
 
 def _hash_bytes(column: pa.ChunkedArray, seeds: Hashes | int) -> Hashes:

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError
 from perseid.records import crashpoints
-from perseid.worker import event_time, formats
+from perseid.worker import event_time, formats, schemas
 from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import EventTimeSpec
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
+    from perseid.worker.schemas import Address
 
 METADATA = {  # columns that a source offers beside its value columns
     "key": pa.binary(),
@@ -38,6 +39,7 @@ class SourcePlan:
     """How one source is read: its format and the metadata columns that somebody uses.
 
     `tolerate`: records that do not fit become dead letters, and do not stop the job.
+    `registry`: of the writers' schemas, for values of the Confluent wire format.
     """
 
     name: str
@@ -47,6 +49,7 @@ class SourcePlan:
     metadata: tuple[str, ...]
     tolerate: bool
     event_time: EventTimeSpec | None = None
+    registry: Address | None = None
 
     @property
     def has_letters(self) -> bool:
@@ -94,13 +97,16 @@ class SplitCount:
 
 def _format(plan: SourcePlan) -> formats.Format:
     return _cached_format(
-        plan.name, plan.format, orjson.dumps(plan.columns), orjson.dumps(plan.avro)
+        plan.name, plan.format, orjson.dumps(plan.columns), orjson.dumps(plan.avro), plan.registry
     )
 
 
 @cache
-def _cached_format(_name: str, format_: str, columns: bytes, avro: bytes) -> formats.Format:
-    return formats.make(format_, orjson.loads(columns), orjson.loads(avro))
+def _cached_format(
+    _name: str, format_: str, columns: bytes, avro: bytes, registry: Address | None
+) -> formats.Format:
+    known = schemas.known(registry) if registry is not None else None
+    return formats.make(format_, orjson.loads(columns), orjson.loads(avro), known)
 
 
 class Ranges(Protocol):

@@ -25,12 +25,14 @@ from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog, forget_layouts, log_directory, owner_directory
 from perseid.state.primitives import bind
-from perseid.worker import encode, flow, refused
+from perseid.worker import encode, flow, refused, schemas, wire_format
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
+from perseid.worker.partition import check_inputs
 from perseid.worker.partition_state import PartitionState
 
 if TYPE_CHECKING:
+    from perseid.jobs.spec import SinkSpec
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.worker.sink import SinkSession
@@ -167,6 +169,8 @@ def _run_keyed(
     report: dict[str, Any],
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """Outputs and dead letters."""
+    key = flow.spec_of(context.job_folder).operators[task.operator].key
+    check_inputs(task.operator, key, tables)
     state = state_of(context, task)
     token = order.token
     out = flow.emitter(context, task.operator)
@@ -290,11 +294,18 @@ def _sink_batches(
         output = outputs[output_of(sink.input)]
         if output.num_rows == 0:
             continue
-        avro = read_avro(context, sink.schema_file)
         keys = encode.keys(output, sink.key)
-        values = encode.values(output, sink.format, avro)
+        values = _values(context, sink, output)
         headers = _headers(context, order, len(values)) if sink.headers else None
         yield SinkBatch(sink.topic, keys, values, headers)
+
+
+def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> list[bytes]:
+    values = encode.values(output, sink.format, read_avro(context, sink.schema_file))
+    if sink.registry is None:
+        return values
+    schema = (context.job_folder / str(sink.schema_file)).read_text(encoding="utf-8")
+    return wire_format.frame(schemas.sink_id(context.deployment, sink, schema), values)
 
 
 def _headers(

@@ -26,6 +26,7 @@ _TRIES = 6  # at offsets of partitions that the cluster is just making
 _RETRY_S = 0.03
 
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
+RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class TopicInfo:
     partitions: int
     cleanup_policy: str = "delete"
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    retention_ms: int = RETENTION_MS  # -1: for ever
 
     @property
     def compacted(self) -> bool:
@@ -124,6 +126,7 @@ class TopicAdmin:
                 len(answer.partitions),
                 values["cleanup.policy"].value,
                 int(values["max.message.bytes"].value),
+                int(values["retention.ms"].value),
             )
         return infos
 

@@ -59,6 +59,7 @@ def as_of(spec: OperatorSpec) -> type[Operator]:
         """The join of one use of the library."""
 
         left_side, right_side, within = one, other, oldest
+        history_ms = oldest or 0
         fields = KeyFields(one.keys)
         output = pa.schema([*one.keys.items(), *one.output, *other.output])
         metadata = sides.metadata(one, other)

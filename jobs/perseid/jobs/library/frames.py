@@ -51,9 +51,14 @@ class Frames:
 
 
 class Kind(Protocol):
-    """A kind of windows. `keep`: how long behind its end a window can still be corrected, in ms."""
+    """A kind of windows. `keep`: how long behind its end a window can still be corrected, in ms.
+
+    `history`: how far back the rows lie that a window needs; of sessions, which have no limit, the
+    least.
+    """
 
     keep: int
+    history: int
 
     def mark(self, watermark: int) -> int:
         """Up to when all ended windows can be told: at most the watermark."""
@@ -77,6 +82,7 @@ class Aligned:
     def __init__(self, size: int, step: int, correct: int) -> None:
         self._size, self._step, self._pane = size, step, math.gcd(size, step)
         self.keep = -(-correct // self._pane) * self._pane
+        self.history = size + correct
 
     def mark(self, watermark: int) -> int:
         return watermark - watermark % self._pane  # windows end nowhere else
@@ -111,7 +117,7 @@ class Sliding:
     """A window for each time of a row: those of its key not older than `size`, itself included."""
 
     def __init__(self, size: int, correct: int) -> None:
-        self._size, self.keep = size, correct
+        self._size, self.keep, self.history = size, correct, size + correct
 
     def mark(self, watermark: int) -> int:
         return watermark
@@ -142,6 +148,7 @@ class Session:
     def __init__(self, gap: int, correct: int) -> None:
         self._gap, self._correct = gap, correct
         self.keep = correct + gap if correct else 0
+        self.history = gap + correct
 
     def mark(self, watermark: int) -> int:
         return watermark

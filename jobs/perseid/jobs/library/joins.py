@@ -61,6 +61,10 @@ class Reach(Protocol):
     def before(self, watermark: int) -> int:
         """Rows before it meet none any more when all others are from the watermark on."""
 
+    @property
+    def length(self) -> int:
+        """How far apart rows that meet can be, in ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -74,6 +78,10 @@ class Interval:
 
     def before(self, watermark: int) -> int:
         return watermark - self.ahead
+
+    @property
+    def length(self) -> int:
+        return max(self.back, self.ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,10 @@ class SameWindow:
     def before(self, watermark: int) -> int:
         return watermark - watermark % self.size
 
+    @property
+    def length(self) -> int:
+        return self.size
+
 
 def join(spec: OperatorSpec) -> type[Operator]:
     """`with:` has the columns of both sides, `time`, and how near rows must be."""
@@ -101,6 +113,7 @@ def join(spec: OperatorSpec) -> type[Operator]:
 
         left_side, right_side = one, other
         of_left, of_right = reaches
+        history_ms = reaches[0].length
         fields = KeyFields(one.keys)
         output = pa.schema([*one.keys.items(), *one.output, *other.output])
         metadata = sides.metadata(one, other)

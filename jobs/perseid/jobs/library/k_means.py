@@ -78,6 +78,7 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
         )
         metadata = metadata_among([time, *columns])
         needs_watermark = time is not None
+        history_ms = size_ms
         points = Pool({**types, AT: pa.int64(), **coordinates}, time=AT)
         told = Value(pa.int64(), default=NEVER)  # windows that end here or before
 

@@ -9,13 +9,9 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import units
+from perseid.jobs.column_types import ARROW_TYPES
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import OperatorSpec
-
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(),
-    "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
 
 
 def refuse_unknown(given: Iterable[str], name: str, known: Iterable[str]) -> None:

@@ -14,7 +14,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs.library.parameters import ARROW_TYPES, refuse_unknown
+from perseid.jobs.column_types import ARROW_TYPES
+from perseid.jobs.library.parameters import refuse_unknown
 from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.problems import listed
 from perseid.jobs.spec import COLUMN_TYPES, OperatorSpec

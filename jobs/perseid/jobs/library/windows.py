@@ -35,9 +35,9 @@ another or gave it an earlier start, is taken back: its `end` is its `start`, it
 Rows that are later still are left out, with a line in the log; the job's `late_records` has them.
 
 State is a row per key and pane (as long as `step`; a session's as `gap`) until its windows are
-over. It is in checkpoints, so a window may be longer than the source topic keeps its rows; but a
-start from scratch, or an audit, finds only what the topic still has: keep its retention above
-`size + correct`. Sums of floats round otherwise with every other cut into epochs.
+over. It is in checkpoints; but a start from scratch, or an audit, finds only what the topic still
+has, so a source topic whose retention is below `size + correct` is refused. Sums of floats round
+otherwise with every other cut into epochs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def window(spec: OperatorSpec) -> type[Operator]:
     class Window(Windows):
         """Windows of one use of the library."""
 
-        design = made
+        design, history_ms = made, made.kind.history
         output = pa.schema([*keys.items(), (START, pa.int64()), (END, pa.int64()),
                             *results.items()])  # fmt: skip
         metadata = metadata_among({made.time, *made.reads, *keys})

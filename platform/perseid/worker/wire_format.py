@@ -1,0 +1,128 @@
+"""The Confluent wire format: a 0 byte, the schema's id (4 bytes, big-endian), the payload.
+
+A batch is cut into the records of each id and every group is decoded at once, with the schema that
+its writer had; the rows come out in the order of the records. What does not fit is refused one by
+one with its reason, as in every other format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.clocks import Clock, SystemClock
+from perseid.topics.schema_registry import Schema, SchemaRegistry
+
+Values = Sequence[bytes | None]
+Refusals = dict[int, str]
+Decode = Callable[[Values], tuple[pa.Table, Refusals]]
+DecoderOf = Callable[[Schema, int], Decode]  # from the writer's schema and its id
+
+HEAD_BYTES = 5
+_HEAD = np.dtype([("magic", "u1"), ("id", ">u4")])
+_NONE = b"\xff\x00\x00\x00\x00"  # stands for the head of a value that has none
+LAG_S = 0.5  # a replica of the registry may know a new id this much later
+FORGET_S = 30.0  # an unknown id is asked for again behind this
+
+
+def frame(number: int, payloads: Sequence[bytes]) -> list[bytes]:
+    """The payloads behind the head of the schema with this id."""
+    head = b"\x00" + number.to_bytes(4, "big")
+    return [head + payload for payload in payloads]
+
+
+class KnownSchemas:
+    """Schemas by id, each fetched once; unknown ids are asked for twice, then for a while not."""
+
+    def __init__(self, registry: SchemaRegistry, clock: Clock | None = None) -> None:
+        self._registry = registry
+        self._clock: Clock = clock or SystemClock()
+        self._known: dict[int, Schema] = {}
+        self._unknown: dict[int, float] = {}  # until when
+
+    def among(self, numbers: Iterable[int]) -> dict[int, Schema]:
+        """Those of `numbers` that the registry knows; RetryableError when it does not answer."""
+        now_s = self._clock.monotonic_s()
+        numbers = set(numbers)
+        missing = {n for n in numbers - self._known.keys() if self._unknown.get(n, now_s) <= now_s}
+        missing = self._fetch(missing)
+        if missing:
+            self._clock.sleep(LAG_S)
+            missing = self._fetch(missing)
+        self._unknown.update(dict.fromkeys(missing, self._clock.monotonic_s() + FORGET_S))
+        return {n: self._known[n] for n in numbers & self._known.keys()}
+
+    def _fetch(self, numbers: set[int]) -> set[int]:
+        """Those that are not known."""
+        found = {number: self._registry.by_id(number) for number in sorted(numbers)}
+        self._known.update({number: schema for number, schema in found.items() if schema})
+        return {number for number, schema in found.items() if schema is None}
+
+
+class Framed:
+    """Decodes values of the wire format into columns of `schema`."""
+
+    def __init__(self, schemas: KnownSchemas, decoder_of: DecoderOf, schema: pa.Schema) -> None:
+        self._schemas, self._decoder_of, self._schema = schemas, decoder_of, schema
+        self._decoders: dict[int, Decode] = {}
+
+    def decode(self, values: Values) -> tuple[pa.Table, Refusals]:
+        """The rows that fit, and for each other one the reason.
+
+        Raises:
+            RetryableError: the registry does not answer.
+        """
+        numbers, refused = _heads(values)
+        fitting = np.setdiff1d(np.arange(len(values)), list(refused))
+        known = self._schemas.among(np.unique(numbers[fitting]).tolist())
+        tables, places = [], []
+        for number in np.unique(numbers[fitting]).tolist():
+            rows = fitting[numbers[fitting] == number]
+            if number not in known:
+                reason = f"schema id {number} is not known to the registry"
+                refused.update(dict.fromkeys(rows.tolist(), reason))
+                continue
+            payloads = [(values[row] or b"")[HEAD_BYTES:] for row in rows.tolist()]
+            table, bad = self._decoder(number, known[number])(payloads)
+            refused.update({int(rows[index]): reason for index, reason in bad.items()})
+            tables.append(table)
+            places.append(np.delete(rows, list(bad)))
+        return self._ordered(tables, places), refused
+
+    def _decoder(self, number: int, schema: Schema) -> Decode:
+        if number not in self._decoders:
+            self._decoders[number] = self._decoder_of(schema, number)
+        return self._decoders[number]
+
+    def _ordered(self, tables: list[pa.Table], places: list[np.ndarray]) -> pa.Table:
+        if not tables:
+            return self._schema.empty_table()
+        table = pa.concat_tables(tables)
+        return table if len(tables) == 1 else table.take(np.argsort(np.concatenate(places)))
+
+
+def _heads(values: Values) -> tuple[np.ndarray, Refusals]:
+    """The id of each value, and which values are not of the wire format."""
+    cut = (v[:HEAD_BYTES] if v is not None and len(v) >= HEAD_BYTES else _NONE for v in values)
+    heads = np.frombuffer(b"".join(cut), _HEAD)
+    refused = {i: _reason(values[i]) for i in np.flatnonzero(heads["magic"]).tolist()}
+    return heads["id"].astype(np.int64), refused
+
+
+def _reason(value: bytes | None) -> str:
+    expected = "expected the Confluent wire format (a 0 byte and a schema id of 4 bytes)"
+    if value is None:
+        return f"the value is null (a tombstone): {expected}"
+    if len(value) < HEAD_BYTES:
+        return f"the value has {len(value)} bytes: {expected}"
+    return (
+        f"the value begins with byte {value[0]}: {expected}; if the topic has no such ids, leave "
+        "`registry` out of the source"
+    )
+
+
+def refuse_all(reason: str, schema: pa.Schema) -> Decode:
+    """For an id whose schema no record can be read with."""
+    return lambda values: (schema.empty_table(), dict.fromkeys(range(len(values)), reason))
