@@ -29,7 +29,7 @@ from perseid.state.files import TEMPORARY, Files
 DELTA = "delta"
 SNAPSHOT = "snapshot"
 _OWNER = re.compile(r"g\d{10}-")
-_NAME = re.compile(r"[es]-(?P<epoch>\d{12})\.(delta|snapshot)")
+_NAMES = re.compile(r"^([es])-(\d{12})\.(?:delta|snapshot)$", re.MULTILINE)  # one a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,8 @@ class StateLog:
     def _listed(self, letters: str) -> list[int]:
         with fenced(self._directory):
             names = self._files.list(self._directory)
-        matches = (_NAME.fullmatch(name) for name in names if name[0] in letters)
-        return [int(m["epoch"]) for m in matches if m is not None]
+        found = _NAMES.findall("\n".join(names))
+        return [int(epoch) for letter, epoch in found if letter in letters]
 
     def _path(self, kind: str, epoch: int) -> str:
         return f"{self._directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"

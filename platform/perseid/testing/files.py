@@ -67,8 +67,8 @@ class MemoryFiles:
         if directory not in self._listed:
             top = directory + "/"
             paths = [*self._files, *self._directories]
-            inside = {p[len(top) :].partition("/")[0] for p in paths if p.startswith(top)}
-            self._listed[directory] = sorted(inside)
+            inside = [p[len(top) :] for p in paths if p.startswith(top)]
+            self._listed[directory] = sorted({p.partition("/")[0] for p in inside})
         return list(self._listed[directory])
 
     def read(self, path: str) -> bytes:
@@ -125,11 +125,13 @@ class MemoryFiles:
     def delete(self, path: str) -> None:
         with faults("delete", path):
             self._step("delete")
+            if self._files.pop(path, None) is not None:
+                self._listed.pop(os.path.dirname(path), None)
+                return
             self._listed.clear()
-            for name in [p for p in self._files if p == path or p.startswith(path + "/")]:
+            for name in [p for p in self._files if p.startswith(path + "/")]:
                 del self._files[name]
-                if name.startswith(path + "/"):
-                    self._step("delete")
+                self._step("delete")
             for name in [d for d in self._directories if (d + "/").startswith(path + "/")]:
                 self._directories.remove(name)
                 for held in [p for p in self._durable if p.startswith(name + "/")]:
@@ -138,6 +140,8 @@ class MemoryFiles:
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         with faults("make directory", path):
             self._step("make")
+            if path in self._directories:
+                return
             self._listed.clear()
             if parents:
                 self._add_directories(os.path.dirname(path))
