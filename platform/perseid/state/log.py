@@ -287,15 +287,21 @@ class StateLog:
         return True
 
 
-@contextlib.contextmanager
-def fenced(directory: str) -> Iterator[None]:
+class fenced:
     """A missing directory means that a newer owner has taken it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise FencedError(
-            f"the state log {directory} is gone: a newer owner has taken it"
-        ) from error
+
+    __slots__ = ("_directory",)
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise FencedError(
+                f"the state log {self._directory} is gone: a newer owner has taken it"
+            ) from error
 
 
 def owner_directory(root: str, job_uuid: str, layout: int, owner: str) -> str:

@@ -99,12 +99,11 @@ class Sums(Primitive):
         return len(self._rows)
 
     def _table(self, keys: Iterable[str]) -> pa.Table:
-        columns = [list(keys), *([] for _ in self._names)]
-        for key in columns[0]:
-            for column, number in zip(columns[1:], self._rows[key], strict=True):
-                column.append(number)
-        arrays = map(pa.array, columns, self._schema.types)
-        return pa.Table.from_arrays(list(arrays), schema=self._schema)
+        listed = list(keys)
+        numbers = np.array([self._rows[key] for key in listed], np.int64)
+        columns = numbers.reshape(-1, len(self._names)).T.copy()
+        arrays = [pa.array(listed, pa.string()), *map(pa.array, columns)]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
 @cache
