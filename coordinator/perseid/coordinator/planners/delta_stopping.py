@@ -1,4 +1,4 @@
-"""When to take a checkpoint of changes, decided as it goes: optimal stopping that counts what follows.
+"""When to take a checkpoint of changes, decided as it goes: optimal stopping that looks ahead.
 
 A checkpoint of changes decides what the next one writes: taken late, it leaves the next little time
 before its own period's end. So a moment is worth what the checkpoint writes and what is ahead of it
@@ -9,8 +9,8 @@ then. Both tables come from a profile, in steps of a period:
 2. `waiting`, by where in the period we are and where in the one before the last checkpoint was: the
    same while this period's is still to be taken.
 
-A moment is taken if what it writes and what is ahead behind it are no more than waiting. Moments are
-a period's begin, where what a checkpoint would write is about to grow (`growths` of `shown`), and a
+A moment is taken if what it writes and what is ahead of it are no more than waiting. Moments are a
+period's begin, where what a checkpoint would write is about to grow (`growths` of `shown`), and a
 period's end. The begin makes pairs as the oracle has them: right behind the last checkpoint one is
 almost free, and it leaves the whole next period to choose from.
 """
@@ -85,7 +85,7 @@ def _moments(grows: Numbers, start_s: float, period_s: float) -> list[float]:
 def _written(
     before: Changes, period_s: float, rates: dict[str, float], starts: list[float]
 ) -> list[Numbers]:
-    """By step, for each moment there, what one writes by where the last was in the period before."""
+    """By step, for each moment there: what one writes, by the last one's place in its period."""
     grows = growths(before.shown(period_s, rates))
     lasts = (np.arange(STEPS + 1) / STEPS - 1) * period_s
     found: list[list[Numbers]] = [[] for _ in range(STEPS + 1)]
