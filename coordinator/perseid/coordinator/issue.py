@@ -33,10 +33,9 @@ def next_token(
     """The token that is due now; None when none is. `cores` of the worker that owns the job."""
     if not may_issue(job):
         return None
-    backlog = job.backlog
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
-    moves = watermark.moves(job, _time_ms(job, now))
-    if not (backlog or idle or moves or checkpoints.asked(job)):
+    wanted = job.backlog or idle or checkpoints.asked(job)
+    if not (wanted or watermark.moves(job, _time_ms(job, now))):
         return None
     checkpoint = checkpoints.due(job, now)
     ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))

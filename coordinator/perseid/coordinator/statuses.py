@@ -38,16 +38,16 @@ def _rescaling(job: JobState) -> bool:
     return plan.rescaled and job.newest.layout != plan.layout
 
 
-def status_of(job: JobState, now: Now) -> JobStatus:
+def status_of(job: JobState, time_ms: int) -> JobStatus:
     return JobStatus(
-        job.entry.uuid, name_of(job), job.generation, job.entry.counter, now.wall_ms,
+        job.entry.uuid, name_of(job), job.generation, job.entry.counter, time_ms,
         dict(job.error) if job.phase is Phase.FAILED and job.error else None, job.events,
     )  # fmt: skip
 
 
 def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     """Writes the status when anything in it but its time has changed."""
-    status = status_of(job, now)
-    if job.status is not None and replace(job.status, time_ms=status.time_ms) == status:
+    if job.status is not None and job.status == status_of(job, job.status.time_ms):
         return job, []
+    status = status_of(job, now.wall_ms)
     return replace(job, status=status), [PutStatus(job.name, status)]

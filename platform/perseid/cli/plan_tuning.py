@@ -145,12 +145,11 @@ def checkpoint(
 def _plans(sizes: Sizes, changes: Changes | None, period_s: float) -> dict[str, list[Point]]:
     """Ours, the paper's (which sees sizes whatever the cost), the best that there is, no policy."""
     from perseid.coordinator.planners import checkpoint_timing as timing
-    from perseid.coordinator.planners import delta_timing
+    from perseid.coordinator.planners import delta_stopping, delta_timing
 
-    shown = sizes if changes is None else changes.shown(period_s, changes.rates)
     found = {
         "checkpoints": timing.played(
-            shown, period_s, timing.Stopping(timing.profile(shown, period_s))
+            sizes, period_s, timing.Stopping(timing.profile(sizes, period_s))
         ),
         "first_minimum": timing.played(
             sizes, period_s, timing.FirstMinimum(timing.profile(sizes, period_s))
@@ -161,4 +160,5 @@ def _plans(sizes: Sizes, changes: Changes | None, period_s: float) -> dict[str, 
     if changes is None:
         return found
     written = {n: changes.checkpoints([p.time_s for p in plan]) for n, plan in found.items()}
-    return {**written, "oracle": delta_timing.oracle(changes, period_s)}
+    ours = delta_stopping.played(changes, delta_stopping.DeltaStopping(changes, period_s))
+    return {**written, "checkpoints": ours, "oracle": delta_timing.oracle(changes, period_s)}

@@ -65,7 +65,10 @@ def encode(header: Header, sections: Mapping[str, Any]) -> list[memoryview]:
     for name, view in views.items():
         places.append([name, end, len(view)])
         end = _aligned(end + len(view))
-    text = orjson.dumps(_fields(header) | {"sections": places})
+    text = orjson.dumps({
+        "kind": header.kind, "identity": header.identity, "epoch": header.epoch,
+        "generation": header.generation, "token_offset": header.token_offset, "sections": places,
+    })  # fmt: skip
     start = _aligned(_PREFIX.size + len(text))
     size = start + end + _CRC.size
     front = _PREFIX.pack(MAGIC, VERSION, 0, len(text), size) + text
@@ -91,7 +94,8 @@ def decode(
     header_length = _check(view, where)
     fields = orjson.loads(view[_PREFIX.size : _PREFIX.size + header_length])
     places = fields.pop("sections")
-    header = Header(**{**fields, "identity": Identity(**fields["identity"])})
+    fields["identity"] = Identity(**fields["identity"])
+    header = Header(**fields)
     if identity is not None and header.identity != identity:
         raise DamagedFile(f"{where} is of {header.identity}, expected {identity}")
     if kind is not None and header.kind != kind:
@@ -99,13 +103,6 @@ def decode(
     start = _aligned(_PREFIX.size + header_length)
     sections = {name: view[start + at : start + at + length] for name, at, length in places}
     return header, sections
-
-
-def _fields(header: Header) -> dict[str, Any]:
-    """`asdict`, which copies deeply, took as long as all else of a small file."""
-    fields = {name: getattr(header, name) for name in Header.__slots__}
-    whose = {name: getattr(header.identity, name) for name in Identity.__slots__}
-    return fields | {"identity": whose}
 
 
 def checksum(chunks: list[memoryview]) -> int:

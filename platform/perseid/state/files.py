@@ -162,15 +162,19 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def faults(what: str, path: str) -> Any:
+class faults:
     """Turns the errors of a file system into RetryableError, a missing file excepted."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise RetryableError(
-            f"cannot {what} {path}: {error.strerror or error}; look at the space and health of "
-            "that volume, the work goes on when it can be written again"
-        ) from error
+
+    __slots__ = ("_path", "_what")
+
+    def __init__(self, what: str, path: str) -> None:
+        self._what, self._path = what, path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise RetryableError(
+                f"cannot {self._what} {self._path}: {error.strerror or error}; look at the space "
+                "and health of that volume, the work goes on when it can be written again"
+            ) from error

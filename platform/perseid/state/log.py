@@ -29,7 +29,7 @@ from perseid.state.files import TEMPORARY, Files
 DELTA = "delta"
 SNAPSHOT = "snapshot"
 _OWNER = re.compile(r"g\d{10}-")
-_NAME = re.compile(r"[es]-(?P<epoch>\d{12})\.(delta|snapshot)")
+_NAMES = re.compile(r"^([es])-(\d{12})\.(?:delta|snapshot)$", re.MULTILINE)  # one a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,8 @@ class StateLog:
     def _listed(self, letters: str) -> list[int]:
         with fenced(self.directory):
             names = self._files.list(self.directory)
-        matches = (_NAME.fullmatch(name) for name in names if name[0] in letters)
-        return [int(m["epoch"]) for m in matches if m is not None]
+        found = _NAMES.findall("\n".join(names))
+        return [int(epoch) for letter, epoch in found if letter in letters]
 
     def _path(self, kind: str, epoch: int) -> str:
         return f"{self.directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
@@ -308,15 +308,21 @@ class StateLog:
         return True
 
 
-@contextlib.contextmanager
-def fenced(directory: str) -> Iterator[None]:
+class fenced:
     """A missing directory means that a newer owner has taken it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise FencedError(
-            f"the state log {directory} is gone: a newer owner has taken it"
-        ) from error
+
+    __slots__ = ("_directory",)
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise FencedError(
+                f"the state log {self._directory} is gone: a newer owner has taken it"
+            ) from error
 
 
 def owner_directory(root: str, job_uuid: str, layout: int, owner: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from bisect import insort
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,7 +29,7 @@ class MemoryFiles:
     def __init__(self, *, sync: bool = False) -> None:
         self._sync = sync
         self._directories: set[str] = set()
-        self._listed: dict[str, list[str]] = {}  # what `list` said, until something changes there
+        self._listed: dict[str, list[str]] = {}  # what `list` said, kept until directories change
         self._files: dict[str, bytes] = {}
         self._durable: dict[str, bytes] = {}
         self._synced: set[str] = set()  # whose content is safe, while the name may not be
@@ -67,8 +68,8 @@ class MemoryFiles:
         if directory not in self._listed:
             top = directory + "/"
             paths = [*self._files, *self._directories]
-            inside = {p[len(top) :].partition("/")[0] for p in paths if p.startswith(top)}
-            self._listed[directory] = sorted(inside)
+            inside = [p[len(top) :] for p in paths if p.startswith(top)]
+            self._listed[directory] = sorted({p.partition("/")[0] for p in inside})
         return list(self._listed[directory])
 
     def read(self, path: str) -> bytes:
@@ -81,9 +82,8 @@ class MemoryFiles:
         return len(self.read(path))
 
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
-        directory, name = os.path.split(path)
+        directory, _, name = path.rpartition("/")
         self._serial += 1
-        self._listed.pop(directory, None)
         temporary = f"{directory}/.{name}.{self._serial}{TEMPORARY}"
         with faults("write", path):
             try:
@@ -92,13 +92,12 @@ class MemoryFiles:
                 self._need(directory)
                 if path in self._files or path in self._directories:
                     return False
-                self._files[path] = self._files[temporary]
+                self._put(path, self._files[temporary])
                 if temporary in self._synced:
                     self._synced.add(path)
             finally:
-                self._listed.pop(directory, None)
                 if not self._dead:
-                    self._files.pop(temporary, None)
+                    self._drop(temporary)
             self._step("unlink")
             if self._sync:
                 self._step("sync")
@@ -128,11 +127,12 @@ class MemoryFiles:
     def delete(self, path: str) -> None:
         with faults("delete", path):
             self._step("delete")
+            if self._drop(path):
+                return
             self._listed.clear()
-            for name in [p for p in self._files if p == path or p.startswith(path + "/")]:
+            for name in [p for p in self._files if p.startswith(path + "/")]:
                 del self._files[name]
-                if name.startswith(path + "/"):
-                    self._step("delete")
+                self._step("delete")
             for name in [d for d in self._directories if (d + "/").startswith(path + "/")]:
                 self._directories.remove(name)
                 for held in [p for p in self._durable if p.startswith(name + "/")]:
@@ -141,6 +141,8 @@ class MemoryFiles:
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         with faults("make directory", path):
             self._step("make")
+            if path in self._directories:
+                return
             self._listed.clear()
             if parents:
                 self._add_directories(os.path.dirname(path))
@@ -155,7 +157,7 @@ class MemoryFiles:
         return self._crash_at is not None and self.steps > self._crash_at
 
     def _alive(self) -> None:
-        if self._dead:
+        if self._crash_at is not None and self._dead:
             raise Crashed
 
     def _step(self, what: str) -> None:
@@ -173,9 +175,9 @@ class MemoryFiles:
     def _write(self, directory: str, temporary: str, chunks: Iterable[Any]) -> None:
         self._step("make")
         self._need(directory)
-        self._files[temporary] = b""
+        self._put(temporary, b"")
         for chunk in chunks:
-            data = bytes(memoryview(chunk).cast("B"))
+            data = bytes(chunk)
             try:
                 self._step("write")
             except BaseException:
@@ -185,6 +187,20 @@ class MemoryFiles:
         if self._sync:
             self._step("sync")
             self._synced.add(temporary)
+
+    def _put(self, path: str, content: bytes) -> None:
+        directory, _, name = path.rpartition("/")
+        if directory in self._listed and path not in self._files:
+            insort(self._listed[directory], name)
+        self._files[path] = content
+
+    def _drop(self, path: str) -> bool:
+        """Whether there was such a file."""
+        directory, _, name = path.rpartition("/")
+        found = self._files.pop(path, None) is not None
+        if found and directory in self._listed:
+            self._listed[directory].remove(name)
+        return found
 
     def _add_directories(self, path: str) -> None:
         while path and path != "/":

@@ -73,6 +73,8 @@ class FakeZooKeeper:
 
     def expire_silent(self) -> None:
         """Ends the sessions that have been silent for too long. Every call to the server does."""
+        if not self.silent_since_s:
+            return
         with self.lock:
             now_s = self.clock.monotonic_s()
             for session, since_s in list(self.silent_since_s.items()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,26 +61,20 @@ class Row:
 
 def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
     """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
-    order = np.argsort(parts.astype(np.uint16), kind="stable")  # a radix sort; parts are few
-    bounds = np.searchsorted(parts[order], np.arange(len(route.targets) + 1))
+    order = parts.astype(np.uint16).argsort(kind="stable")  # a radix sort; parts are few
+    bounds = parts[order].searchsorted(np.arange(len(route.targets) + 1)).tolist()
     dealt = table if _in_order(order) else table.take(pa.array(order))
-    for index, target in enumerate(route.targets):
-        start, end = int(bounds[index]), int(bounds[index + 1])
-        yield from _chunks(dealt.slice(start, end - start), route, target, origin)
+    empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""  # the schema travels anyway
+    for target, (start, end) in zip(route.targets, pairwise(bounds), strict=True):
+        if start == end:
+            yield Row(target, route.input, origin, 0, empty)
+        for chunk, first in enumerate(range(start, end, CHUNK_ROWS_MAX)):
+            blob = ipc_bytes(dealt.slice(first, min(CHUNK_ROWS_MAX, end - first)))
+            yield Row(target, route.input, origin, chunk, blob)
 
 
 def _in_order(order: npt.NDArray[np.int64]) -> bool:
-    return bool(np.all(order[1:] > order[:-1]))
-
-
-def _chunks(table: pa.Table, route: Route, target: int, origin: int) -> Iterator[Row]:
-    if table.num_rows == 0:  # the schema travels even when no row does
-        blob = ipc_bytes(table) if table.num_columns else b""
-        yield Row(target, route.input, origin, 0, blob)
-        return
-    for chunk, start in enumerate(range(0, table.num_rows, CHUNK_ROWS_MAX)):
-        blob = ipc_bytes(table.slice(start, CHUNK_ROWS_MAX))
-        yield Row(target, route.input, origin, chunk, blob)
+    return np.count_nonzero(order[1:] < order[:-1]) == 0
 
 
 def to_batch(rows: Iterable[Row], slots: dict[int, int], width: int) -> pa.RecordBatch:

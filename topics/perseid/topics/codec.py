@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib import resources
+from types import NoneType
 from typing import Any, NamedTuple
 
 import fastavro
@@ -44,6 +45,7 @@ Record = (
 
 _MAGIC = b"\xc3\x01"
 _HEADER_BYTES = 10
+_SIMPLE = (int, str, float, bytes, NoneType)
 _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
@@ -93,6 +95,8 @@ def decode(data: bytes) -> Record:
 
 def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries, to any depth; the checksum as its eight bytes."""
+    if isinstance(value, _SIMPLE):
+        return value
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     names = getattr(value, "__dataclass_fields__", None)

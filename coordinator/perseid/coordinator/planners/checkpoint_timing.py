@@ -230,6 +230,11 @@ def _moments(sizes: Sizes) -> list[Moment]:
     return found
 
 
+def growths(sizes: Sizes) -> Numbers:
+    """When the total of the dynamic operators is about to grow: the moments of a policy."""
+    return np.array([m.time_s for m in _moments(_dynamic(sizes)) if m.grows])
+
+
 def _local_minima(times: Numbers, totals: Numbers) -> list[tuple[float, float]]:
     inner = (totals[1:-1] <= totals[:-2]) & (totals[1:-1] < totals[2:])
     return list(zip(times[1:-1][inner].tolist(), totals[1:-1][inner].tolist(), strict=True))

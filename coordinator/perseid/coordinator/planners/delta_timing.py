@@ -3,10 +3,10 @@
 An operator's part of a checkpoint is what it has changed since the last one or, where that is less,
 its whole state: min(changed(t) - changed(last), size(t)). Meteor Shower leaves this open.
 
-What a checkpoint would write now is nothing to decide by: right behind the last one it is almost
-nothing, and all is left to the next. So a policy of `checkpoint_timing` is shown what one writes
-whose predecessor was a period ago: `shown`. A large state that changes little is level there and
-decides nothing, however it grows; a window that has just been emptied is seen as it is.
+What a checkpoint would write now does not tell good moments: right behind the last one it is almost
+nothing, and all is left to the next. What one writes whose predecessor was a period ago does:
+`shown`. A large state that changes little is level there and decides nothing, however it grows; a
+window that has just been emptied is seen as it is. The policy is in `delta_stopping`.
 """
 
 from __future__ import annotations

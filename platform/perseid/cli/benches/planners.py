@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from perseid.cli import output
-from perseid.coordinator.planners import delta_timing, recovery
+from perseid.coordinator.planners import delta_stopping, delta_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
@@ -24,6 +24,7 @@ from perseid.coordinator.planners.checkpoint_timing import (
     played,
     profile,
 )
+from perseid.coordinator.planners.delta_stopping import DeltaStopping
 from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import SHAPES, draw_changes, draw_sizes
@@ -222,16 +223,12 @@ def _delta_timing(settings: Settings) -> Iterator[Row]:
         for number in range(settings.cases):
             before = draw_changes(Random(settings.seed + 10_000 + number), shape)
             changes = draw_changes(Random(settings.seed + number), shape, age_s=3600.0)
-            rates = before.rates
-            seen = {
-                "by size": (before.sizes, changes.sizes),
-                "ours": (before.shown(PERIOD_S, rates), changes.shown(PERIOD_S, rates)),
-            }
+            by_size = Stopping(profile(before.sizes, PERIOD_S))
             plans = {
-                system: played(sizes, PERIOD_S, Stopping(profile(learned, PERIOD_S)))
-                for system, (learned, sizes) in seen.items()
+                "by size": played(changes.sizes, PERIOD_S, by_size),
+                "ours": delta_stopping.played(changes, DeltaStopping(before, PERIOD_S)),
+                "fixed": fixed(changes.sizes, PERIOD_S),
             }
-            plans["fixed"] = fixed(changes.sizes, PERIOD_S)
             best = _bytes(delta_timing.oracle(changes, PERIOD_S))
             for system, plan in plans.items():
                 written = changes.checkpoints([point.time_s for point in plan])

@@ -159,8 +159,9 @@ class Checker:
 
     @property
     def complete(self) -> bool:
-        """Whether every word's total is the input's."""
-        return all(words.total == self.expected for words in self.words.values())
+        """Whether every word's total is the input's. Asked after every event: as plain dicts."""
+        expected = dict(self.expected)
+        return all(dict(words.total) == expected for words in self.words.values())
 
     def check_totals(self) -> None:
         """After everything came to rest."""

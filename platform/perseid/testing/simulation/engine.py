@@ -128,17 +128,17 @@ class Simulation:
         self._sequence += 1
         heapq.heappush(self._heap, (self.now_s + delay_s, self._sequence, callback))
 
-    def run(self, until_s: float, done: Callable[[], bool] = lambda: False) -> bool:
+    def run(self, until_s: float, done: Callable[[], bool] | None = None) -> bool:
         """Runs events up to `until_s` (from the start) or until `done`; whether it was done."""
         while self._heap and self._heap[0][0] <= START_S + until_s:
             self.now_s, _, callback = heapq.heappop(self._heap)
             self.events += 1
             callback()
             self.after_event()
-            if done():
+            if done is not None and done():
                 return True
         self.now_s = max(self.now_s, START_S + until_s)
-        return done()
+        return done is not None and done()
 
     # Processes ----------------------------------------------------------------------------------
 

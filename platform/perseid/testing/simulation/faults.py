@@ -99,12 +99,13 @@ class Gates:
 
     def __init__(self, simulation: Simulation, faults: Faults) -> None:
         self._simulation, self.faults = simulation, faults
+        self._chances: dict[str, float] = vars(faults)
         self.struck: Counter[str] = Counter()
         self.lose_host: Callable[[Process], None] = lambda _: None
 
     def strikes(self, fault: str) -> bool:
         """Whether `fault` strikes on this occasion."""
-        chance: float = getattr(self.faults, fault)
+        chance = self._chances[fault]
         if chance and self._simulation.random.random() < chance:
             self.struck[fault] += 1
             return True

@@ -47,8 +47,10 @@ class Sums(Primitive):
 
     def __init__(self, *columns: str) -> None:
         self._names = columns
+        self._schema = _sums_schema(columns)
         self._rows: dict[str, list[int]] = {}
         self._changed: dict[str, None] = {}
+        self._added: pa.Table | None = None  # what the one `add` since the last commit has changed
 
     def add(self, keys: Any, **amounts: Any) -> pa.Table:
         changed: dict[str, None] = {}
@@ -59,8 +61,11 @@ class Sums(Primitive):
             for place, column in zip(places, columns, strict=True):
                 row[place] += column if isinstance(column, int) else column[number]
             changed[key] = None
+        alone = not self._changed
         self._changed.update(changed)
-        return self._table(changed)
+        table = self._table(changed)
+        self._added = table if alone else None
+        return table
 
     def fresh(self) -> Sums:
         return Sums(*self._names)
@@ -73,22 +78,23 @@ class Sums(Primitive):
         return Table(key=pa.string(), **dict.fromkeys(self._names, pa.int64())).schema()
 
     def delta(self) -> pa.Table | None:
-        return self._table(self._changed) if self._changed else None
+        if self._added is None and self._changed:
+            return self._table(self._changed)
+        return self._added
 
     def commit(self) -> None:
-        self._changed = {}
+        self._changed, self._added = {}, None
 
     def apply(self, delta: pa.Table) -> None:
         assert not self._changed, "apply on uncommitted changes"
-        columns = [delta[name].to_pylist() for name in self._names]
-        rows = zip(*columns, strict=True)
-        self._rows.update(zip(delta["key"].to_pylist(), map(list, rows), strict=True))
+        keys, *columns = (column.to_pylist() for column in delta.columns)
+        self._rows.update(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
 
     def snapshot(self) -> pa.Table:
         return self._table(self._rows)
 
     def restore(self, snapshot: pa.Table) -> None:
-        self._rows, self._changed = {}, {}
+        self._rows, self._changed, self._added = {}, {}, None
         self.apply(snapshot)
 
     @property
@@ -101,10 +107,15 @@ class Sums(Primitive):
 
     def _table(self, keys: Iterable[str]) -> pa.Table:
         listed = list(keys)
-        arrays = [pa.array(listed, pa.string())]
-        for place in range(len(self._names)):
-            arrays.append(pa.array([self._rows[key][place] for key in listed], pa.int64()))
-        return pa.table(arrays, names=["key", *self._names])
+        numbers = np.array([self._rows[key] for key in listed], np.int64)
+        columns = numbers.reshape(-1, len(self._names)).T.copy()
+        arrays = [pa.array(listed, pa.string()), *map(pa.array, columns)]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+@cache
+def _sums_schema(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([("key", pa.string()), *((name, pa.int64()) for name in columns)])
 
 
 class Totals(Operator):

@@ -60,6 +60,8 @@ class Network:
 
     def cut_here(self, server: str) -> Cut | None:
         """What is cut between the running process and `server`."""
+        if not self._cuts:
+            return None
         process = self._simulation.current
         return self.cut(process.group, server) if process is not None else None
 

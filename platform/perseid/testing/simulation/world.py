@@ -114,23 +114,21 @@ class World:
         )  # fmt: skip
         self.registry.put_job_entry(changed, stored.version)
 
-    def ask_checkpoint(self) -> None:
-        """`perseid checkpoint`."""
+    def ask_checkpoint(self) -> int:
+        """`perseid checkpoint`; the epoch above which it has to be."""
         stored = self.registry.job_entry(job.JOB)
         assert stored is not None
         above = self.checker.tokens.epoch
         self.simulation.say(f"the user wants a checkpoint above epoch {above}")
         changed = replace(stored.value, checkpoint_above=above)
         self.registry.put_job_entry(changed, stored.version)
+        return above
 
     @property
-    def checkpoint_there(self) -> bool:
-        """Whether the checkpoint that the user asked for last is complete."""
-        stored, pointers = self.registry.job_entry(job.JOB), self.registry.pointers(job.JOB)
-        above = stored.value.checkpoint_above if stored is not None else None
-        if above is None:
-            return True
-        return pointers is not None and pointers.pointers[0].epoch > above
+    def checkpoint_epoch(self) -> int:
+        """That of the newest complete checkpoint; 0 without any."""
+        found = self.registry.pointers(job.JOB)
+        return found.pointers[0].epoch if found is not None else 0
 
     def grow(self, topic: str) -> None:
         partitions = len(self.kafka.topics[topic].logs)
