@@ -43,6 +43,10 @@ class Distinct:
         """A value of each key as one of each input row."""
         return of_keys if self.rows is None else of_keys[self.rows]
 
+    def numbers(self) -> Slots:
+        """For each input row the number of its key."""
+        return self.spread(np.arange(len(self)))
+
     def first_rows(self) -> Slots:
         """The first input row of each key."""
         if self.rows is None:
@@ -92,7 +96,12 @@ class KeyFields:
         return arrays
 
     def distinct(self, keys: Any) -> Distinct:
-        """The distinct keys among `keys`, in the order of their first appearance."""
+        """The distinct keys among `keys`, in the order of their first appearance.
+
+        What this has given before is given back: who needs them too makes them once.
+        """
+        if isinstance(keys, Distinct):
+            return keys
         arrays = self.arrays(keys)
         if len(arrays) == 1:
             encoded = arrays[0].dictionary_encode()

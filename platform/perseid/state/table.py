@@ -24,8 +24,9 @@ class Table(Keyed):
     """`Table(key=pa.string(), n=pa.int64())`: a column `key` and a column `n`.
 
     A composite key is a dict: `Table(key={"user": pa.string(), "day": pa.date32()}, n=...)`. Keys
-    are given as an Arrow array, composite ones as a table, record batch or dict of arrays; values
-    as arrays of the same length, or one Python value for all rows.
+    are given as an Arrow array, composite ones as a table, record batch or dict of arrays, or as
+    `KeyFields.distinct` found them; values as arrays of the same length, or one Python value for
+    all rows.
 
     With `ttl=timedelta(minutes=10)` rows expire, see `advance`.
     """

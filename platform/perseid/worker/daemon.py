@@ -11,14 +11,13 @@ import numpy  # noqa: F401
 import pyarrow
 import pyarrow.compute
 import pyarrow.json
-import pyspark.daemon
 import pyspark.sql.pandas.serializers
-import pyspark.worker
+import pyspark.worker  # noqa: F401
 
 import perseid.topics.ranges
+import perseid.worker.homes
 import perseid.worker.sink
 import perseid.worker.stages
-import perseid.worker.turns  # noqa: F401 - its shared memory
 
 pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it
 pyarrow.set_io_thread_count(1)
@@ -28,17 +27,5 @@ pyarrow.set_io_thread_count(1)
 YOUNG_OBJECTS_MAX = 100_000
 gc.set_threshold(YOUNG_OBJECTS_MAX, 10, 10)
 
-
-class _YoungOnly:
-    """Spark's loop collects garbage after each task: all generations, resident state included."""
-
-    @staticmethod
-    def collect() -> int:
-        """Python itself sees to the old generation, when enough has come to it."""
-        return gc.collect(1)
-
-
-setattr(pyspark.daemon, "gc", _YoungOnly)  # noqa: B010 - not an attribute that is exported
-
 if __name__ == "__main__":
-    pyspark.daemon.manager()
+    perseid.worker.homes.serve()

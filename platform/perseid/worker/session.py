@@ -28,6 +28,7 @@ SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "perseid.worker.daemon",  # forks with the imports done
+    "spark.python.worker.reuse": "false",               # the daemon does that, see homes.py
     "spark.speculation": "false",                       # two attempts at once would fight for ids
     "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
     "spark.shuffle.checksum.enabled": "false",

@@ -8,10 +8,12 @@ is clean when it was answered before the client can have sent anything a second 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from itertools import repeat
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,8 +29,7 @@ FIRST_WAIT_S = 0.1  # usual is 5 ms
 CONNECT_S = 5.0
 # The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.
 CLEAN_COMMIT_S = 0.75 * clients.RETRY_BACKOFF_MS / 1000
-_CHUNK_RECORDS = 10_000  # of one produce_batch: far below the client's queue
-_CHUNK_BYTES = 8_000_000
+_CHUNK_RECORDS = 10_000  # for which no other thread runs: 5 ms; far below the client's queue
 _STEP_S = 0.1
 _ABORT_S = 2.0
 
@@ -116,15 +117,14 @@ class KafkaTransaction:
         self._awaited[place] = min(count, 2)
         self._offsets[place] = []
         try:
-            if batch.headers is not None:
-                self._send_each(batch, batch.headers)
-                return
             self._send_noted(batch, 0)
-            self._send_plain(batch)
+            self._send_middle(batch)
             if count > 1:
                 self._send_noted(batch, count - 1)
         except KafkaException as error:
             raise clients.as_error(error.args[0], f"producing to {place[0]}[{place[1]}]") from error
+        except BufferError as error:  # a part is queued: to go on would be out of order
+            raise RetryableError(f"{place[0]}[{place[1]}]: not taken: {error}") from error
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
         deadline_s = time.monotonic() + timeout_s
@@ -180,36 +180,24 @@ class KafkaTransaction:
             on_delivery=self._delivered, headers=list(headers) if headers else None,
         )  # fmt: skip
 
-    def _send_plain(self, batch: PartitionBatch) -> None:
-        """All but the first and last record, in the client's batches without reports."""
-        keys, values = batch.keys[1:-1], batch.values[1:-1]
-        if not values:
-            return
-        step = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // max(map(len, values))))
-        for start in range(0, len(values), step):
-            end = start + step
-            rows = [
-                {"key": k, "value": v}
-                for k, v in zip(keys[start:end], values[start:end], strict=True)
-            ]
-            self._await_room(len(rows))
-            # With room in the queue all are taken. A part of them would be out of order: give up.
-            taken = self._needed().produce_batch(batch.topic, rows, batch.partition)
-            if taken != len(rows):
-                refused = [r["_error"] for r in rows if "_error" in r]
-                raise RetryableError(f"{batch.topic}[{batch.partition}]: not taken: {refused[:1]}")
+    def _send_middle(self, batch: PartitionBatch) -> None:
+        """All but the first and last record, without reports.
 
-    def _send_each(self, batch: PartitionBatch, headers: Sequence[Any]) -> None:
-        """Records with headers, which the client's batches cannot carry."""
-        last = len(batch.values) - 1
-        for row, value in enumerate(batch.values):
-            if row in {0, last}:
-                self._send_noted(batch, row)
+        Each by `produce`: the client's `produce_batch` takes a dictionary a record and no headers,
+        and is slower. Without headers no Python code runs between two calls.
+        """
+        end = len(batch.values) - 1
+        produce = self._needed().produce
+        for start in range(1, end, _CHUNK_RECORDS):
+            rows = slice(start, min(start + _CHUNK_RECORDS, end))
+            keys, values = batch.keys[rows], batch.values[rows]
+            self._await_room(len(values))
+            if batch.headers is None:
+                places = repeat(batch.topic), values, keys, repeat(batch.partition)
+                deque(map(produce, *places), maxlen=0)
                 continue
-            self._await_room(1)
-            self._needed().produce(
-                batch.topic, value, batch.keys[row], batch.partition, headers=list(headers[row])
-            )
+            for key, value, headers in zip(keys, values, batch.headers[rows], strict=True):
+                produce(batch.topic, value, key, batch.partition, headers=list(headers))
 
     def _await_room(self, records: int) -> None:
         """Waits while the client's queue has no room for so many records."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from perseid.errors import PerseidError, describe
-from perseid.worker import feedback, flow, refused, tasks, turns
+from perseid.worker import feedback, flow, refused, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, deal, from_batches, to_batch
 from perseid.worker.graph import stage_slots
@@ -47,7 +47,6 @@ def read_sources(
     for split in _numbers(batches):
         rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
         yield _batch(context, order, rows, 1)
-    _end_in_turn(context, len(order.token.splits))
 
 
 def _split_rows(
@@ -98,7 +97,6 @@ def read_typed(
         explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023
         if count.refused:
             yield _refused_batch(count.refused, schema)
-    _end_in_turn(context, len(order.token.splits))
 
 
 def encode_typed(
@@ -113,8 +111,6 @@ def encode_typed(
         lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
     )
     yield _batch(context, order, rows, level + 1)
-    if level == 0:
-        _end_in_turn(context, len(order.token.splits))
 
 
 def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -147,7 +143,6 @@ def run_level(
     rows = from_batches(batches)
     done = explained(lambda: tasks.run_rows(context, order, rows, level))
     yield _batch(context, order, done, level + 1)
-    _end_in_turn(context, context.width(level, narrow=context.is_narrow(order.token)))
 
 
 def run_anchored(
@@ -203,13 +198,6 @@ def _batch(
 def _numbers(batches: Batches) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
-
-
-def _end_in_turn(context: FragmentContext, width: int) -> None:
-    """Where all `width` tasks of the stage run at once, in processes of one daemon."""
-    if 1 < width <= context.lanes:
-        spark = _task()
-        turns.end_in_turn(spark.stageId(), spark.partitionId())
 
 
 def _index() -> int:

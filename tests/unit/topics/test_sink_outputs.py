@@ -42,13 +42,18 @@ def test_batches_of_one_topic_follow_each_other_and_empty_ones_vanish() -> None:
     assert [list(h) for h in found[0].headers or ()] == [[], [("h", b"x")]]
 
 
-def test_the_checksum_is_free_of_order_and_tells_key_from_value() -> None:
+def test_the_checksum_is_of_lengths_keys_and_values_in_their_order() -> None:
     keys: list[bytes | None] = [b"a", b"b", None]
-    values = [b"1", b"2", b"3"]
-    expected = crc32(b"1", crc32(b"a")) + crc32(b"2", crc32(b"b")) + crc32(b"3")
-    assert checksum(keys, values) == expected
-    assert checksum(keys[::-1], values[::-1]) == expected
-    assert checksum([b"ab"], [b"c"]) == checksum([b"a"], [b"bc"])  # as SinkWindow says: joined
+    values = [b"1", b"23", b"4"]
+    run = b"\1\0\0\0\2\0\0\0\1\0\0\0" + b"ab" + b"1234"
+    assert checksum(keys, values) == 2**63 + crc32(run)
+    assert checksum([], []) == 2**63
+
+
+def test_the_checksum_tells_what_was_written_otherwise() -> None:
+    written = checksum([b"a", b"b"], [b"1", b"2"])
+    assert checksum([b"b", b"a"], [b"2", b"1"]) != written
+    assert checksum([b"a", b"b"], [b"12", b""]) != written
     assert checksum([b"a"], [b"b"]) != checksum([b"b"], [b"a"])
 
 

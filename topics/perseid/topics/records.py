@@ -204,7 +204,9 @@ ProgressRecord = EpochDone | EventTimes | PartDone | PartFailed | FragmentState
 class SinkWindow:
     """What one epoch of one operator partition wrote to one topic partition.
 
-    `checksum` is the sum modulo 2**64 of crc32(value, crc32(key)), so it does not depend on order.
+    `checksum` is 2**63 plus the CRC-32 of the records in the order of their offsets: of the values'
+    lengths (int32, little endian), then all keys, then all values. In records of before 2026-11-22
+    it is a sum of the CRC-32 of each record (key, then value), and below 2**63.
     """
 
     topic: str

@@ -20,7 +20,7 @@ from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table
 from perseid.state.columns import conform, numbers
 from perseid.state.folds import plus
-from perseid.state.keys import KeyFields, codes
+from perseid.state.keys import KeyFields
 from perseid.state.undo import Slots, Values
 
 _FEW = 2**16  # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly
@@ -43,11 +43,10 @@ def running_sum(spec: OperatorSpec) -> type[Operator]:
                 raise BadInputError(
                     "library:RunningSum: its input has a column 'sum' already; rename it before"
                 )
-            keys = fields.arrays(batch)
+            keys = fields.distinct(batch)
             amounts = numbers(conform(batch[column], pa.int64(), f"column {column!r}"))
-            after = self.total.add(dict(zip(types, keys, strict=True)), sum=pa.array(amounts))
-            rows, _ = codes(keys)  # as the table has numbered the keys: by first appearance
-            sums = running_sums(rows, amounts, after["sum"].to_numpy())
+            after = self.total.add(keys, sum=pa.array(amounts))
+            sums = running_sums(keys.numbers(), amounts, after["sum"].to_numpy())
             out.emit(batch.append_column("sum", pa.array(sums)))
 
     return RunningSum
