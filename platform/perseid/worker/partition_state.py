@@ -25,6 +25,8 @@ from perseid.worker.operators import call
 from perseid.worker.poison import stop_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perseid.jobs.operator import Emitter, Operator
     from perseid.state.log import LogEntry, StateLog
     from perseid.state.primitives import Primitive
@@ -46,6 +48,7 @@ class EpochResult:
     output: pa.Table
     retained: bool
     letters: pa.Table | None = None
+    changed_bytes: int = 0  # of the state's delta
 
 
 class PartitionState:
@@ -96,7 +99,7 @@ class PartitionState:
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
-        return EpochResult(output, retained=False, letters=letters)
+        return EpochResult(output, False, letters, _changed_bytes(sections))
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
         """Steps 2 to 4; the dead letters, None without any."""
@@ -176,4 +179,9 @@ class PartitionState:
 def _retained(entry: LogEntry) -> EpochResult:
     letters = entry.sections.get(LETTERS)
     found = ipc_table(letters) if letters is not None else None
-    return EpochResult(ipc_table(entry.sections[OUT]), retained=True, letters=found)
+    output = ipc_table(entry.sections[OUT])
+    return EpochResult(output, True, found, _changed_bytes(entry.sections))
+
+
+def _changed_bytes(sections: Mapping[str, Any]) -> int:
+    return sum(len(data) for name, data in sections.items() if name.startswith(STATE))

@@ -172,6 +172,7 @@ def _run_keyed(
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows
     report["retained"] = result.retained
+    report["changed_bytes"] = result.changed_bytes
     report["rows_out"] = result.output.num_rows
     report["state_rows"] = sum(p.rows for p in state.live.values())
     report["state_bytes"] = sum(p.size_bytes for p in state.live.values())

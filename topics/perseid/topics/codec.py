@@ -28,6 +28,7 @@ from perseid.topics.records import (
     FragmentState,
     InputCheck,
     LedgerRecord,
+    OperatorState,
     PartDone,
     PartFailed,
     Rewind,
@@ -110,6 +111,7 @@ def _window(values: dict[str, Any]) -> SinkWindow:
 _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
+    "states": lambda states: tuple(OperatorState(**s) for s in states),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
     "times": lambda times: tuple(EventTime(**t) for t in times),
     "events": tuple,

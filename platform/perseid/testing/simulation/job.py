@@ -36,6 +36,7 @@ JOB = "sums"
 WORDS = tuple("abcdefghij")
 SINK_PARTITIONS = 2
 DELAY_MS = 300
+WINDOW_MS = 7000
 TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
@@ -120,6 +121,19 @@ class TotalsInTable(Totals):
     totals = Table(key=pa.string(), total=pa.int64(), n=pa.int64())
 
 
+class WindowedTotals(Totals):
+    """Also keeps the words of a window of token time, and drops them with it: a saw-tooth."""
+
+    window = Value(pa.string(), default="")
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        super().process(batch, out)
+        words = "".join(word for t in batch.values() for word in t["key"].to_pylist())
+        number, _, kept = self.window.get().partition(" ")
+        now = str(self.now // WINDOW_MS)
+        self.window.set(f"{now} {kept if now == number else ''}{words * 100}")
+
+
 class EchoedTotals(Totals):
     """Gets what the relay passed on of its outputs, one epoch later: those and no others."""
 
@@ -165,7 +179,7 @@ class Relay(Operator):
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
 CLASSES: dict[str, type[Operator]] = {
     "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
-    "job:Relay": Relay,
+    "job:Relay": Relay, "job:WindowedTotals": WindowedTotals,
 }  # fmt: skip
 
 
@@ -183,6 +197,7 @@ class Shape:
     input_s: float = 20.0  # so long input comes and faults strike
     timed: bool = False  # its sources have event time, that of the records
     echoed: bool = False  # the relay's output is input of the totals in the next epoch
+    size_timed: bool = False  # checkpoints at moments of small state, of totals with windows
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -201,6 +216,7 @@ class Shape:
     def spec(self) -> JobSpec:
         """The job with one or two levels of state; the last one always feeds a sink."""
         use = "job:TotalsInTable" if self.in_table else "job:Totals"
+        use = "job:WindowedTotals" if self.size_timed else use
         inputs = {"left": "left", "right": "right"}
         operators = {
             "totals": OperatorSpec(
@@ -216,6 +232,7 @@ class Shape:
             )
             feeding.append("relay")
         sinks = {n: SinkSpec(input=n, topic=f"{n}-out", format="json", key="key") for n in feeding}
+        checkpoint = CheckpointSpec(period_s=self.period_s, size_timed=self.size_timed)
         return JobSpec(
             name=JOB,
             parallelism=2,
@@ -225,7 +242,7 @@ class Shape:
             },
             operators=operators,
             sinks=sinks,
-            fault_tolerance=FaultToleranceSpec(checkpoint=CheckpointSpec(period_s=self.period_s)),
+            fault_tolerance=FaultToleranceSpec(checkpoint=checkpoint),
             epoch=EpochSpec(max_records=40),
         )
 
