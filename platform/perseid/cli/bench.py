@@ -20,6 +20,17 @@ COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per
            "runs", "value", "worst", "cases")  # fmt: skip
 ALONE = "none"
 
+Sizes = Annotated[
+    str | None, typer.Option(help="checkpoint, restore: of state (10MB,100MB,1GB,tmi).")
+]
+Keys = Annotated[str | None, typer.Option(help="scale: numbers of keys (1000,100000).")]
+Partitions = Annotated[str | None, typer.Option(help="scale: operator partitions (1,4,16,64).")]
+Jobs = Annotated[str | None, typer.Option(help="scale: jobs on the one worker (1,5,20).")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.1, help="scale: of a run at a steady rate, for memory.")
+]
+Master = Annotated[str | None, typer.Option(help="scale: of the worker (local[2]).")]
+
 
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHES)}.")],
@@ -47,26 +58,12 @@ def bench(
         int | None,
         typer.Option("--seconds", min=1, help="Window: latency 20, checkpoint 75, scale 30."),
     ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option("--sizes", help="checkpoint, restore: of state (10MB,100MB,1GB,tmi)."),
-    ] = None,
-    keys: Annotated[
-        str | None, typer.Option("--keys", help="scale: numbers of keys (1000,100000).")
-    ] = None,
-    partitions: Annotated[
-        str | None, typer.Option("--partitions", help="scale: operator partitions (1,4,16,64).")
-    ] = None,
-    jobs: Annotated[
-        str | None, typer.Option("--jobs", help="scale: jobs on the one worker (1,5,20).")
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", min=0.1, help="scale: of a run at a steady rate, for memory."),
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", help="scale: of the worker (local[2]).")
-    ] = None,
+    sizes: Sizes = None,
+    keys: Keys = None,
+    partitions: Partitions = None,
+    jobs: Jobs = None,
+    minutes: Minutes = None,
+    master: Master = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Folder for PNG and SVG.")] = None,
     data: output.Data = None,
     as_json: output.Json = False,

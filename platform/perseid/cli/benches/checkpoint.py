@@ -86,8 +86,8 @@ def _side(place: Place, shape: Shape, source: str, settings: Settings) -> dict[s
             return row
         row |= told(timeline, job.changed_shares(timeline), settings)
         job.forget_log()
-        place.cluster.up(workers=0)
-        place.cluster.up(workers=1)
+        place.cluster.up(workers=0, coordinators=None)
+        place.cluster.up(workers=1, coordinators=None)
         row["restored_epoch"] = restored(job)
         job.remove()
     return row
