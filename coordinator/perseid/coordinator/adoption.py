@@ -6,9 +6,10 @@ is needed: positions follow from the tokens, done epochs from the ledger and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from perseid.coordinator import timing
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -52,6 +53,7 @@ def adopted(
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
+    job = timing.read_back(job, _told(job, loaded.progress), now)
     return _in_phase(job, loaded, workers, now)
 
 
@@ -131,6 +133,20 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
     }
     collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
     return replace(job, collecting=collecting)
+
+
+def _told(
+    job: JobState, records: tuple[ProgressRecord, ...]
+) -> Iterator[tuple[Issued, EpochDone]]:
+    """What was told of epochs whose tokens are remembered, each once."""
+    highest = 0
+    for record in records:
+        if not isinstance(record, EpochDone) or record.job_uuid != job.entry.uuid:
+            continue
+        issued = issued_token(job, confirmed_epoch(job, record))
+        if issued is not None and issued.token.epoch > highest:
+            highest = issued.token.epoch
+            yield issued, record
 
 
 def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perseid.coordinator import timing
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
@@ -28,9 +29,7 @@ def due(job: JobState, now: Now) -> bool:
         return True
     behind = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
     worth = job.backlog > 0 or any(r.end > r.start for t in behind for r in ranges_of(t))
-    period_s = job.program.spec.fault_tolerance.checkpoint.period_s
-    late = now.monotonic_s - job.checkpoint_s >= period_s
-    return late and (worth or len(behind) >= REPLAY_TOKENS_MAX)
+    return (worth or len(behind) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
 
 
 def asked(job: JobState) -> bool:
@@ -42,9 +41,7 @@ def asked(job: JobState) -> bool:
 def begin(job: JobState, issued: Issued, now: Now) -> JobState:
     """The token of `issued` has asked the tasks for their parts."""
     collecting = Collecting(issued.token.epoch, issued.offset, now.monotonic_s)
-    return replace(
-        job, collecting=collecting, checkpoint_s=now.monotonic_s, checkpoint_ready=False
-    )
+    return replace(timing.took(job, now), collecting=collecting, checkpoint_ready=False)
 
 
 def part_done(job: JobState, part: PartDone) -> JobState:
@@ -96,7 +93,7 @@ def given_up(job: JobState, why: str) -> JobState:
     if job.collecting is None:
         return job
     told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
-    return replace(told, collecting=None, checkpoint_s=float("-inf"), checkpoint_ready=False)
+    return replace(timing.owing(told), collecting=None, checkpoint_ready=False)
 
 
 def complete(job: JobState) -> WriteManifest | None:

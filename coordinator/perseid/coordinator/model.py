@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from perseid.coordinator import lifecycle
 from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.planners.live_timing import Timing
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec
 from perseid.records import (
@@ -132,6 +133,7 @@ class JobState:
     state_bytes: int = 0
     collecting: Collecting | None = None
     checkpoint_s: float = 0.0             # when the last checkpoint token was issued
+    timing: Timing | None = None          # of its checkpoints, if their moment goes by size
     checkpoint_ready: bool = False        # its manifest is being written
     checks: tuple[InputCheck, ...] = ()   # of done epochs, to be carried by the next token
     checks_to: int = 0                    # epochs up to it have been carried or are in `checks`

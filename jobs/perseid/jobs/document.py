@@ -241,7 +241,7 @@ class Checkpoint(Document):
     period: Annotated[float, _seconds(1, 86_400)] = Field(
         default=30.0, description="a duration from 1s to 1d", examples=['"30s"']
     )
-    sizeTimed: bool = Field(default=True, description="true or false", examples=["true"])
+    sizeTimed: bool = Field(default=False, description="true or false", examples=["true"])
 
 
 class Approximate(Document):

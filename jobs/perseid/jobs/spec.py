@@ -106,7 +106,7 @@ class CheckpointSpec(_Frozen):
     """When checkpoints are taken. `size_timed`: at a moment of small state within the period."""
 
     period_s: float = 30.0
-    size_timed: bool = True
+    size_timed: bool = False
 
 
 class FaultToleranceSpec(_Frozen):

@@ -14,8 +14,22 @@ from perseid.errors import UsageError
 
 COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per_s", "ratio",
            "messages_out", "p50_ms", "p99_ms", "p50_ratio", "p99_ratio", "seconds", "seconds_each",
-           "state_bytes", "totals_right", "rss_mb", "runs", "value", "worst", "cases")  # fmt: skip
+           "state_bytes", "totals_right", "rss_mb", "checkpoints", "us_per_record", "memory_bytes",
+           "bytes_per_key", "mb_per_minute", "restore_s", "mb_per_s", "checkpoints_taken",
+           "full_snapshots", "checkpoint_bytes", "checkpoint_s", "changed_share", "longest_epoch",
+           "runs", "value", "worst", "cases")  # fmt: skip
 ALONE = "none"
+
+Sizes = Annotated[
+    str | None, typer.Option(help="checkpoint, restore: of state (10MB,100MB,1GB,tmi).")
+]
+Keys = Annotated[str | None, typer.Option(help="scale: numbers of keys (1000,100000).")]
+Partitions = Annotated[str | None, typer.Option(help="scale: operator partitions (1,4,16,64).")]
+Jobs = Annotated[str | None, typer.Option(help="scale: jobs on the one worker (1,5,20).")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.1, help="scale: of a run at a steady rate, for memory.")
+]
+Master = Annotated[str | None, typer.Option(help="scale: of the worker (local[2]).")]
 
 
 def bench(
@@ -41,8 +55,15 @@ def bench(
         typer.Option("--records", min=1, help="running-sum, map: records that wait at first."),
     ] = None,
     seconds: Annotated[
-        int | None, typer.Option("--seconds", min=1, help="latency: of measuring (20).")
+        int | None,
+        typer.Option("--seconds", min=1, help="Window: latency 20, checkpoint 75, scale 30."),
     ] = None,
+    sizes: Sizes = None,
+    keys: Keys = None,
+    partitions: Partitions = None,
+    jobs: Jobs = None,
+    minutes: Minutes = None,
+    master: Master = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Folder for PNG and SVG.")] = None,
     data: output.Data = None,
     as_json: output.Json = False,
@@ -52,14 +73,18 @@ def bench(
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. running-sum and map:
     records/s when every record is answered, with state and without. latency: at 500 and 5,000
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
-    second worker. planners: the papers' experiments on the planners, and simulation: seeds/s, both
+    second worker. checkpoint: speed with checkpoints against without, and their moment. restore:
+    seconds to come back from the store. scale: cost as keys, operator partitions and jobs grow.
+    planners: the papers' experiments on the planners, and simulation: seeds/s, both
     without a cluster. A try-out: `perseid bench map --records 5000 --runs 1`.
     """
     from perseid.cli.benches import results
 
     given = {"--peer": peer, "--state": state, "--lines": lines, "--records": records,
-             "--seconds": seconds}  # fmt: skip
-    asked = Asked(_peers(name, given), runs, state, lines, records, seconds)
+             "--seconds": seconds, "--sizes": sizes, "--keys": keys, "--partitions": partitions,
+             "--jobs": jobs, "--minutes": minutes, "--master": master}  # fmt: skip
+    asked = Asked(_peers(name, given), runs, state, lines, records, seconds, sizes, keys,
+                  partitions, jobs, minutes, master)  # fmt: skip
     if plot is not None:
         canvas.check_installed()
     result = BENCHES[name].run(asked, data)

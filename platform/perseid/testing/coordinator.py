@@ -35,6 +35,7 @@ from perseid.topics.records import (
     EventTimes,
     FragmentState,
     InputCheck,
+    OperatorState,
     PartDone,
     ProgressRecord,
     Rewind,
@@ -94,6 +95,7 @@ class World:
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     time_s: float = 100.0
+    states: tuple[OperatorState, ...] = ()  # what the owner reports of each epoch
 
     @property
     def now(self) -> Now:
@@ -153,7 +155,7 @@ class World:
             )
         records.append(
             EpochDone(plan.job_uuid, plan.generation, plan.owner or "", token.epoch, offset, rows,
-                      rows, duration_ms, checks=checks)
+                      rows, duration_ms, checks=checks, states=self.states)
         )  # fmt: skip
         if token.checkpoint:
             records.extend(

@@ -29,6 +29,8 @@ from perseid.worker.parts import PartOrder
 from perseid.worker.poison import stop_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perseid.jobs.operator import Emitter, Operator
     from perseid.state.log import LogEntry, StateLog
     from perseid.state.primitives import Primitive
@@ -48,6 +50,7 @@ class EpochResult:
     outputs: dict[str, pa.Table]
     retained: bool
     letters: pa.Table | None = None
+    changed_bytes: int = 0  # of the state's delta
 
     @property
     def output(self) -> pa.Table:
@@ -102,7 +105,7 @@ class PartitionState:
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
-        return EpochResult(outputs, retained=False, letters=letters)
+        return EpochResult(outputs, False, letters, _changed_bytes(sections))
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
         """Steps 2 to 4; the dead letters, None without any."""
@@ -195,9 +198,13 @@ def _retained(entry: LogEntry) -> EpochResult:
     letters = entry.sections.get(LETTERS)
     found = ipc_table(letters) if letters is not None else None
     outputs = {output_of(name): ipc_table(s) for name, s in emitted(entry.sections).items()}
-    return EpochResult(outputs, retained=True, letters=found)
+    return EpochResult(outputs, True, found, _changed_bytes(entry.sections))
 
 
 def section_of(output: str) -> str:
     """Where a log entry has what was emitted to `output`."""
     return OUT if output == MAIN else f"{OUT}.{output}"
+
+
+def _changed_bytes(sections: Mapping[str, Any]) -> int:
+    return sum(len(data) for name, data in sections.items() if name.startswith(STATE))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perseid.errors import ReplayDataLost
-from perseid.topics.records import EpochDone, EventTime, EventTimes, InputCheck
+from perseid.topics.records import EpochDone, EventTime, EventTimes, InputCheck, OperatorState
 from perseid.worker.source import SplitCount, read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from perseid.jobs.layout import Layout
     from perseid.records import Plan
     from perseid.topics.records import Token
     from perseid.worker.context import EpochOrder, FragmentContext
@@ -45,7 +46,21 @@ def epoch_done(
         dead_letters=sum(read.refused for read in done["counts"].values())
         + sum(r.get("dead_letters", 0) for r in reports),
         checks=checks,
+        states=operator_states(context.layout, reports),
     )
+
+
+def operator_states(
+    layout: Layout, reports: Iterable[Mapping[str, Any]]
+) -> tuple[OperatorState, ...]:
+    """By operator, the sums of what the tasks of its partitions report."""
+    sums: dict[str, list[int]] = {}
+    for report in reports:
+        if "state_bytes" in report:
+            found = sums.setdefault(layout.tasks[report["gid"]].operator, [0, 0])
+            found[0] += report["state_bytes"]
+            found[1] += report["changed_bytes"]
+    return tuple(OperatorState(name, *sums[name]) for name in sorted(sums))
 
 
 def event_times(plan: Plan, order: EpochOrder, counts: Counts) -> EventTimes:

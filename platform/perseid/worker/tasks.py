@@ -183,6 +183,7 @@ def _run_keyed(
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows
     report["retained"] = result.retained
+    report["changed_bytes"] = result.changed_bytes
     report["rows_out"] = sum(table.num_rows for table in result.outputs.values())
     report["state_rows"] = sum(p.rows for p in state.live.values())
     report["state_bytes"] = sum(p.size_bytes for p in state.live.values())

@@ -20,6 +20,7 @@ from perseid.topics.records import (
     FragmentState,
     InputCheck,
     LedgerRecord,
+    OperatorState,
     PartDone,
     PartFailed,
     Rewind,
@@ -36,6 +37,7 @@ RANGE = st.builds(SourceRange, TEXT, TEXT, TEXT, INT, LONG, LONG)
 SPLITS = st.lists(st.lists(RANGE, max_size=3).map(tuple), max_size=3).map(tuple)
 WINDOW = st.builds(SinkWindow, TEXT, INT, LONG, LONG, LONG, st.integers(0, 2**64 - 1))
 TIMES = st.lists(st.builds(EventTime, TEXT, INT, LONG), max_size=3).map(tuple)
+STATES = st.lists(st.builds(OperatorState, TEXT, LONG, LONG), max_size=3).map(tuple)
 STAGES = st.dictionaries(TEXT, LONG, max_size=3)
 
 RECORDS = st.one_of(
@@ -47,7 +49,8 @@ RECORDS = st.one_of(
         st.none() | LONG, st.booleans(), st.booleans(), CHECKS,
     ),
     st.builds(
-        EpochDone, TEXT, LONG, TEXT, LONG, LONG, LONG, LONG, LONG, STAGES, LONG, LONG, LONG, CHECKS
+        EpochDone, TEXT, LONG, TEXT, LONG, LONG, LONG, LONG, LONG, STAGES, LONG, LONG, LONG,
+        CHECKS, STATES,
     ),
     st.builds(EventTimes, TEXT, LONG, LONG, LONG, LONG, TIMES),
     st.builds(PartDone, TEXT, LONG, LONG, INT, TEXT, INT, TEXT, LONG, LONG, st.floats(0, 1e6)),

@@ -30,6 +30,15 @@ def test_an_epoch_that_the_log_holds_is_handed_out_and_not_processed(partition: 
         assert state.operator.calls == calls
 
 
+def test_what_an_epoch_changed_is_told_whether_it_is_processed_or_retained(partition: Any) -> None:
+    first = partition.begun()
+    told = partition.run(first, 1).changed_bytes
+    sections = partition.log().entry(1).sections
+    deltas = [data for name, data in sections.items() if name.startswith("state.")]
+    assert told == sum(map(len, deltas)) > 0
+    assert partition.run(partition.state(), 1).changed_bytes == told
+
+
 def test_of_two_attempts_at_once_the_first_file_is_the_epoch(
     partition: Any, totals_at: Any
 ) -> None:

@@ -30,6 +30,7 @@ from perseid.topics.records import (
     FragmentState,
     InputCheck,
     LedgerRecord,
+    OperatorState,
     PartDone,
     PartFailed,
     Rewind,
@@ -115,6 +116,7 @@ def _window(values: dict[str, Any]) -> SinkWindow:
 _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
+    "states": lambda states: tuple(OperatorState(**s) for s in states),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
     "chain": lambda files: tuple(PartFile(**f) for f in files),
     "times": lambda times: tuple(EventTime(**t) for t in times),

@@ -100,6 +100,18 @@ TokenRecord = Begin | Claim | Rewind | Token
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state of all of an operator's partitions, and what one epoch changed of it.
+
+    `bytes` is the primitives' estimate, `changed_bytes` the size of the epoch's deltas.
+    """
+
+    operator: str
+    bytes: int
+    changed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochDone:
     """A worker ran one epoch: every partition's state is logged and every sink committed."""
 
@@ -116,6 +128,7 @@ class EpochDone:
     state_rows: int = 0
     dead_letters: int = 0
     checks: tuple[InputCheck, ...] = ()
+    states: tuple[OperatorState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

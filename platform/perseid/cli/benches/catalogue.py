@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseid.errors import RefusedError
+from perseid.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from perseid.cli.benches.bench_cluster import Place
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SEEDS = 40
 NEXMARK_RECORDS = 1_000_000
+TIMED = "tmi"  # among --sizes: the second part of `bench checkpoint`
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class Asked:
     lines: int | None = None
     records: int | None = None
     seconds: int | None = None
+    sizes: str | None = None
+    keys: str | None = None
+    partitions: str | None = None
+    jobs: str | None = None
+    minutes: float | None = None
+    master: str | None = None
 
 
 Result = dict[str, Any]
@@ -125,6 +132,64 @@ def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Resu
     return results.document("recovery", recovery.described(settings), rows)
 
 
+def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from perseid.cli.benches import checkpoint, recovery, results, timed
+
+    given = asked.sizes.split(",") if asked.sizes is not None else None
+    sizes = None if given is None else tuple(map(recovery.parse_size, set(given) - {TIMED}))
+    settings = _set(
+        checkpoint.Settings(), sizes=sizes, window_s=asked.seconds, runs=asked.runs
+    )
+    rows = checkpoint.run(place, settings)
+    described = checkpoint.described(settings)
+    if given is None or TIMED in given:
+        moments = _set(timed.Settings(), window_s=asked.seconds, runs=asked.runs)
+        rows += timed.run(place, moments)
+        described[TIMED] = timed.described(moments)
+    return results.document("checkpoint", described, rows)
+
+
+def _restore(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from perseid.cli.benches import recovery, restore, results
+
+    given = asked.sizes.split(",") if asked.sizes is not None else None
+    sizes = None if given is None else tuple(map(recovery.parse_size, given))
+    settings = _set(restore.Settings(), sizes=sizes, runs=asked.runs)
+    return results.document("restore", restore.described(settings), restore.run(place, settings))
+
+
+def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    """All axes, or only those that are asked for."""
+    from perseid.cli.benches import results, scale
+
+    axes: dict[str, Any] = {
+        name: _numbers(f"--{name}", text)
+        for name, text in (
+            ("keys", asked.keys), ("partitions", asked.partitions), ("jobs", asked.jobs)
+        )
+    }  # fmt: skip
+    if asked.minutes is not None or any(found is not None for found in axes.values()):
+        axes = {name: found or () for name, found in axes.items()}
+    settings = _set(
+        scale.Settings(), **axes, minutes=asked.minutes, window_s=asked.seconds, runs=asked.runs,
+        master=asked.master,
+    )  # fmt: skip
+    return results.document("scale", scale.described(settings), scale.run(place, settings))
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    """The numbers of "1000,100000", in order; UsageError for anything else."""
+    if text is None:
+        return None
+    try:
+        found = sorted({int(number) for number in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise UsageError(f"{option} {text}: expected whole numbers from 1 such as 1000,100000")
+    return tuple(found)
+
+
 def _planners(asked: Asked, _data: Path | None) -> Result:
     from perseid.cli.benches import planners, results
 
@@ -176,6 +241,12 @@ BENCHES = {
     "latency": Bench(_on_cluster(_latency), ("--seconds",), ("spark", "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
     "nexmark": Bench(_nexmark, ("--records",)),
+    "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--seconds")),
+    "restore": Bench(_on_cluster(_restore), ("--sizes",)),
+    "scale": Bench(
+        _on_cluster(_scale),
+        ("--keys", "--partitions", "--jobs", "--minutes", "--seconds", "--master"),
+    ),
     "planners": Bench(_planners),
     "simulation": Bench(_simulation),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,14 +85,17 @@ class Stage:
 
     def start(self, names: Names, trial: Trial = Trial()) -> Staged:
         """Applies the trial's example as job `names` and waits until a worker runs it."""
+        with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
+            return self.apply(names, job_folder(Path(scratch), names, trial))
+
+    def apply(self, names: Names, folder: Path) -> Staged:
+        """Applies the job in `folder`, whose name is `names.job`, and waits for a worker."""
         from perseid.jobs import applying, layout, repository, steering
 
-        with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
-            folder = job_folder(Path(scratch), names, trial)
-            with repository.validated(repository.find(str(folder))) as jobs:
-                (change,) = applying.prepare(self._jobs, jobs)
-                applying.perform(self._jobs, change)
-                tasks = layout.build(change.job.spec, 1).ledger_tasks
+        with repository.validated(repository.find(str(folder))) as jobs:
+            (change,) = applying.prepare(self._jobs, jobs)
+            applying.perform(self._jobs, change)
+            tasks = layout.build(change.job.spec, 1).ledger_tasks
         answer = steering.wait(self.registry, SystemClock(), change.entry, READY_TIMEOUT_S)
         if answer.status is None or answer.status.state != "running":
             error = answer.status.error if answer.status is not None else None
@@ -105,6 +108,12 @@ class Stage:
         from perseid.jobs import steering
 
         self._ask(*steering.stop(self.registry, SystemClock(), names.job, checkpoint=False))
+
+    def go_on(self, names: Names) -> None:
+        """Starts a stopped job where it was."""
+        from perseid.jobs import steering
+
+        self._ask(*steering.start(self.registry, SystemClock(), names.job, "checkpoint"))
 
     def end(self, names: Names) -> None:
         """Removes the job and its control topics; its source and its sink stay."""
@@ -163,17 +172,21 @@ def job_folder(folder: Path, names: Names, trial: Trial = Trial()) -> Path:
 
     shipped = parse.load(example(trial.example))
     (source,), (sink,) = shipped.sources.values(), shipped.sinks.values()
-    target = folder / names.job
-    shutil.copytree(example(trial.example), target, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (target / "job.yaml").read_text()
-    for old, new in (
+    return edited(example(trial.example), folder / names.job, (
         (f"name: {shipped.name}\n", f"name: {names.job}\n"),
         (f"topic: {source.topic},", f"topic: {names.source},"),
         (f"topic: {sink.topic},", f"topic: {names.sink},"),
         *trial.edits,
-    ):
+    ))  # fmt: skip
+
+
+def edited(shipped: Path, target: Path, edits: Iterable[tuple[str, str]]) -> Path:
+    """A copy of a job folder with texts of its job.yaml exchanged, each of which is there once."""
+    shutil.copytree(shipped, target, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (target / "job.yaml").read_text()
+    for old, new in edits:
         if text.count(old) != 1:
-            raise PermanentError(f"the example {trial.example} has {old!r} {text.count(old)} times")
+            raise PermanentError(f"{shipped}: job.yaml has {old!r} {text.count(old)} times, not 1")
         text = text.replace(old, new)
     (target / "job.yaml").write_text(text)
     return target

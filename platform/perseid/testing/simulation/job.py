@@ -39,6 +39,7 @@ SINK_PARTITIONS = 2
 DELAY_MS = 300
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
 ON, BACK = -1, -2  # of rows on outputs beside the main one
+WINDOW_MS = 7000
 TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
@@ -138,6 +139,19 @@ class TotalsInTable(Totals):
     totals = Table(key=pa.string(), total=pa.int64(), n=pa.int64())
 
 
+class WindowedTotals(Totals):
+    """Also keeps the words of a window of token time, and drops them with it: a saw-tooth."""
+
+    window = Value(pa.string(), default="")
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        super().process(batch, out)
+        words = "".join(word for t in batch.values() for word in t["key"].to_pylist())
+        number, _, kept = self.window.get().partition(" ")
+        now = str(self.now // WINDOW_MS)
+        self.window.set(f"{now} {kept if now == number else ''}{words * 100}")
+
+
 class EchoedTotals(Totals):
     """Gets what the relay passed on of its outputs, one epoch later: those and no others."""
 
@@ -226,6 +240,7 @@ def expect_marked(rows: pa.Table, mark: int) -> None:
 CLASSES: dict[str, type[Operator]] = {
     "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
     "job:Relay": Relay, "job:SidedTotals": SidedTotals, "job:SidedRelay": SidedRelay,
+    "job:WindowedTotals": WindowedTotals,
 }  # fmt: skip
 
 
@@ -244,6 +259,7 @@ class Shape:
     timed: bool = False  # its sources have event time, that of the records
     echoed: bool = False  # the relay's output is input of the totals in the next epoch
     sided: bool = False  # likewise, and both directions are outputs beside the main ones
+    size_timed: bool = False  # checkpoints at moments of small state, of totals with windows
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -264,6 +280,7 @@ class Shape:
         kind = "Sided" if self.sided else "Echoed" if self.echoed else ""
         use = f"job:{kind}Totals" + ("InTable" if self.in_table and not kind else "")
         echo = {"Sided": {"echo": "relay.back"}, "Echoed": {"echo": "relay"}}.get(kind, {})
+        use = "job:WindowedTotals" if self.size_timed else use
         operators = {
             "totals": OperatorSpec(
                 inputs={"left": "left", "right": "right", **echo}, key=("key",),
@@ -278,6 +295,7 @@ class Shape:
             )  # fmt: skip
             feeding.append("relay")
         sinks = {n: SinkSpec(input=n, topic=f"{n}-out", format="json", key="key") for n in feeding}
+        checkpoint = CheckpointSpec(period_s=self.period_s, size_timed=self.size_timed)
         return JobSpec(
             name=JOB,
             parallelism=2,
@@ -287,7 +305,7 @@ class Shape:
             },
             operators=operators,
             sinks=sinks,
-            fault_tolerance=FaultToleranceSpec(checkpoint=CheckpointSpec(period_s=self.period_s)),
+            fault_tolerance=FaultToleranceSpec(checkpoint=checkpoint),
             epoch=EpochSpec(max_records=40),
         )
 

@@ -237,6 +237,9 @@ class Life:
             case act.PutStatus() | act.PutFailures() | act.DeleteCheckpoints():
                 return
             case act.AppendToken(token=token):
+                timing = self.state.jobs[job.JOB].timing
+                if token.checkpoint and timing is not None and timing.small:
+                    self.world.gates.hit("small moment")
                 flags = " checkpoint" * token.checkpoint + " final" * token.final
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):

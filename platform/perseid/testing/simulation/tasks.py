@@ -61,6 +61,7 @@ class Context:
     plan: Plan
     layout: Layout
     incarnation: str
+    reports: dict[int, dict[str, int]] = field(default_factory=dict)  # by task, of its last epoch
 
     @property
     def spec(self) -> JobSpec:
@@ -172,6 +173,10 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     state = keep.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
     result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
+    context.reports[task.gid] = {
+        "gid": task.gid, "changed_bytes": result.changed_bytes,
+        "state_bytes": sum(p.size_bytes for p in state.live.values()),
+    }  # fmt: skip
     if result.retained:
         context.world.gates.hit("output retained")
     if token.checkpoint:

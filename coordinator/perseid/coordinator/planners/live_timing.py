@@ -1,0 +1,163 @@
+"""When to take checkpoints while a job runs: the policy of `checkpoint_timing`, epoch by epoch.
+
+Meteor Shower section 4.3. Time is cut into periods with one checkpoint in each. The sizes that come
+in with the epochs make a profile of the last periods; when a period begins, the profile gives the
+policy for it: which operators are dynamic, and what waiting on costs. A checkpoint is due
+
+1. as soon as the dynamic operators' total begins to grow from a size that waiting would not better;
+2. at the period's end, if none was taken: nothing is dynamic, or no such moment came.
+
+What counts of an operator is what its part would write, as in `delta_timing`: its size, at most
+what it changes in a period. Two checkpoints are therefore less than two periods apart. Frozen: each
+event gives the next value. An epoch is O(samples + operators), a period O(samples * operators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import floor, inf
+
+import numpy as np
+
+from perseid.coordinator.planners.checkpoint_timing import Stopping, profile
+from perseid.coordinator.planners.delta_timing import Changes
+from perseid.coordinator.planners.state_sizes import Point, Sizes
+
+PROFILE_PERIODS = 8    # older ones are forgotten: a job's load changes with the hours
+PERIOD_SAMPLES = 200   # kept of a period; of two that are closer the smaller one
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """After one epoch, by operator: bytes of state, and all bytes changed since the first sample.
+
+    Times are seconds on the leader's clock.
+    """
+
+    time_s: float
+    bytes: Mapping[str, float]
+    changed: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.bytes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """For one period: the dynamic operators with what they change in a period, and when to stop."""
+
+    changes: Mapping[str, float]
+    stopping: Stopping
+
+    def total(self, sample: Sample) -> float:
+        """What a checkpoint would write of the dynamic operators, its predecessor a period ago."""
+        return sum(min(sample.bytes[name], most) for name, most in self.changes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What is known in the period that began at `begin_s`; `taken`: it has had its checkpoint."""
+
+    period_s: float
+    begin_s: float
+    taken: bool = False
+    samples: tuple[Sample, ...] = ()
+    policy: Policy | None = None  # None while no profile shows a dynamic operator
+
+    def seen(self, time_s: float, sizes: Mapping[str, tuple[int, int]]) -> Timing:
+        """An epoch has ended: by operator, its state and what the epoch changed of it, in bytes."""
+        if self.samples and self.samples[-1].bytes.keys() != sizes.keys():
+            return replace(self, samples=(), policy=None).seen(time_s, sizes)  # another layout
+        last = self.samples[-1] if self.samples else None
+        before = last.changed if last is not None else dict.fromkeys(sizes, 0.0)
+        sample = Sample(
+            time_s,
+            {name: float(size) for name, (size, _) in sizes.items()},
+            {name: before[name] + changed for name, (_, changed) in sizes.items()},
+        )
+        timing = replace(self._in_period(time_s), samples=self._with(sample))
+        return timing._learned() if timing.begin_s != self.begin_s else timing
+
+    def due(self, now_s: float) -> bool:
+        """Whether the next token should take a checkpoint."""
+        timing = self._in_period(now_s)
+        return not timing.taken and (timing._overdue(now_s) or timing.small)
+
+    def took(self, now_s: float) -> Timing:
+        """A token has asked for a checkpoint. One behind a period's end belongs to that period."""
+        timing = self._in_period(now_s)
+        if timing._overdue(now_s) and not timing.taken:
+            return replace(timing, begin_s=now_s)._learned()
+        return replace(timing, taken=True)
+
+    def owing(self) -> Timing:
+        """The last checkpoint has come to nothing: the next token takes another."""
+        return replace(self, begin_s=-inf, taken=False)
+
+    def _overdue(self, now_s: float) -> bool:
+        return now_s >= self.begin_s + self.period_s
+
+    def _in_period(self, now_s: float) -> Timing:
+        """A period that has had its checkpoint ends by itself, the others with it."""
+        if not (self.taken and self._overdue(now_s)):
+            return self
+        return replace(self, begin_s=self.begin_s + self.period_s, taken=False)
+
+    @property
+    def small(self) -> bool:
+        """Whether the total grows, and its size is what waiting costs on average or less.
+
+        Where it turned just now the size is that of the minimum: sizes are told once an epoch.
+        """
+        if self.policy is None or len(self.samples) < 3:
+            return False
+        first, low, last = (self.policy.total(sample) for sample in self.samples[-3:])
+        size = low if low <= first else last
+        offset_s = min(max(self.samples[-1].time_s - self.begin_s, 0.0), self.period_s)
+        return last > low and self.policy.stopping.about_to_grow(offset_s, size)
+
+    def _with(self, sample: Sample) -> tuple[Sample, ...]:
+        """The samples of a profile and this one, without two that are close to each other."""
+        if not self.samples:
+            return (sample,)
+        older, last = self.samples[:-1], self.samples[-1]
+        if sample.time_s <= last.time_s:  # seen at once
+            return (*older, replace(sample, time_s=last.time_s))
+        if older and last.time_s - older[-1].time_s < self.period_s / PERIOD_SAMPLES:
+            older, last = older[:-1], min(older[-1], last, key=lambda one: one.total)
+        forgotten = sample.time_s - (PROFILE_PERIODS + 2) * self.period_s
+        gone = bool(older) and older[0].time_s < forgotten  # one comes, one goes
+        return (*older[gone:], last, sample)
+
+    def _learned(self) -> Timing:
+        """With the policy that the periods before the present one give."""
+        if not self.samples:
+            return self
+        whole = floor((self.begin_s - self.samples[0].time_s) / self.period_s)
+        known_s = self.begin_s - min(whole, PROFILE_PERIODS) * self.period_s
+        if whole < 1 or self.samples[-1].time_s <= known_s:
+            return replace(self, policy=None)
+        changes = self._changes(known_s)
+        rates = changes.rates
+        shown = changes.shown(self.period_s, rates)
+        if not shown.dynamic:
+            return replace(self, policy=None)
+        stopping = Stopping(profile(shown, self.period_s))
+        most = {name: rates[name] * self.period_s for name in shown.dynamic}
+        return replace(self, policy=Policy(most, stopping))
+
+    def _changes(self, known_s: float) -> Changes:
+        """Sizes and changes from `known_s` to the period's begin."""
+        all_s = np.array([sample.time_s for sample in self.samples])
+        inside = all_s[(all_s > known_s) & (all_s < self.begin_s)]
+        times = [known_s, *inside.tolist(), self.begin_s]
+        sizes, changed = {}, {}
+        for name in self.samples[-1].bytes:
+            bytes_ = np.interp(times, all_s, [sample.bytes[name] for sample in self.samples])
+            ends = np.interp(times[:: len(times) - 1], all_s,
+                             [sample.changed[name] for sample in self.samples])  # fmt: skip
+            sizes[name] = [Point(*point) for point in zip(times, bytes_.tolist(), strict=True)]
+            changed[name] = [Point(known_s, float(ends[0])), Point(self.begin_s, float(ends[1]))]
+        return Changes(Sizes(sizes), changed)

@@ -1,0 +1,86 @@
+"""The moment of a job's next checkpoint: the timing of `planners.live_timing`, fed from progress.
+
+Only for a job that says `sizeTimed: true`; else a checkpoint is due a period behind the last one.
+The present period and the sizes so far are the leader's own. A new leader has the period from the
+newest checkpoint's token on, and of the sizes those whose tokens are remembered: since the older
+one of the two checkpoints that are kept. The rest of the profile comes again as epochs end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.planners.live_timing import Timing
+from perseid.topics.records import EpochDone
+
+
+def due(job: JobState, now: Now) -> bool:
+    """Whether a checkpoint is due by time or by size."""
+    timing = _timing(job)
+    if timing is not None:
+        return timing.due(now.monotonic_s)
+    return job.program is not None and now.monotonic_s - job.checkpoint_s >= _period_s(job)
+
+
+def took(job: JobState, now: Now) -> JobState:
+    """A checkpoint token was issued."""
+    timing = _timing(job)
+    return replace(
+        job,
+        checkpoint_s=now.monotonic_s,
+        timing=timing.took(now.monotonic_s) if timing is not None else None,
+    )
+
+
+def owing(job: JobState) -> JobState:
+    """The last checkpoint has come to nothing: the next token that can takes another one."""
+    timing = _timing(job)
+    owed = timing.owing() if timing is not None else None
+    return replace(job, checkpoint_s=float("-inf"), timing=owed)
+
+
+def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
+    """An epoch of this job was done just now."""
+    timing = _timing(job)
+    return replace(job, timing=_fed(timing, record, now.monotonic_s)) if timing else job
+
+
+def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
+    """For a job that has just been loaded: what was told of epochs whose tokens are remembered."""
+    timing = _timing(job)
+    if timing is None:
+        return job
+    newest = job.newest.epoch if job.newest is not None else 0
+    begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
+    if begun:
+        begin_s = max(_issued_s(begun[-1], now), now.monotonic_s - timing.period_s)
+        timing = replace(timing, begin_s=begin_s)
+    for issued, record in told:
+        timing = _fed(timing, record, _issued_s(issued, now))
+    return replace(job, timing=timing)
+
+
+def _issued_s(issued: Issued, now: Now) -> float:
+    """When the token was issued, on this leader's clock; never in its future."""
+    return now.monotonic_s - max(now.wall_ms - issued.token.time_ms, 0) / 1000
+
+
+def _fed(timing: Timing, record: EpochDone, time_s: float) -> Timing:
+    sizes = {state.operator: (state.bytes, state.changed_bytes) for state in record.states}
+    return timing.seen(time_s, sizes) if sizes else timing
+
+
+def _timing(job: JobState) -> Timing | None:
+    """The timing of the running revision; a new one where there is none of its period yet."""
+    if job.program is None or not job.program.spec.fault_tolerance.checkpoint.size_timed:
+        return None
+    if job.timing is not None and job.timing.period_s == _period_s(job):
+        return job.timing
+    return Timing(_period_s(job), job.checkpoint_s)
+
+
+def _period_s(job: JobState) -> float:
+    assert job.program is not None, f"{job.name} has no program yet"
+    return job.program.spec.fault_tolerance.checkpoint.period_s

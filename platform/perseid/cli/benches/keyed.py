@@ -1,0 +1,250 @@
+"""The job of the state benchmarks on one worker: `jobs/keyed`, its speed, memory, state and judge.
+
+Its input is `keys.py`. A run: the job starts on a topic that waits, counts every key
+once, and goes on with keys drawn uniformly; speed is taken from its committed outputs. Its state is
+then read as `perseid state` does and compared key by key with a count of the same offsets.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from perseid.cli import output
+from perseid.cli.benches.bench_cluster import PARTITIONS, Place
+from perseid.cli.benches.keys import Keys, ends_of, write
+from perseid.cli.benches.memory import tree_bytes
+from perseid.cli.benches.reading import read_topic
+from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
+from perseid.cli.state import place_of, root_of
+from perseid.cli.trials.stage import Names, Stage, connect, edited
+from perseid.clocks import SystemClock
+from perseid.errors import PermanentError
+from perseid.topics.records import FragmentState
+
+OPERATOR = "counts"
+ROW_OVERHEAD = 12  # of a row in Arrow's form, beside the key: its offset (4) and the count (8)
+MASTER = "local[2]"
+NEVER = "1d"  # a period of checkpoints that no run reaches
+_PRELOAD_S = 600.0
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A job of this kind. `period` of its checkpoints, as in job.yaml."""
+
+    keys: Keys
+    parallelism: int = PARTITIONS
+    period: str = NEVER
+
+    @property
+    def state_bytes(self) -> int:
+        """Of a snapshot, as Arrow keeps it."""
+        return self.keys.keys * (self.keys.key_bytes + ROW_OVERHEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`warm_up_s` counts from the moment when all keys are there."""
+
+    warm_up_s: float
+    window_s: float
+
+    @property
+    def records(self) -> int:
+        """More than two cores can count meanwhile."""
+        return int((self.warm_up_s + self.window_s) * 350_000)
+
+
+def filled(place: Place, keys: Keys, records: int) -> str:
+    """A topic with every key once and then `records` draws."""
+    topic = f"bench-keys-{time.time_ns() // 1_000_000:x}"
+    place.make_topics(topic)
+    output.note(f"filling {topic}: {keys.keys:,} keys and {records:,} draws")
+    write(place.kafka, topic, keys, {}, ends_of(keys, records))
+    return topic
+
+
+@contextmanager
+def engines(place: Place, workers: int = 1, master: str = MASTER) -> Iterator[Stage]:
+    """One coordinator and the workers, which go again."""
+    try:
+        deployment = place.cluster.up(workers=workers, coordinators=1, master=master)
+        with connect(deployment) as stage:
+            yield stage
+    finally:
+        place.cluster.up(workers=0, coordinators=0)
+
+
+class KeyedJob:
+    """One job on a running worker. `remove` takes it and its sink away."""
+
+    def __init__(self, place: Place, stage: Stage, shape: Shape, source: str) -> None:
+        self.place, self.stage, self.shape = place, stage, shape
+        self.names = Names.fresh("bench", source)
+        self._scratch = tempfile.TemporaryDirectory(prefix="perseid-keyed-")
+        self._folder = self._written(Path(self._scratch.name) / self.names.job)
+        place.make_topics(self.names.sink)
+        self.uuid = stage.apply(self.names, self._folder).job_uuid
+
+    def _written(self, folder: Path) -> Path:
+        return edited(Path(__file__).parent / "jobs" / "keyed", folder, (
+            ("name: keyed\n", f"name: {self.names.job}\n"),
+            ("parallelism: 4\n", f"parallelism: {self.shape.parallelism}\n"),
+            ("topic: keys,", f"topic: {self.names.source},"),
+            ("topic: keys-counted,", f"topic: {self.names.sink},"),
+            ('period: "30s"', f'period: "{self.shape.period}"'),
+        ))  # fmt: skip
+
+    def await_counted(self, records: int, timeout_s: float = _PRELOAD_S) -> None:
+        """Waits until so many records are counted in committed epochs."""
+        deadline_s = time.monotonic() + timeout_s
+        while (found := self._counted()) < records:
+            if time.monotonic() > deadline_s:
+                raise PermanentError(
+                    f"{self.names.job}: {found:,} of {records:,} records counted in {timeout_s} s"
+                )
+            time.sleep(_LOOK_S)
+
+    def _counted(self) -> int:
+        """Records in front of the group's offsets: those of committed epochs."""
+        return sum(row for _, _, row in _latest(self.outputs()).values())
+
+    def await_running(self, before: int, timeout_s: float) -> FragmentState:
+        """What the owner says when it runs; the first `before` words of fragments are old."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            for _, told in self.progress().fragments[before:]:
+                if told.state == "failed":
+                    raise PermanentError(f"{self.names.job} failed: {told.error}")
+                if told.state == "running":
+                    return told
+            time.sleep(_LOOK_S)
+        raise PermanentError(f"{self.names.job} does not run {timeout_s:.0f} s after its start")
+
+    def outputs(self) -> list[tuple[int, str, int]]:
+        """(time in ms, partition, records so far) of the sink, read_committed."""
+        found = []
+        for record in read_topic(self.place, self.names.sink):
+            row = orjson.loads(record.value)
+            found.append((record.time_ms, row["part"], row["records"]))
+        return found
+
+    def progress(self) -> Timeline:
+        return progress_of(self.place, self.names.job, self.shape.parallelism)
+
+    def changed_shares(self, timeline: Timeline) -> list[float]:
+        """The share of all keys that occur between two checkpoints of the timeline."""
+        tokens = tokens_of(self.place, self.names.job)
+        ends = [ends_at(tokens, c.epoch) for c in timeline.checkpoints]
+        return [
+            round(self.shape.keys.changed(before, after), 4) for before, after in pairwise(ends)
+        ]
+
+    def check_state(self) -> int:
+        """Compares the state of the stopped job with a count; the epoch. Raises PermanentError."""
+        from perseid.jobs import parse
+        from perseid.jobs.loading import load
+        from perseid.jobs.operator import Identity, opened
+        from perseid.state.files import LocalFiles
+        from perseid.state.store import open_store
+        from perseid.worker.inspection import Inspector, Moment, Read
+
+        spec = parse.load(self._folder).operators[OPERATOR]
+        kind = load(spec, self._folder, allow_code=True)
+        partitions = range(self.shape.parallelism)
+        tokens = tokens_of(self.place, self.names.job)
+
+        def use(moment: Moment, read: Read) -> int:
+            found = np.zeros(self.shape.keys.keys, dtype=np.int64)
+            for partition in partitions:
+                rows = read(partition)["total"].snapshot()
+                found[rows["key"].cast(pa.int64()).to_numpy()] += rows["n"].to_numpy()
+            expected = self.shape.keys.counts(ends_at(tokens, moment.epoch))
+            wrong = int((found != expected).sum())
+            if wrong:
+                raise PermanentError(
+                    f"{self.names.job} at epoch {moment.epoch} from the {moment.source}: {wrong:,} "
+                    f"of {len(expected):,} keys have another count than the input"
+                )
+            return moment.epoch
+
+        inspector = Inspector(
+            LocalFiles(), root_of(self.place.data), open_store(self.place.cluster.deployment.store),
+            SystemClock(), OPERATOR,
+            lambda p: opened(kind, Identity(self.names.job, OPERATOR, p, len(partitions)), {}),
+        )  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="perseid-state-") as scratch:
+            return inspector.look(
+                lambda: place_of(self.stage.registry, self.names.job), partitions, use,
+                Path(scratch),
+            )  # fmt: skip
+
+    @property
+    def log_folder(self) -> Path:
+        """The job's state logs on this host."""
+        return Path(root_of(self.place.data)) / self.uuid
+
+    def forget_log(self) -> None:
+        """The state logs are lost; the job must be stopped."""
+        shutil.rmtree(self.log_folder)
+
+    def memory_bytes(self) -> int:
+        """Proportional resident sets of all workers' processes, and their state logs on tmpfs."""
+        rows = self.place.cluster.processes()
+        workers = [p.pid for p in rows if p.kind == "worker" and p.pid is not None]
+        files = Path(root_of(self.place.data)).rglob("*")
+        return tree_bytes(workers) + sum(_allocated(file) for file in files)
+
+    def remove(self) -> None:
+        self.stage.end(self.names)
+        self.place.topics.delete([self.names.sink])
+        self._scratch.cleanup()
+
+
+def measured(jobs: Sequence[KeyedJob], window: Window) -> tuple[dict[str, Any], list[Timeline]]:
+    """Runs all jobs through the window and stops them: columns of all together, what each did."""
+    for job in jobs:
+        job.await_counted(job.shape.keys.keys)
+    start_ms = time.time_ns() // 1_000_000 + round(window.warm_up_s * 1000)
+    time.sleep(window.warm_up_s + window.window_s)
+    end_ms = time.time_ns() // 1_000_000
+    held = jobs[0].memory_bytes()
+    rate, timelines = 0.0, []
+    for job in jobs:
+        job.stage.stop(job.names)
+        found = speed(job.outputs(), start_ms, end_ms)
+        if found is None:
+            raise PermanentError(f"{job.names.job}: no output behind the warm-up; see the logs")
+        rate += found[0]
+        timelines.append(job.progress().within(*found[1:]))
+    row = {"rows_per_s": round(rate, 1), "us_per_record": round(1e6 / rate, 3)}
+    return {**row, "memory_bytes": held}, timelines
+
+
+def _latest(outputs: list[tuple[int, str, int]]) -> dict[str, tuple[int, str, int]]:
+    """The last output of each partition: its count only rises."""
+    found: dict[str, tuple[int, str, int]] = {}
+    for one in outputs:
+        if one[1] not in found or one[2] > found[one[1]][2]:
+            found[one[1]] = one
+    return found
+
+
+def _allocated(file: Path) -> int:
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:  # removed meanwhile
+        return 0

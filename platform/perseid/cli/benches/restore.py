@@ -1,0 +1,108 @@
+"""`bench restore`: how long a job is away whose state logs are lost, by the size of its state.
+
+The keyed job counts all keys and takes a checkpoint. Again and again: it is stopped, its state logs
+are removed, some records come in, and it is started on the same, warm worker. At the end every key
+is compared with a count of the input.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from perseid.cli import output
+from perseid.cli.benches.bench_cluster import Place
+from perseid.cli.benches.keyed import ROW_OVERHEAD, KeyedJob, Shape, engines, filled
+from perseid.cli.benches.keys import Keys, ends_of, write
+from perseid.cli.benches.results import median_row
+from perseid.cli.benches.standstill import Standstill
+from perseid.errors import PermanentError
+
+_KEY_BYTES = 88
+_MORE = 4_000  # records that come while it is away
+_WAIT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`sizes` in bytes of a snapshot."""
+
+    sizes: tuple[int, ...] = (100_000_000, 1_000_000_000)
+    runs: int = 5
+
+
+def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
+    """Rows, one a size."""
+    return [_size(place, size, settings) for size in settings.sizes]
+
+
+def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
+    keys = Keys(max(size // (_KEY_BYTES + ROW_OVERHEAD), 1), _KEY_BYTES)
+    source = filled(place, keys, 0)
+    rows = []
+    with engines(place) as stage:
+        job = KeyedJob(place, stage, Shape(keys), source)
+        job.await_counted(keys.keys)
+        _checkpoint(place, job)
+        for number in range(settings.runs):
+            with Standstill() as still:
+                row = _once(place, job, number)
+            still.check(f"restore of {size / 1e6:g} MB")
+            output.note(f"run {number + 1} of {settings.runs}: {row}")
+            rows.append(row)
+        stage.stop(job.names)
+        epoch = job.check_state()
+        output.note(f"the state of epoch {epoch} is right")
+        job.remove()
+    place.topics.delete([source])
+    each = [row["seconds"] for row in rows]
+    return {"system": "perseid", "setting": f"{size / 1e6:g} MB", **median_row(rows),
+            "seconds_each": each}  # fmt: skip
+
+
+def _checkpoint(place: Place, job: KeyedJob) -> None:
+    from perseid.clocks import SystemClock
+    from perseid.jobs import checkpointing, steering
+    from perseid.topics.log import KafkaLogReader
+
+    reader = KafkaLogReader(place.kafka)
+    above = checkpointing.last_epoch(place.topics, reader, job.names.job)
+    reader.close()
+    entry, version = checkpointing.ask(job.stage.registry, job.names.job, above)
+    steering.put(job.stage.registry, entry, version)
+    checkpointing.wait(job.stage.registry, SystemClock(), entry, _WAIT_S)
+
+
+def _once(place: Place, job: KeyedJob, number: int) -> dict[str, Any]:
+    keys, before = job.shape.keys, len(job.progress().fragments)
+    job.stage.stop(job.names)
+    job.forget_log()
+    starts, ends = (ends_of(keys, n * _MORE) for n in (number, number + 1))
+    write(place.kafka, job.names.source, keys, starts, ends)
+    asked_ms = time.time_ns() // 1_000_000
+    job.stage.go_on(job.names)
+    origin = job.await_running(before, _WAIT_S).restored_from
+    if "checkpoint:" not in origin:
+        raise PermanentError(f"{job.names.job} was restored from {origin!r}, not a checkpoint")
+    job.await_counted(keys.keys + (number + 1) * _MORE)
+    first_ms = min(time_ms for time_ms, _, _ in job.outputs() if time_ms > asked_ms)
+    restore_s = restore_seconds(job, before)
+    return {
+        "seconds": (first_ms - asked_ms) / 1000,
+        "restore_s": restore_s,
+        "mb_per_s": round(job.shape.state_bytes / 1e6 / restore_s, 1),
+        "state_bytes": job.shape.state_bytes,
+    }
+
+
+def restore_seconds(job: KeyedJob, before: int) -> float:
+    """From the fragment's word that it restores to its word that it runs."""
+    told = job.progress().fragments[before:]
+    begun = min(time_ms for time_ms, state in told if state.state == "restoring")
+    ran = min(time_ms for time_ms, state in told if state.state == "running")
+    return max(ran - begun, 1) / 1000
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    return {**asdict(settings), "key_bytes": _KEY_BYTES, "partitions": 4, "workers": 1}

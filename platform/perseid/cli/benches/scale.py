@@ -1,0 +1,166 @@
+"""`bench scale`: cost per record and memory as keys, operator partitions and jobs grow.
+
+Along each axis the others stay: 100,000 keys, 4 operator partitions, one job, one worker. Every
+state is compared with a count of the input. `--minutes`: one job at a steady rate, and how its
+memory grows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from perseid.cli import output
+from perseid.cli.benches.bench_cluster import PARTITIONS, Place
+from perseid.cli.benches.keyed import MASTER, KeyedJob, Shape, Window, engines, filled, measured
+from perseid.cli.benches.keys import Keys, ends_of, write
+from perseid.cli.benches.results import median_row
+from perseid.cli.benches.standstill import Standstill
+
+_KEYS = 100_000
+_JOB_PARALLELISM = 2  # of each of several jobs: as many as cores
+_LOOK_S = 10.0
+_SETTLED_SHARE = 0.25  # of a long run, which is left out of the slope
+_CATCH_UP_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is tried on each axis; an empty one is left out. `master` of the worker."""
+
+    keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+    partitions: tuple[int, ...] = (1, 4, 16, 64)
+    jobs: tuple[int, ...] = (1, 5, 20)
+    minutes: float = 0.0
+    rate: int = 20_000
+    warm_up_s: float = 15.0
+    window_s: float = 30.0
+    runs: int = 3
+    master: str = MASTER
+
+    @property
+    def window(self) -> Window:
+        return Window(self.warm_up_s, self.window_s)
+
+
+def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
+    """Rows, one a point of an axis."""
+    found = [*_keys(place, settings), *_partitions(place, settings), *_jobs(place, settings)]
+    return [*found, _long(place, settings)] if settings.minutes else found
+
+
+def _keys(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
+    least: dict[str, Any] | None = None
+    for count in settings.keys:
+        row = _point(place, "keys", count, [Shape(Keys(count))], settings)
+        least = least or row
+        yield {**row, "bytes_per_key": per_key(row, least)}
+
+
+def per_key(row: dict[str, Any], least: dict[str, Any]) -> float | None:
+    """Memory of a key: what a job has more than the one with the fewest keys. Pure."""
+    more = row["x"] - least["x"]
+    return round((row["memory_bytes"] - least["memory_bytes"]) / more, 1) if more else None
+
+
+def _partitions(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
+    for count in settings.partitions:
+        yield _point(place, "partitions", count, [Shape(Keys(_KEYS), count)], settings)
+
+
+def _jobs(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
+    for count in settings.jobs:
+        shapes = [Shape(Keys(_KEYS), _JOB_PARALLELISM)] * count
+        yield _point(place, "jobs", count, shapes, settings)
+
+
+def _point(
+    place: Place, figure: str, x: int, shapes: list[Shape], settings: Settings
+) -> dict[str, Any]:
+    source = filled(place, shapes[0].keys, settings.window.records // len(shapes))
+    rows = []
+    for number in range(settings.runs):
+        rows.append(_once(place, figure, shapes, source, settings))
+        output.note(f"{figure} {x:,}, run {number + 1} of {settings.runs}: {rows[-1]}")
+    place.topics.delete([source])
+    return {"system": "perseid", "figure": figure, "x": x, **median_row(rows)}
+
+
+def _once(
+    place: Place, figure: str, shapes: list[Shape], source: str, settings: Settings
+) -> dict[str, Any]:
+    """All jobs of a point beside each other; their records a second together."""
+    with engines(place, master=settings.master) as stage:
+        with Standstill() as still:
+            jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
+            row, _ = measured(jobs, settings.window)
+        still.check(f"scale along {figure}")
+        for job in jobs:
+            job.check_state()
+            job.remove()
+    return row
+
+
+def _long(place: Place, settings: Settings) -> dict[str, Any]:
+    keys = Keys(_KEYS)
+    source = filled(place, keys, 0)
+    seconds = settings.minutes * 60
+    with engines(place, master=settings.master) as stage:
+        job = KeyedJob(place, stage, Shape(keys, period="30s"), source)
+        job.await_counted(keys.keys)
+        sent, samples = _fed(place, job, source, settings.rate, seconds)
+        job.await_counted(keys.keys + sent, _CATCH_UP_S)
+        stage.stop(job.names)
+        job.check_state()
+        job.remove()
+    place.topics.delete([source])
+    return {
+        "system": "perseid", "figure": "minutes", "x": settings.minutes, "records": sent,
+        "rss_mb": round(samples[-1][1] / 1e6, 1), "mb_per_minute": slope(samples),
+    }  # fmt: skip
+
+
+def _fed(
+    place: Place, job: KeyedJob, source: str, rate: int, seconds: float
+) -> tuple[int, list[tuple[float, int]]]:
+    """Records sent at a steady rate, and (seconds, bytes of memory) meanwhile."""
+    stop, sent = threading.Event(), 0
+
+    def feed() -> None:
+        nonlocal sent
+        begin_s = time.monotonic()
+        while not stop.wait(1.0):
+            due = int((time.monotonic() - begin_s) * rate) // PARTITIONS * PARTITIONS
+            keys = job.shape.keys
+            write(place.kafka, source, keys, ends_of(keys, sent), ends_of(keys, due))
+            sent = due
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    samples: list[tuple[float, int]] = []
+    begin_s = time.monotonic()
+    try:
+        while (passed_s := time.monotonic() - begin_s) < seconds:
+            samples.append((passed_s, job.memory_bytes()))
+            time.sleep(min(_LOOK_S, seconds / 10))
+    finally:
+        stop.set()
+        feeding.join()
+    return sent, samples
+
+
+def slope(samples: list[tuple[float, int]]) -> float:
+    """MB a minute: the least squares line behind the first quarter. Pure."""
+    end_s = samples[-1][0]
+    settled = [s for s in samples if s[0] >= _SETTLED_SHARE * end_s]
+    times, held = np.array(settled).T
+    return round(float(np.polyfit(times / 60, held / 1e6, 1)[0]), 3)
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    return {**asdict(settings), "key_bytes": Keys(1).key_bytes, "source_partitions": PARTITIONS}

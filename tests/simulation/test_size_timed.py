@@ -1,0 +1,29 @@
+"""Checkpoints at moments of small state: all holds as with fixed ones, and the moments are small.
+
+Its seeds are no others' histories: no drawn shape is timed by size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scenario import run
+
+SEEDS = range(100, 130)
+SHAPE = Shape(
+    workers=2, hosts=1, totals=2, relays=0, period_s=5.0, input_s=60.0, size_timed=True
+)  # fmt: skip
+
+
+def test_seeds_hold_and_come_to_small_moments_and_ends_of_periods() -> None:
+    """Under all faults: leaders and workers die in the middle of periods, parts are lost."""
+    struck: Counter[str] = Counter()
+    for seed in SEEDS:
+        outcome = run(seed, SHAPE)
+        assert not outcome.error, outcome.explain()
+        struck += outcome.struck
+        assert outcome.mode.value == "safety" or outcome.struck["epoch ran"]
+    assert struck["small moment"] >= len(SEEDS) / 2
+    assert struck["checkpoint completed"] > 2 * struck["small moment"]
+    assert struck["stepped down"] and struck["restored from checkpoint"]

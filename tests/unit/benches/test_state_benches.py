@@ -1,0 +1,157 @@
+"""The pure parts of the benchmarks of state: input, timeline, speed, columns, judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from perseid.cli.benches import catalogue, checkpoint, scale, timed
+from perseid.cli.benches.catalogue import Asked
+from perseid.cli.benches.keyed import Shape
+from perseid.cli.benches.keys import BLOCK, Keys, ends_of
+from perseid.cli.benches.reading import Record
+from perseid.cli.benches.standstill import Standstill
+from perseid.cli.benches.timeline import Checkpoint, Epoch, Timeline, ends_at, speed
+from perseid.errors import PermanentError, UsageError
+from perseid.topics import codec
+from perseid.topics.records import EpochDone, PartDone, SourceRange, Token
+
+
+def key_of(message: dict[str, bytes]) -> int:
+    return int(message["value"])
+
+
+def test_keys_count_to_what_their_messages_say() -> None:
+    keys = Keys(1_003, key_bytes=7, partitions=3, seed=5)
+    ends = ends_of(keys, 3 * BLOCK + 900)
+    counted: Counter[int] = Counter()
+    for partition, end in ends.items():
+        cuts = [0, 17, end // 3, end // 2, end]
+        for start, stop in pairwise(cuts):
+            messages = keys.messages(partition, start, stop)
+            assert len(messages) == stop - start
+            assert all(len(m["value"]) == 7 for m in messages)
+            counted.update(map(key_of, messages))
+    assert len(counted) == 1_003
+    assert sum(counted.values()) == sum(ends.values())
+    assert keys.counts(ends).tolist() == [counted[key] for key in range(1_003)]
+
+
+def test_every_key_comes_once_before_any_is_drawn() -> None:
+    keys = Keys(1_000, partitions=4)
+    assert set(keys.counts(ends_of(keys, 0)).tolist()) == {1}
+    assert Keys(10).messages(1, 0, 2) == [{"value": b"0000000001"}, {"value": b"0000000005"}]
+
+
+def test_the_share_of_changed_keys_is_that_of_the_offsets_between() -> None:
+    keys = Keys(100, partitions=2)
+    preload = ends_of(keys, 0)
+    assert keys.changed({}, preload) == 1.0
+    assert keys.changed(preload, preload) == 0.0
+    seen = {key_of(m) for p in preload for m in keys.messages(p, preload[p], preload[p] + 20)}
+    more = {p: end + 20 for p, end in preload.items()}
+    assert keys.changed(preload, more) == len(seen) / 100
+
+
+def done(epoch: int, end_ms: int, duration_ms: int) -> Record:
+    told = EpochDone("u", 1, "w", epoch, epoch, 10, 10, duration_ms, state_bytes=5)
+    return Record(epoch, codec.encode(told), end_ms)
+
+
+def part(epoch: int, partition: int, size: int, end_ms: int) -> Record:
+    told = PartDone("u", 1, epoch, 1, "counts", partition, "p", size, 1, 0.5)
+    return Record(epoch, codec.encode(told), end_ms)
+
+
+def test_a_timeline_knows_what_ran_while_a_checkpoint_was_made() -> None:
+    records = [
+        done(1, 1_100, 100), done(2, 1_200, 100), part(2, 0, 90, 1_250), done(3, 1_500, 300),
+        part(2, 1, 10, 1_450), done(4, 1_600, 100), done(5, 2_600, 1_000), part(5, 0, 5, 2_601),
+    ]  # fmt: skip
+    found = Timeline.of(records, parts=2)
+    assert found.checkpoints == [Checkpoint(2, 1_450, 100, 1.0)]
+    assert found.longest_during_checkpoints() == 3.0  # epoch 3; the fifth is outside
+    assert [e.epoch for e in found.within(1_200, 1_600).epochs] == [3, 4]
+
+
+def test_full_snapshots_are_those_of_about_the_largest_size() -> None:
+    timeline = Timeline(checkpoints=[Checkpoint(e, e, size, 0.1) for e, size in
+                                     enumerate([100, 20, 25, 95, 20])])  # fmt: skip
+    assert timeline.full_snapshots == 2
+
+
+def test_the_speed_is_between_two_moments_of_output() -> None:
+    counted = [(1_000, "0", 50), (1_000, "1", 50), (3_000, "0", 150), (4_000, "1", 250)]
+    assert speed(counted, 1_500, 3_500) == (50.0, 1_000, 3_000)
+    assert speed(counted, 1_500, 9_000) == (100.0, 1_000, 4_000)
+    assert speed(counted, 4_000, 9_000) is None
+    assert speed(counted, 0, 9_000) is None
+
+
+def test_the_input_of_an_epoch_ends_where_its_tokens_say() -> None:
+    def token(epoch: int, *ends: int) -> Token:
+        ranges = [SourceRange("keys", "t", "i", p, 0, end) for p, end in enumerate(ends)]
+        return Token(1, "u", epoch, 0, "r", 1, (tuple(ranges[:1]), tuple(ranges[1:])), 0)
+
+    tokens = [token(1, 5, 7), token(2, 9), token(3, 9, 20)]
+    assert ends_at(tokens, 2) == {0: 9, 1: 7}
+
+
+def test_too_few_checkpoints_are_no_result() -> None:
+    settings = checkpoint.Settings(window_s=75.0)
+    epochs = [Epoch(e, 1_000 * e, 900, 10, 5) for e in range(1, 70)]
+    made = [Checkpoint(10 * n, 10_000 * n + 500, 100, 0.2) for n in range(1, 7)]
+    row = checkpoint.told(Timeline(epochs, [], made), [0.2, 0.3, 0.4], settings)
+    assert row == {
+        "checkpoints_taken": 6, "full_snapshots": 6, "changed_share": 0.3,
+        "checkpoint_bytes": 100, "longest_epoch": 1.0,
+    }  # fmt: skip
+    with pytest.raises(PermanentError, match="5 checkpoints in 75 s"):
+        checkpoint.told(Timeline(epochs, [], made[:5]), [], settings)
+
+
+def test_a_state_of_ten_byte_keys() -> None:
+    assert Shape(Keys(1_000)).state_bytes == 22_000
+
+
+def test_memory_of_a_key_is_against_the_fewest() -> None:
+    least = {"x": 1_000, "memory_bytes": 500}
+    assert scale.per_key({"x": 3_000, "memory_bytes": 200_500}, least) == 100.0
+    assert scale.per_key(least, least) is None
+
+
+def test_the_slope_leaves_the_first_quarter_out() -> None:
+    samples = [(t * 10.0, 1_000_000_000 if t < 10 else 2_000_000 + t * 10_000) for t in range(41)]
+    assert scale.slope(samples) == 0.06
+
+
+def test_windows_must_have_the_points_that_were_sent() -> None:
+    sent = Counter({("a", 0): 3, ("b", 0): 4, ("a", 30): 5, ("a", 60): 1})
+    timed.judge(sent, Counter({("a", 0): 3, ("b", 0): 4, ("a", 30): 5}))
+    with pytest.raises(PermanentError, match="1 of 3 windows"):
+        timed.judge(sent, Counter({("a", 0): 3, ("a", 30): 5}))
+
+
+def test_a_machine_that_stood_still_has_no_figure() -> None:
+    with Standstill() as still:
+        assert len(still._processes) > 0
+    assert all(process.returncode is not None for process in still._processes)
+    still.gaps_s = [0.6, 1.9]
+    still.check("a run")
+    still.gaps_s.append(5.5)
+    with pytest.raises(PermanentError, match="a run: the machine stood still"):
+        still.check("a run")
+
+
+@pytest.mark.parametrize("text", ["", "0", "a", "10,,", "1.5"])
+def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--keys"):
+        catalogue._numbers("--keys", text)
+
+
+def test_numbers_come_in_order() -> None:
+    assert catalogue._numbers("--jobs", "20,1,5") == (1, 5, 20)
+    assert catalogue._numbers("--jobs", None) is None
+    assert Asked().minutes is None
