@@ -52,7 +52,7 @@ def bench(
     ] = None,
     records: Annotated[
         int | None,
-        typer.Option("--records", min=1, help="running-sum, map: records that wait at first."),
+        typer.Option("--records", min=1, help="Most: records that wait at first."),
     ] = None,
     seconds: Annotated[
         int | None,

@@ -138,7 +138,8 @@ def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> R
     given = asked.sizes.split(",") if asked.sizes is not None else None
     sizes = None if given is None else tuple(map(recovery.parse_size, set(given) - {TIMED}))
     settings = _set(
-        checkpoint.Settings(), sizes=sizes, window_s=asked.seconds, runs=asked.runs
+        checkpoint.Settings(), sizes=sizes, records=asked.records, window_s=asked.seconds,
+        runs=asked.runs,
     )
     rows = checkpoint.run(place, settings)
     described = checkpoint.described(settings)
@@ -171,8 +172,8 @@ def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result
     if asked.minutes is not None or any(found is not None for found in axes.values()):
         axes = {name: found or () for name, found in axes.items()}
     settings = _set(
-        scale.Settings(), **axes, minutes=asked.minutes, window_s=asked.seconds, runs=asked.runs,
-        master=asked.master,
+        scale.Settings(), **axes, minutes=asked.minutes, records=asked.records,
+        window_s=asked.seconds, runs=asked.runs, master=asked.master,
     )  # fmt: skip
     return results.document("scale", scale.described(settings), scale.run(place, settings))
 
@@ -241,11 +242,11 @@ BENCHES = {
     "latency": Bench(_on_cluster(_latency), ("--seconds",), ("spark", "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
     "nexmark": Bench(_nexmark, ("--records",)),
-    "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--seconds")),
+    "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),
     "scale": Bench(
         _on_cluster(_scale),
-        ("--keys", "--partitions", "--jobs", "--minutes", "--seconds", "--master"),
+        ("--keys", "--partitions", "--jobs", "--minutes", "--records", "--seconds", "--master"),
     ),
     "planners": Bench(_planners),
     "simulation": Bench(_simulation),

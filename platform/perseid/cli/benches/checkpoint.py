@@ -41,13 +41,14 @@ class Settings:
 
     sizes: tuple[int, ...] = (10_000_000, 100_000_000, 1_000_000_000)
     period_s: int = 10
+    records: int | None = None
     warm_up_s: float = 15.0
     window_s: float = 75.0
     runs: int = 5
 
     @property
     def window(self) -> Window:
-        return Window(self.warm_up_s, self.window_s)
+        return Window.of(self.warm_up_s, self.window_s, self.records)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ def told(timeline: Timeline, changed: list[float], settings: Settings) -> dict[s
     """The columns of the checkpoints in the window; PermanentError when there are too few. Pure."""
     taken, full = len(timeline.checkpoints), timeline.full_snapshots
     long_enough = settings.window_s >= CHECKPOINTS_MIN * settings.period_s
-    if long_enough and (taken < CHECKPOINTS_MIN or full < SNAPSHOTS_MIN):
+    if not taken or (long_enough and (taken < CHECKPOINTS_MIN or full < SNAPSHOTS_MIN)):
         raise PermanentError(
             f"{taken} checkpoints in {settings.window_s:g} s, {full} of them full snapshots: "
             f"expected {CHECKPOINTS_MIN} and {SNAPSHOTS_MIN}; a longer window (--seconds)?"
@@ -107,7 +108,7 @@ def told(timeline: Timeline, changed: list[float], settings: Settings) -> dict[s
         "checkpoints_taken": taken,
         "full_snapshots": full,
         "changed_share": statistics.median(changed) if changed else None,
-        "checkpoint_bytes": statistics.median(c.bytes for c in timeline.checkpoints or ()),
+        "checkpoint_bytes": statistics.median(c.bytes for c in timeline.checkpoints),
         "longest_epoch": round(longest, 3) if longest is not None else None,
     }
 

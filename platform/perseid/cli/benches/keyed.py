@@ -37,6 +37,7 @@ OPERATOR = "counts"
 ROW_OVERHEAD = 12  # of a row in Arrow's form, beside the key: its offset (4) and the count (8)
 MASTER = "local[2]"
 NEVER = "1d"  # a period of checkpoints that no run reaches
+_FASTEST = 350_000  # records a second
 _PRELOAD_S = 600.0
 _LOOK_S = 0.5
 
@@ -57,15 +58,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`warm_up_s` counts from the moment when all keys are there."""
+    """`warm_up_s` begins when all keys are there; `records` wait behind the keys."""
 
     warm_up_s: float
     window_s: float
+    records: int
 
-    @property
-    def records(self) -> int:
-        """More than two cores can count meanwhile."""
-        return int((self.warm_up_s + self.window_s) * 350_000)
+    @classmethod
+    def of(cls, warm_up_s: float, window_s: float, records: int | None) -> Window:
+        """By default with more records than two cores can count meanwhile."""
+        return cls(warm_up_s, window_s, records or int((warm_up_s + window_s) * _FASTEST))
 
 
 def filled(place: Place, keys: Keys, records: int) -> str:

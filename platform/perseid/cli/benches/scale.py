@@ -38,6 +38,7 @@ class Settings:
     jobs: tuple[int, ...] = (1, 5, 20)
     minutes: float = 0.0
     rate: int = 20_000
+    records: int | None = None
     warm_up_s: float = 15.0
     window_s: float = 30.0
     runs: int = 3
@@ -45,7 +46,7 @@ class Settings:
 
     @property
     def window(self) -> Window:
-        return Window(self.warm_up_s, self.window_s)
+        return Window.of(self.warm_up_s, self.window_s, self.records)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
