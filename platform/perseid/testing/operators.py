@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from perseid.errors import UsageError
 from perseid.jobs import loading, parse, units
-from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened
 from perseid.state import blob
 from perseid.state.arrow import ipc_table
@@ -35,7 +34,7 @@ from perseid.topics.records import Token
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import STATE, PartitionState
-from perseid.worker.poison import Sieve
+from perseid.worker.poison import sieve_of
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"
@@ -72,7 +71,7 @@ class Harness:
         self.now = 0
         self.watermark: int | None = None
         self.letters: list[dict[str, Any]] = []
-        self._job = job.name
+        self._job = job
         self._issued = 0  # tokens ever made: their offsets, which no two of them share
         self._begin([{}] * parallelism)
 
@@ -169,7 +168,8 @@ class Harness:
         self._states = []
         for index in range(self.parallelism):
             operator = self._instance(index)
-            sieve = Sieve(self.name, index, self.spec.key) if has_letters(self.spec) else None
+            combined = combines(self.operator_class)
+            sieve = sieve_of(self._job, self.name, index, combined=combined)
             state = PartitionState(operator, bind(operator), self._log(index), sieve)
             state.bring_to(self.number)
             self._states.append(state)
@@ -179,7 +179,7 @@ class Harness:
         return StateLog(self.files, f"{ROOT}/{self.name}-{index}", identity)
 
     def _instance(self, partition: int) -> Operator:
-        identity = Identity(self._job, self.name, partition, self.parallelism)
+        identity = Identity(self._job.name, self.name, partition, self.parallelism)
         return opened(self.operator_class, identity, self.spec.with_)
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> pa.Table:

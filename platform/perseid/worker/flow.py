@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import parse
-from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, load, opened
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
-from perseid.worker.poison import Sieve
+from perseid.worker.poison import Sieve, guarded, sieve_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +57,8 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
 
 def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
     """What finds poison records of `name`, None when it stops the job on one."""
-    spec = spec_of(context.job_folder).operators[name]
-    return Sieve(name, partition, spec.key) if has_letters(spec) else None
+    combined = combines(operator_class(context.job_folder, name))
+    return sieve_of(spec_of(context.job_folder), name, partition, combined=combined)
 
 
 def emitter(context: FragmentContext, name: str) -> Emitter:
@@ -99,19 +98,35 @@ def rows_of(
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        result = run_stateless(context, token, name, table, origin)
+        result, letters = run_stateless(context, token, name, table, origin)
         yield from rows_of(context, token, name, result, origin)
+        if letters is not None:
+            yield from letter_rows(context, letters, origin)
 
 
 def run_stateless(
     context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
-) -> pa.Table:
-    """The output of the stateless Python operator `name` for one split or partition."""
+) -> tuple[pa.Table, pa.Table | None]:
+    """What the stateless Python operator `name` makes of one split or partition.
+
+    Its output, and its dead letters where it bisects.
+    """
     out = emitter(context, name)
-    if table.num_rows:
-        call(instance(context, name, origin), token, {"input": table}, out)
+
+    def attempt(inputs: dict[str, pa.Table]) -> None:
+        out.table()  # forgets what an earlier try has emitted
+        call(instance(context, name, origin), token, inputs, out)
+
+    letters = guarded(attempt, {"input": table}, sieve(context, name, origin))
     emitted = out.table()
-    return pa.table({}) if emitted is None else emitted
+    return pa.table({}) if emitted is None else emitted, letters
+
+
+def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
+    """Dead letters (`perseid.worker.refused`) as rows for their writer; none without one."""
+    route = graph_of(context).dead_letters
+    if route is not None:
+        yield from deal(letters, route, origin, all_to(0, letters))
 
 
 def _shuffled(

@@ -109,6 +109,8 @@ def run_task(
         output, letters = _run_keyed(context, order, task, tables, report)
     else:
         output = tables["input"]
+        if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
+            report["dead_letters"] = refused.of_operators(output)
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:

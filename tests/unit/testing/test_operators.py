@@ -46,6 +46,15 @@ class Tried(Operator):
 SUM = """
 out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
 """
+STATELESS = """
+from perseid.jobs import Operator
+
+class Tried(Operator):
+    def process(self, batch, out):
+        out.emit(batch)
+        if batch["n"].null_count:
+            raise ValueError("no amount")
+"""
 EPOCHS = [
     {"word": ["a", "b", "c", "a"], "n": [1, 2, 3, 4]},
     None,
@@ -224,3 +233,15 @@ def test_dead_letters_of_an_operator_that_bisects(tried: Any) -> None:
     assert harness.epoch({"word": ["b"], "n": [1]}) == [{"word": "b", "n": 1}]
     assert harness.letters == []
     check(folder, "tried", [rows, rows])
+
+
+def test_dead_letters_of_an_operator_without_a_key(tried: Any) -> None:
+    folder = tried("", ", errors: {operator: bisect}")
+    text = (folder / "job.yaml").read_text()
+    (folder / "job.yaml").write_text(text.replace("input: words, key: word", "input: words"))
+    (folder / "tried.py").write_text(STATELESS)
+    harness = Harness(folder, "tried")
+    rows = {"word": ["a", "b", "c"], "n": [1, None, 2], "partition": [0] * 3, "offset": [7, 8, 9]}
+    assert [row["word"] for row in harness.epoch(rows)] == ["a", "c"]
+    (letter,) = harness.letters
+    assert (letter["topic"], letter["offset"], letter["reason"]) == ("words", 8, "no amount")
