@@ -133,6 +133,17 @@ class Operator:
         """
         raise NotImplementedError
 
+    def migrate(self, old: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        """Optional: rows for this revision's primitives, out of those of the revision before.
+
+        `old` has the rows of each primitive by name. The result names the primitives that have
+        other columns now; of those that are new it may name some (the others start empty), and one
+        that nobody declares any more is dropped. A pure function of `old`, called once a partition
+        when a revision with other primitives takes over, and again after a crash. Rows keep the
+        operator's key, by which they are in this partition.
+        """
+        raise NotImplementedError
+
     def open(self, identity: Identity, parameters: dict[str, Any]) -> None:
         """Called once by the worker, before state is bound."""
         self._identity = identity
@@ -184,6 +195,11 @@ def combines(operator: type[Operator]) -> bool:
 def ends_epochs(operator: type[Operator]) -> bool:
     """Whether the class wants to be called in every epoch."""
     return operator.on_epoch_end is not Operator.on_epoch_end
+
+
+def migrates(operator: type[Operator]) -> bool:
+    """Whether the class takes over state of other primitives."""
+    return operator.migrate is not Operator.migrate
 
 
 def takes_timers(operator: type[Operator]) -> bool:

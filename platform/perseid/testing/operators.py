@@ -31,6 +31,7 @@ from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.impure import pure
 from perseid.topics.records import Token
+from perseid.worker.migration import Migration
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import STATE, PartitionState
@@ -145,7 +146,10 @@ class Harness:
         return Snapshot(self.number, self.now, tuple(parts))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Another host, which has nothing but `snapshot`."""
+        """Another host, which has nothing but `snapshot`.
+
+        That of an earlier revision (another `Harness`) becomes this one's by `Operator.migrate`.
+        """
         if len(snapshot.parts) != self.parallelism:
             raise UsageError(f"a snapshot of {len(snapshot.parts)} partitions is not of this one")
         self.number, self.now = snapshot.epoch, snapshot.now
@@ -160,7 +164,8 @@ class Harness:
         for index, sections in enumerate(parts):
             log = self._log(index)
             log.create()
-            log.write_snapshot(self.number, 1, self._issued, sections)
+            mine = Migration(self._instance(index)).run(sections, self.number)
+            log.write_snapshot(self.number, 1, self._issued, mine)
         self._start()
 
     def _start(self) -> None:

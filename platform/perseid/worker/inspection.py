@@ -24,6 +24,7 @@ from perseid.state.blob import Identity
 from perseid.state.files import Files, LocalFiles
 from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
+from perseid.worker.migration import Migration
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 
@@ -170,5 +171,6 @@ class Inspector:
             base_epoch=pointer.epoch, base_offset=pointer.token_offset, generation=plan.generation,
         )  # fmt: skip
         task = Task(0, self.operator, partition, 1, stateful=True, ledger=None)
-        found = PartitionRestore(files, self.store, log, task, identity).run(order)
+        migration = Migration(self.instance(partition))
+        found = PartitionRestore(files, self.store, log, task, identity, migration).run(order)
         return self._state(partition, log, found.epoch)

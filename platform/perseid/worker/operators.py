@@ -42,40 +42,48 @@ def call(
     if rows or ends or due:
         _enter(operator, token)
     for timers in due:
-        _run(operator, token, "on_timer", timers, out)
+        _run(operator, token.epoch, "on_timer", timers, out)
     if rows:
         argument = inputs["input"] if set(inputs) == {"input"} else inputs
-        _run(operator, token, "process", argument, out)
+        _run(operator, token.epoch, "process", argument, out)
     if ends:
-        _run(operator, token, "on_epoch_end", out)
+        _run(operator, token.epoch, "on_epoch_end", out)
 
 
 def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
     """Runs the combiner for one producing task; PermanentError when the user's code raised."""
     _enter(operator, token)
-    found = _run(operator, token, "combine", table)
+    found = _run(operator, token.epoch, "combine", table)
     return pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+
+
+def migrate(
+    operator: Operator, old: dict[str, pa.Table], epoch: int
+) -> dict[str, pa.Table]:
+    """What the state `old` of the end of `epoch`, by primitive, is for this revision."""
+    found: dict[str, pa.Table] = _run(operator, epoch, "migrate", old)
+    return found
 
 
 def _enter(operator: Operator, token: Token) -> None:
     operator.enter(token.epoch, token.time_ms, token.watermark_ms)
 
 
-def _run(operator: Operator, token: Token, method: str, *arguments: Any) -> Any:
+def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
     try:
         return getattr(operator, method)(*arguments)
     except PerseidError:
         raise
     except Exception as error:
-        raise PermanentError(_told(operator, token, method, error)) from error
+        raise PermanentError(_told(operator, epoch, method, error)) from error
 
 
-def _told(operator: Operator, token: Token, method: str, error: Exception) -> str:
+def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
     who = f"operator {operator.name} ({type(operator).__name__}), partition {operator.partition}"
     return (
-        f"{who}, epoch {token.epoch}: {method} raised {type(error).__name__}: {error}\n{where}\n"
+        f"{who}, epoch {epoch}: {method} raised {type(error).__name__}: {error}\n{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )

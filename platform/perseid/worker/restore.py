@@ -7,7 +7,9 @@
 3. A checkpoint that is newer than the log (which another host's owner has left behind, or which a
    power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
    means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
-4. Only a job without any complete checkpoint starts from empty state.
+4. Before a revision's first epoch, where its operator migrates state, the state is that of the
+   checkpoint with which the revision before ended (`migration`).
+5. Only a job without any complete checkpoint starts from empty state.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from perseid.state.checkpoint import Manifest, read_manifest, read_part
 from perseid.state.files import Files
 from perseid.state.log import StateLog, adopt
 from perseid.state.store import Store
+from perseid.worker.migration import Migration
 from perseid.worker.resume import Restored
 
 
@@ -47,13 +50,14 @@ class RestoreOrder:
 
 @dataclass
 class PartitionRestore:
-    """The restore of one partition, over ports."""
+    """The restore of one partition, over ports. `migration` None: its state is as it was."""
 
     files: Files
     store: Store
     log: StateLog
     task: Task
     identity: Identity
+    migration: Migration | None = None
 
     def run(self, order: RestoreOrder) -> Restored:
         self.log.create()
@@ -61,6 +65,8 @@ class PartitionRestore:
         crashpoints.reach("restore.during")
         self._discard_stale(order)
         held = self._from_log(order)
+        if held is not None and self._is_of_before(order, held):
+            held = None
         found = self._from_checkpoint(order, held, events) or held
         if found is None:
             if order.pointers:
@@ -97,6 +103,14 @@ class PartitionRestore:
             return None
         return Restored(self.task.gid, last, held_from, "log")
 
+    def _is_of_before(self, order: RestoreOrder, held: Restored) -> bool:
+        """Whether the log may end with state that this revision's operator has to migrate."""
+        return (
+            self.migration is not None and self.migration.is_written
+            and held.epoch == order.base_epoch
+            and any(pointer.epoch == order.base_epoch for pointer in _usable(order))
+        )  # fmt: skip
+
     def _held_from(self, last: int) -> int:
         """The first epoch from which on the log has every delta up to `last`."""
         held = set(self.log.epochs())
@@ -115,6 +129,8 @@ class PartitionRestore:
             try:
                 manifest = read_manifest(self.store, pointer.manifest, pointer.crc)
                 sections = self._part(manifest, pointer)
+                if self.migration is not None:
+                    sections = self.migration.run(sections, pointer.epoch)
             except DamagedFile as error:
                 events.append(f"checkpoint {pointer.epoch} of {self.task.label} unusable: {error}")
                 continue

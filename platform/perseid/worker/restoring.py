@@ -18,6 +18,7 @@ from perseid.worker import graph, resume, stages, tasks
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
+from perseid.worker.migration import Migration
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
@@ -138,7 +139,8 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     take_over(files, context.deployment.state, identity, context.owner)
     store = open_store(context.deployment.store)
     state = tasks.state_of(context, task)
-    work = PartitionRestore(files, store, state.log, task, identity)
+    migration = Migration(state.operator)
+    work = PartitionRestore(files, store, state.log, task, identity, migration)
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perseid.errors import RefusedError, UsageError
-from perseid.jobs import repository
+from perseid.jobs import loading, repository
 from perseid.testing.files import Crashed
 from perseid.testing.operator_checks import (
     check,
@@ -45,6 +45,11 @@ class Tried(Operator):
 """
 SUM = """
 out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
+"""
+MIGRATE = """
+    def migrate(self, old):
+        total = old["total"]
+        return {"total": total.append_column("times", pa.array([1] * len(total), pa.int64()))}
 """
 STATELESS = """
 from perseid.jobs import Operator
@@ -210,6 +215,26 @@ def test_a_result_that_depends_on_order_is_found(tried: Any, body: str) -> None:
     rows = {"word": [f"w{i}" for i in range(20)], "n": list(range(20))}
     with pytest.raises(AssertionError, match=r"shuffle \d of seed 0"):
         check_order_free(tried(body), "tried", [rows] * 3)
+
+
+def test_a_new_revision_takes_over_the_state_of_the_old_one(tried: Any) -> None:
+    old = Harness(tried(SUM), "tried", parallelism=2)
+    old.epoch(EPOCHS[0])
+    tried(SUM.replace('batch["n"])', 'batch["n"], times=1).drop("times")'))
+    code = (old.folder / "tried.py").read_text()
+    assert 'n=pa.int64())' in code
+    (old.folder / "tried.py").write_text(
+        code.replace("n=pa.int64())", "n=pa.int64(), times=pa.int64())") + MIGRATE
+    )
+    loading.forget(old.folder)
+    new = Harness(old.folder, "tried", parallelism=2)
+    new.restore(old.snapshot())
+    assert {row["key"]: (row["n"], row["times"]) for row in new.rows("total")} == {
+        "a": (5, 1), "b": (2, 1), "c": (3, 1),
+    }  # fmt: skip
+    assert new.epoch({"word": ["a"], "n": [5]}) == [{"word": "a", "n": 10}]
+    new.crash()
+    assert {"key": "a", "n": 10, "times": 2} in new.rows("total")
 
 
 def test_what_is_not_there_is_named(tried: Any) -> None:

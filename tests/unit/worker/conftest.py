@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.jobs.layout import Task
-from perseid.jobs.operator import Emitter, Identity, Operator
+from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import CheckpointPointer
 from perseid.state import Table, Value, blob
 from perseid.state.checkpoint import (
@@ -25,6 +25,7 @@ from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
+from perseid.worker.migration import Migration
 from perseid.worker.partition_state import EpochResult, PartitionState
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
@@ -86,9 +87,11 @@ class Partition:
 
     def state(self, log: StateLog | None = None) -> PartitionState:
         """A process' resident copy."""
-        operator = self.operator()
-        operator.open(Identity("job", "totals", 0, 1), {})
+        operator = self.instance()
         return PartitionState(operator, bind(operator), log or self.log())
+
+    def instance(self) -> Operator:
+        return opened(self.operator, Identity("job", "totals", 0, 1), {})
 
     def begun(self) -> PartitionState:
         state = self.state(self.take_over(1))
@@ -133,7 +136,9 @@ class Partition:
             "base_offset": 100, "floor": None, "taken_back_below": 1000, **changes,
         }  # fmt: skip
         order = RestoreOrder(pointers=pointers, generation=generation, **fields)
-        found = PartitionRestore(self.files, self.store, log, self.task, self.identity).run(order)
+        migration = Migration(self.instance())
+        work = PartitionRestore(self.files, self.store, log, self.task, self.identity, migration)
+        found = work.run(order)
         state = self.state(log)
         state.bring_to(found.epoch)
         return found, state

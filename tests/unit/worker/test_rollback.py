@@ -12,7 +12,7 @@ import pytest
 
 from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
-from perseid.state.arrow import ipc_table
+from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.testing.files import MemoryFiles
 from perseid.worker.partition_state import STATE
 from perseid.worker.poison import Sieve
@@ -91,6 +91,7 @@ def test_what_stays_is_what_the_other_rows_make(partition: Any, seed: int) -> No
         for name, primitive in state.live.items():
             assert primitive.snapshot() == wanted.live[name].snapshot(), name
             assert primitive.size_bytes == wanted.live[name].size_bytes, name
+            assert primitive.fits(ipc_table(ipc_bytes(primitive.snapshot()))), name
 
 
 def test_no_try_reads_the_log(partition: Any, monkeypatch: pytest.MonkeyPatch) -> None:
