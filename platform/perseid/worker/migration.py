@@ -17,7 +17,6 @@ import pyarrow as pa
 from perseid.errors import BadInputError, PermanentError
 from perseid.jobs.operator import Operator, migrates
 from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.blob import Sections
 from perseid.state.keyed import Keyed
 from perseid.state.primitives import Primitive, declared
 from perseid.worker import operators
@@ -37,7 +36,7 @@ class Migration:
         """Whether the class has a `migrate`."""
         return migrates(type(self.operator))
 
-    def run(self, sections: Sections, epoch: int) -> Mapping[str, Any]:
+    def run(self, sections: Mapping[str, Any], epoch: int) -> Mapping[str, Any]:
         """The sections of a snapshot of `epoch`, for this revision's primitives.
 
         Raises:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.layout import Task
@@ -128,7 +129,7 @@ class PartitionRestore:
                 break
             try:
                 manifest = read_manifest(self.store, pointer.manifest, pointer.crc)
-                sections = self._part(manifest, pointer)
+                sections: Mapping[str, Any] = self._part(manifest, pointer)
                 if self.migration is not None:
                     sections = self.migration.run(sections, pointer.epoch)
             except DamagedFile as error:

@@ -204,6 +204,20 @@ def test_the_order_of_a_set_is_found(tried: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise ValueError('only elsewhere')", "ValueError: only elsewhere"),
+        ("os._exit(1)", "it died"),
+    ],
+)
+def test_a_failure_in_another_process_is_told(tried: Any, body: str, said: str) -> None:
+    folder = tried(f'if "PYTHONHASHSEED" in os.environ: {body}')
+    with pytest.raises(AssertionError, match=f"(?s)tried fails in another process:.*{said}"):
+        check_deterministic(folder, "tried", EPOCHS[:1])
+    check_deterministic(tried("pass"), "tried", EPOCHS[:1])
+
+
+@pytest.mark.parametrize(
     "body",
     [
         'self.last.set(batch["n"][0].as_py())',  # the first row wins
