@@ -188,7 +188,7 @@ def kill(
     def reached() -> bool:
         left = [name for name in names if crashpoints.armed(folder, name)]
         if left:
-            input_.feed(60)
+            input_.feed(20)
         return not left
 
     until(reached, REACH_S, f"some process to die at each of {names}")
