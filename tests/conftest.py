@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ TEST_TIMEOUT_S = {"unit": 60, "contract": 120, "simulation": 240, "system": 300}
 RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600}
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
+_drawn: list[str] = []
 _spent_s: dict[str, float] = {}
 _counts: dict[str, dict[str, int]] = {}
 
@@ -49,6 +51,8 @@ def duration_s(text: str) -> float:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perseid")
     group.addoption("--soak", default=None, metavar="DURATION", help="run the soak tests so long")
+    group.addoption("--seed", default=None, type=int, metavar="N", help="what is drawn by chance")
+    group.addoption("--matrix", action="store_true", help="every operator at every kill point")
     group.addoption("--seeds", default=None, type=int, metavar="N", help="seeds of a simulation")
 
 
@@ -58,9 +62,14 @@ def ring_of(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soak tests run only with --soak, and then alone; every other test gets its ring's limit."""
+    """Soak tests run only with --soak, and then alone, those of the matrix only with --matrix.
+
+    Every other test gets its ring's limit.
+    """
     soaking = config.getoption("--soak") is not None
     left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != soaking]
+    if not config.getoption("--matrix"):
+        left_out += [i for i in items if i.get_closest_marker("matrix") is not None]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
@@ -85,6 +94,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         over = f", OVER its budget of {budget_s} s" if budget_s and spent_s > budget_s else ""
         shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         terminalreporter.write_line(f"{ring or 'other'}: {shown} in {spent_s:.0f} s{over}")
+    for line in _drawn:
+        terminalreporter.write_line(line)
     for failed in filter(None, os.environ.get("PERSEID_FAILED_CHECKS", "").split(",")):
         terminalreporter.write_line(f"FAILED check: {failed} (its output is above)", red=True)
     summary = os.environ.get("PERSEID_TEST_SUMMARY")
@@ -100,6 +111,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def soak_s(request: pytest.FixtureRequest) -> float:
     """How long a soak test runs."""
     return duration_s(request.config.getoption("--soak"))
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """Of what a run draws by chance: another one each time, printed at its end."""
+    given: int | None = request.config.getoption("--seed")
+    found = given if given is not None else random.SystemRandom().randrange(1_000_000)
+    _drawn.append(f"drawn by chance: repeat with --seed {found}")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -61,11 +61,11 @@ def measure(size: int, directory: str, store: LocalStore) -> None:
         assert delta is not None
         log.append(epoch, 1, epoch, {"state.total": ipc_bytes(delta), "out": b""})
     schemas = {"total": table.schema()}
-    first = PartOrder("job", IDENTITY, directory, 1, 1, 1, None, schemas, False)
+    first = PartOrder("job", IDENTITY, directory, 1, 1, 1, None, schemas, ())
     manifest = written(store, first, make(first, LocalFiles(), store))
     path, crc = checkpoint.write_manifest(store, manifest)
     second = PartOrder("job", IDENTITY, directory, 1, EPOCHS + 1, EPOCHS + 1, (path, crc),
-                       schemas, False)  # fmt: skip
+                       schemas, ())  # fmt: skip
     net_s, done = timed(lambda: make(second, LocalFiles(), store))
     restore_s, sections = timed(
         lambda: checkpoint.read_state(store, written(store, second, done), "counts", 0)

@@ -16,9 +16,6 @@ import pytest
 
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
-from perseid.topics import codec, names
-from perseid.topics.chain import Chain, valid_tokens
-from perseid.topics.records import Token
 
 JOB = """\
 name: {job}
@@ -48,20 +45,13 @@ class Told(Operator):
 PARTITIONS = 2
 
 
-def tokens(running: RunningCluster, job: str) -> list[Token]:
-    """Those that count."""
-    entries = [(r.offset, codec.decode(r.value or b""))
-               for r in read_topic(running.kafka, names.tokens(job))]  # fmt: skip
-    return list(valid_tokens(Chain(), entries).values())  # type: ignore[arg-type]
-
-
 def expected(running: RunningCluster, job: str, late: str) -> tuple[Counter[Any], list[bytes]]:
     """(key, i, watermark) of every row that goes on, and the values that are late."""
     records = {(r.partition, r.offset): r.value or b"" for r in
                read_topic(running.kafka, f"{job}-in")}  # fmt: skip
     rows: Counter[Any] = Counter()
     behind: list[bytes] = []
-    for token in tokens(running, job):
+    for token in running.tokens(job):
         for found in (r for split in token.splits for r in split):
             for offset in range(found.start, found.end):
                 row = json.loads(records[found.partition, offset])
@@ -109,7 +99,7 @@ def test_late_rows_are_those_that_the_tokens_say(
     assert behind, "no row was late, so nothing was shown"
     letters = read_topic(running.kafka, f"perseid.{job}.dlq") if late == "dlq" else []
     assert Counter(r.value for r in letters) == Counter(behind if late == "dlq" else [])
-    marks = [t.watermark_ms for t in tokens(running, job)]
+    marks = [t.watermark_ms for t in running.tokens(job)]
     known = [m for m in marks if m is not None]
     assert known == sorted(known) and known == marks[len(marks) - len(known) :]
 

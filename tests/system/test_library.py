@@ -1,16 +1,26 @@
-"""Library operators in one job on a whole cluster, each against a plain computation."""
+"""Every library operator in one job on a whole cluster: against plain Python, and under kills.
+
+After the kills the job is stopped, and each sink, record by record, and each state is compared with
+what the operators make of the same epochs in one process in which nothing dies.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perseid.cli import jobs, state
+from perseid.jobs import loading
+from perseid.records import crashpoints
+from perseid.records.crashpoints import Victim
 from perseid.testing.running import RunningCluster
+from perseid.testing.uninterrupted import Rows, Uninterrupted
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 
@@ -34,40 +44,92 @@ operators:
           with: {features: x, label: n, every: 100}}
   size: {inputs: {left: rows, right: kept-again}, key: g, use: "library:RippleJoin",
          with: {sample: 1}}
-  kept-again: {input: rows, sql: "SELECT g FROM input WHERE n = 1"}
+  kept-again: {input: rows, sql: "SELECT g, w, ms FROM input WHERE n = 1"}
+  counts: {input: rows, key: w, parallelism: 1, use: "library:CountByKey"}
+  sums: {input: rows, key: w, parallelism: 1, use: "library:Sum", with: {column: n}}
+  running: {input: kept, key: w, parallelism: 1, use: "library:RunningSum", with: {column: n}}
+  panes: {input: rows, key: g, parallelism: 1, use: "library:Window",
+          with: {kind: hopping, size: "20s", step: "10s", time: ms,
+                 aggregate: {rows: count, total: "sum(n)"}}}
+  fading: {input: rows, key: g, parallelism: 1, use: "library:Decaying",
+           with: {halfLife: "30s", time: ms}}
+  pairs: {inputs: {left: rows, right: kept-again}, key: g, parallelism: 1, use: "library:Join",
+          with: {within: "200ms", time: ms, left: {ms: int64, x: float64},
+                 right: {ms: int64, w: string}}}
+  newest: {inputs: {left: kept, right: kept-again}, key: g, parallelism: 1, use: "library:AsOf",
+           with: {time: ms, left: {ms: int64, x: float64}, right: {ms: int64, w: string}}}
 sinks:
+  kept: {input: kept, topic: library-kept, format: json, key: w}
   top: {input: top, topic: library-top, format: json, key: g}
   users: {input: users, topic: library-users, format: json, key: g}
   heavy: {input: heavy, topic: library-heavy, format: json, key: w}
   modes: {input: modes, topic: library-modes, format: json, key: g}
   model: {input: model, topic: library-model, format: json, order: free}
   size: {input: size, topic: library-size, format: json, order: free}
+  counts: {input: counts, topic: library-counts, format: json, key: w}
+  sums: {input: sums, topic: library-sums, format: json, key: w}
+  running: {input: running, topic: library-running, format: json, key: w}
+  panes: {input: panes, topic: library-panes, format: json, key: g}
+  fading: {input: fading, topic: library-fading, format: json, key: g}
+  pairs: {input: pairs, topic: library-pairs, format: json, key: g}
+  newest: {input: newest, topic: library-newest, format: json, key: g}
+faultTolerance: {checkpoint: {period: "5s"}}
 """
 MINUTE = 60_000
+STATELESS = ("kept",)  # its writers have a sink and no state log
+POINTS = ("log.before-rename", "log.after-rename", "sink.after-produce", "sink.before-commit",
+          "sink.after-commit")  # fmt: skip
+AT_ONCE = 3  # deaths of a task that Spark puts up with
+REACH_S = 90.0
 
 
-def told(running: RunningCluster, name: str) -> list[dict[str, Any]]:
+class Input:
+    """Rows every 60 ms of event time, for ever."""
+
+    def __init__(self, running: RunningCluster) -> None:
+        self.rows: Rows = []
+        self._running = running
+        self._chance = random.Random(4)
+
+    def feed(self, count: int) -> None:
+        chance = self._chance
+        made = [
+            {
+                "g": chance.choice("abc"), "w": f"w{int(chance.paretovariate(0.7)) % 99}",
+                "n": chance.randrange(2), "x": chance.random(), "ms": i * 60,
+            }
+            for i in range(len(self.rows), len(self.rows) + count)
+        ]  # fmt: skip
+        self.rows += made
+        self._running.produce("library-in", [json.dumps(row).encode() for row in made])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("library")
+    (made / "job.yaml").write_text(JOB)
+    return made
+
+
+@pytest.fixture(scope="module")
+def input_(running: RunningCluster, folder: Path) -> Iterator[Input]:
+    running.topic("library-in", 1)
+    running.do("jobs", "apply", str(folder))
+    yield Input(running)
+    running.do("jobs", "remove", "library", "--purge")
+
+
+def told(running: RunningCluster, name: str) -> Rows:
     return [json.loads(r.value or b"") for r in read_topic(running.kafka, f"library-{name}")]
 
 
 def test_library_operators_compute_what_plain_python_does(
-    running: RunningCluster, tmp_path: Path
+    running: RunningCluster, input_: Input
 ) -> None:
-    (tmp_path / "job.yaml").write_text(JOB)
-    running.topic("library-in", 1)
-    running.do("jobs", "apply", str(tmp_path))
-    chance = random.Random(4)
-    rows: list[dict[str, Any]] = [
-        {
-            "g": chance.choice("abc"), "w": f"w{int(chance.paretovariate(0.7)) % 99}",
-            "n": chance.randrange(2), "x": chance.random(), "ms": i * 60,
-        }
-        for i in range(2000)  # two minutes
-    ]  # fmt: skip
-    for at in range(0, 2000, 500):  # several epochs
-        running.produce("library-in", [json.dumps(r).encode() for r in rows[at : at + 500]])
+    for _ in range(4):  # several epochs, two minutes in all
+        input_.feed(500)
         running.wait_caught_up("library")
-    running.do("jobs", "show", "library")
+    rows = input_.rows
 
     words = Counter(row["w"] for row in rows)
     seen: dict[Any, set[Any]] = defaultdict(set)
@@ -108,4 +170,104 @@ def test_library_operators_compute_what_plain_python_does(
     right = Counter(row["g"] for row in rows if row["n"] == 1)
     newest = {r["partition"]: r["estimate"] or 0 for r in told(running, "size")}
     assert sum(newest.values()) == pytest.approx(sum(left[g] * right[g] for g in left))
-    running.do("jobs", "remove", "library", "--purge")
+
+
+def points_of(operator: str) -> Sequence[str]:
+    """Where a task of the operator may be killed; one without state has no log."""
+    return [p for p in POINTS if operator not in STATELESS or p.startswith("sink.")]
+
+
+def kill(
+    running: RunningCluster, folder: Path, input_: Input, wanted: Sequence[tuple[str, str, Victim]]
+) -> None:
+    """Feeds until somebody has died at each (operator, point)."""
+    names = [f"{point}@{operator}" for operator, point, _ in wanted]
+    for name, (_, _, victim) in zip(names, wanted, strict=True):
+        crashpoints.arm(folder, name, victim)
+
+    def reached() -> bool:
+        left = [name for name in names if crashpoints.armed(folder, name)]
+        if left:
+            input_.feed(20)
+        return not left
+
+    until(reached, REACH_S, f"some process to die at each of {names}")
+
+
+def judge(running: RunningCluster, folder: Path) -> None:
+    """Stops the job and compares all sinks and states with those of an uninterrupted run."""
+    caught_up = running.wait_caught_up("library")["epoch"]
+    running.do("jobs", "stop", "library")
+    wanted = Uninterrupted(folder, {"kept-again": _kept_again})
+    values = {"library-in": [r.value or b"" for r in read_topic(running.kafka, "library-in")]}
+    tokens = running.tokens("library")
+    assert tokens[-1].epoch >= caught_up
+    for token in tokens:
+        wanted.run(token, values)
+    for name, sink in wanted.job.sinks.items():
+        key = sink.key or "partition"
+        assert by_key(told(running, name), key) == by_key(wanted.made[name], key), name
+    for (operator, primitive), rows in states(running, wanted, tokens[-1].epoch).items():
+        assert rows == wanted.harnesses[operator].rows(primitive), (operator, primitive)
+
+
+def by_key(rows: Rows, key: str) -> dict[Any, Rows]:
+    found: dict[Any, Rows] = defaultdict(list)
+    for row in rows:
+        found[row[key]].append(row)
+    return found
+
+
+def states(
+    running: RunningCluster, wanted: Uninterrupted, epoch: int
+) -> dict[tuple[str, str], Rows]:
+    """Every primitive's rows by (operator, name), as `perseid state` reads them."""
+    found = {}
+    with jobs.connected(running.cluster.data) as cluster:
+        for name in wanted.harnesses.keys() - set(STATELESS):
+            spec = wanted.job.operators[name]
+            asked = state.Asked("library", name, spec, loading.load(spec, Path()))
+            root, scratch = state.root_of(running.cluster.data), running.cluster.data / "scratch"
+            shown = asked.look(cluster, root, None, None, 10**7, scratch)
+            assert shown["epoch"] == epoch
+            for primitive, block in shown["state"].items():
+                rows = [{k: v for k, v in r.items() if k != "partition"} for r in block["rows"]]
+                found[name, primitive] = rows
+    assert sum(map(len, found.values())) > 100
+    return found
+
+
+def _kept_again(rows: Rows) -> Rows:
+    return [{name: row[name] for name in ("g", "w", "ms")} for row in rows if row["n"] == 1]
+
+
+def test_each_operator_is_killed_once_and_nothing_shows(
+    running: RunningCluster, crash_points: Path, folder: Path, input_: Input, seed: int
+) -> None:
+    chance = random.Random(seed)
+    names = list(Uninterrupted(folder, {}).harnesses)
+    chance.shuffle(names)
+    drawn: list[tuple[str, str, Victim]] = [(n, chance.choice(points_of(n)), "self") for n in names]
+    drawn[0] = (*drawn[0][:2], "driver")
+    print(f"seed {seed}: {drawn}")
+    kill(running, crash_points, input_, drawn[:1])
+    for at in range(1, len(drawn), AT_ONCE):
+        kill(running, crash_points, input_, drawn[at : at + AT_ONCE])
+    judge(running, folder)
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("victim", ["self", "driver"])
+@pytest.mark.parametrize("point", POINTS)
+def test_every_operator_at_every_point(
+    running: RunningCluster, crash_points: Path, folder: Path, input_: Input,
+    point: str, victim: Victim,
+) -> None:  # fmt: skip
+    running.do("jobs", "start", "library")
+    names = [n for n in Uninterrupted(folder, {}).harnesses if point in points_of(n)]
+    size = AT_ONCE if victim == "self" else 1
+    for at in range(0, len(names), size):
+        some = [(name, point, victim) for name in names[at : at + size]]
+        kill(running, crash_points, input_, some)
+    judge(running, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,32 @@ parallelism: 2
 sources:
   orders: {topic: poison-orders, format: json, columns: {user: string, n: int64, id: int64}}
 operators:
-  spent: {input: orders, key: user, use: "poison:Spent", errors: {operator: bisect}}
+  checked: {input: orders, use: "poison:Checked", errors: {operator: bisect}}
+  spent: {input: checked, key: user, use: "poison:Spent", errors: {operator: bisect}}
+  ranked: {input: spent, use: "poison:Ranked", errors: {operator: bisect}}
 sinks:
   spent: {input: spent, topic: poison-spent, format: json, key: user}
+  ranked: {input: ranked, topic: poison-ranked, format: json, key: user}
 errors: {deadletterqueue: {topic: poison-dlq}}
 faultTolerance: {checkpoint: {period: "3s"}}
 """
 CODE = """
 import pyarrow.compute as pc
 from perseid.jobs import Operator, Table, pa
+
+class Checked(Operator):
+    output = pa.schema([("user", pa.string()), ("n", pa.int64()), ("id", pa.int64())])
+
+    def process(self, batch, out):
+        out.emit(batch.select(self.output.names))
+        if pc.any(pc.equal(batch["n"], 0)).as_py():
+            raise ValueError("no amount")
+
+class Ranked(Operator):
+    def process(self, batch, out):
+        out.emit(batch)
+        if pc.any(pc.equal(pc.bit_wise_and(batch["seen"], 3), 3)).as_py():
+            raise ValueError("a fourth")
 
 class Spent(Operator):
     output = pa.schema([("user", pa.string()), ("total", pa.int64()), ("seen", pa.int64())])
@@ -52,7 +69,10 @@ REACH_S = 90.0
 
 
 class Orders:
-    """Orders of twenty users, one in fifty of which is poison; every record has an id."""
+    """Orders of twenty users, one in fifty of which is poison; every record has an id.
+
+    Half of the poison is for the stateless operator (0), half for the keyed one (-1).
+    """
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -64,20 +84,21 @@ class Orders:
             number = self._chance.randint(1, 9)
             bad = self._chance.random() < 1 / 50
             user = f"u{self._chance.randrange(20)}"
-            made.append({"user": user, "n": -1 if bad else number, "id": len(self.sent)})
+            number = -self._chance.randrange(2) if bad else number
+            made.append({"user": user, "n": number, "id": len(self.sent)})
             self.sent.append(made[-1])
         return [json.dumps(order).encode() for order in made]
 
     @property
     def poison(self) -> list[int]:
-        return [order["id"] for order in self.sent if order["n"] < 0]
+        return [order["id"] for order in self.sent if order["n"] <= 0]
 
     @property
     def totals(self) -> dict[str, tuple[int, int]]:
         found: Counter[str] = Counter()
         seen: Counter[str] = Counter()
         for order in self.sent:
-            if order["n"] >= 0:
+            if order["n"] > 0:
                 found[order["user"]] += order["n"]
                 seen[order["user"]] += 1
         return {user: (found[user], seen[user]) for user in found}
@@ -94,13 +115,23 @@ def orders(running: RunningCluster, tmp_path_factory: pytest.TempPathFactory) ->
     running.do("jobs", "remove", "poison")
 
 
+def values(running: RunningCluster, topic: str) -> list[dict[str, Any]]:
+    return [json.loads(r.value or b"") for r in read_topic(running.kafka, f"poison-{topic}")]
+
+
+def ordered(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["user"], row["total"], row["seen"]) for row in rows)
+
+
 def judge(running: RunningCluster, orders: Orders) -> None:
     running.wait_caught_up("poison")
-    letters = [json.loads(r.value or b"")["id"] for r in read_topic(running.kafka, "poison-dlq")]
-    assert sorted(letters) == orders.poison
+    letters, spent = values(running, "dlq"), values(running, "spent")
+    assert sorted(row["id"] for row in letters if "id" in row) == orders.poison
+    fourth = [row for row in spent if row["seen"] % 4 == 3]
+    assert ordered(row for row in letters if "id" not in row) == ordered(fourth)
+    assert ordered(values(running, "ranked")) == ordered(r for r in spent if r not in fourth)
     last: dict[str, tuple[int, int]] = {}
-    for record in read_topic(running.kafka, "poison-spent"):
-        row = json.loads(record.value or b"")
+    for row in spent:
         before = last.get(row["user"], (0, 0))
         assert row["seen"] > before[1], f"{row} behind {before}"
         last[row["user"]] = row["total"], row["seen"]
@@ -112,11 +143,19 @@ def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orde
         running.produce("poison-orders", orders.some())
     judge(running, orders)
     assert len(orders.poison) > 10
-    headers = _headers(running)
-    assert headers["perseid.operator"] == b"spent"
-    assert headers["__connect.errors.exception.message"] == b"a negative amount"
-    assert b"poison.py" in headers["__connect.errors.exception.stacktrace"]
-    assert int(headers["perseid.epoch"]) > 0
+    told = _headers(running)
+    assert set(told) == {"checked", "spent", "ranked"}
+    assert told["spent"]["__connect.errors.exception.message"] == b"a negative amount"
+    for headers in told.values():
+        assert b"poison.py" in headers["__connect.errors.exception.stacktrace"]
+        assert int(headers["perseid.epoch"]) > 0
+    place = [told["checked"][f"__connect.errors.{n}"] for n in ("topic", "partition", "offset")]
+    assert place[0] == b"poison-orders"
+    (record,) = [
+        r for r in read_topic(running.kafka, "poison-orders")
+        if [b"%d" % r.partition, b"%d" % r.offset] == place[1:]
+    ]  # fmt: skip
+    assert json.loads(record.value or b"")["n"] == 0
 
 
 @pytest.mark.parametrize(("point", "victim"), POINTS)
@@ -133,13 +172,14 @@ def test_each_once_under_kills(
     judge(running, orders)
 
 
-def _headers(running: RunningCluster) -> dict[str, Any]:
+def _headers(running: RunningCluster) -> dict[str, dict[str, Any]]:
+    """The headers of a dead letter of each operator."""
     from confluent_kafka import Consumer, TopicPartition
 
+    count = len(values(running, "dlq"))
     reader = Consumer({"bootstrap.servers": running.kafka, "group.id": "poison"})
     reader.assign([TopicPartition("poison-dlq", 0, 0)])
-    message = reader.poll(30)
+    found: list[dict[str, Any]] = [dict(m.headers() or []) for m in reader.consume(count, 30)]
     reader.close()
-    assert message is not None
-    assert message.error() is None
-    return dict(message.headers() or [])
+    assert len(found) == count
+    return {headers["perseid.operator"].decode(): headers for headers in found}

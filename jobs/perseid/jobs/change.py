@@ -1,18 +1,18 @@
 """What changes between two revisions of a job, and whether its state can be kept.
 
 Pure. State is kept only when nothing of it would be read in another way or be left behind: the same
-keyed operators with the same key and primitives, and under another parallelism only what can be
-dealt out by that key, or what the operator deals out itself. All else may change freely: SQL, code,
-stateless operators, sinks, settings.
+keyed operators with the same key, and the same primitives or a `migrate` for other ones; under
+another parallelism only what can be dealt out by that key, or what the operator deals out itself.
+All else may change freely: SQL, code, stateless operators, sinks, settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from perseid.jobs.layout import is_keyed
-from perseid.jobs.operator import Operator, rescales
+from perseid.jobs.operator import Operator, migrates, rescales
 from perseid.jobs.problems import listed, shown
 from perseid.jobs.spec import JobSpec
 
@@ -68,7 +68,8 @@ def disagreements(
 ) -> list[str]:
     """Why the new revision cannot go on with the old one's state; empty when it can."""
     return [*_sources(old, new), *_partitions(old, new, new_classes),
-            *_states(state_schemas(old, old_classes), state_schemas(new, new_classes))]  # fmt: skip
+            *_states(state_schemas(old, old_classes), state_schemas(new, new_classes),
+                     {name for name, kind in new_classes.items() if migrates(kind)})]  # fmt: skip
 
 
 def resized(old: JobSpec, new: JobSpec) -> list[str]:
@@ -127,26 +128,45 @@ def _partitions(old: JobSpec, new: JobSpec, classes: Classes) -> Iterator[str]:
             )
 
 
-def _states(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _states(
+    old: Mapping[str, Any], new: Mapping[str, Any], migrating: Collection[str]
+) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
             yield f"operator {name}: is gone, and its state would be lost"
         elif name not in old:
             yield f"operator {name}: is new and keyed, but the checkpoint has no state for it"
         else:
-            yield from _state(name, old[name], new[name])
+            yield from _state(name, old[name], new[name], migrates=name in migrating)
 
 
-def _state(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _state(
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], *, migrates: bool
+) -> Iterator[str]:
     if old["key"] != new["key"]:
         yield f"operator {name}: key {', '.join(old['key'])} -> {', '.join(new['key'])}"
-    before, after = _flat(old["primitives"]), _flat(new["primitives"])
-    for path in sorted(before.keys() | after.keys()):
-        if before.get(path) != after.get(path):
-            yield (
-                f"operator {name}: state {path}: {before.get(path, 'absent')} -> "
-                f"{after.get(path, 'absent')}"
-            )
+    yield from _primitives(name, old["primitives"], new["primitives"], migrates=migrates)
+
+
+def _primitives(
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], *, migrates: bool
+) -> Iterator[str]:
+    """With a `migrate` a primitive may have other columns; its keys say where its rows are."""
+    if migrates:
+        both = old.keys() & new.keys()
+        old, new = ({n: {"key": p[n].get("key")} for n in both} for p in (old, new))
+    before, after = _flat(old), _flat(new)
+    different = [p for p in sorted(before.keys() | after.keys()) if before.get(p) != after.get(p)]
+    for path in different:
+        yield (
+            f"operator {name}: state {path}: {before.get(path, 'absent')} -> "
+            f"{after.get(path, 'absent')}"
+        )
+    if different and not migrates:
+        yield (
+            f"operator {name}: to keep the state, add a method migrate(self, old) to its class, "
+            "which makes the new rows of the old ones (jobs/README.md, Migration)"
+        )
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

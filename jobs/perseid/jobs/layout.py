@@ -126,6 +126,12 @@ def written_streams(spec: JobSpec, node: str) -> tuple[str, ...]:
     return tuple(sorted({s.input for s in spec.sinks.values() if producer(s.input) == node}))
 
 
+def _letters_level(spec: JobSpec, levels: dict[str, int]) -> int:
+    """Behind all that send it letters: the stage is there, since their rows go on to it too."""
+    loose = [n for n, o in spec.operators.items() if o.errors == "bisect" and not is_keyed(o)]
+    return 1 + max((levels[name] for name in loose), default=0)
+
+
 def build(spec: JobSpec, number: int) -> Layout:
     """The layout of `spec`. The same spec always gives the same gids and ledger partitions."""
     levels = node_levels(spec)
@@ -137,7 +143,7 @@ def build(spec: JobSpec, number: int) -> Layout:
     ]
     groups += [(levels[name] + 1, name, n, False, True) for name, n in writers(spec).items()]
     if spec.dead_letters is not None:
-        groups.append((1, DEAD_LETTERS, 1, False, True))
+        groups.append((_letters_level(spec, levels), DEAD_LETTERS, 1, False, True))
     tasks: list[Task] = []
     ledger = 0
     for level, name, partitions, stateful, writes in sorted(groups):

@@ -166,6 +166,17 @@ class Operator:
         """
         raise NotImplementedError
 
+    def migrate(self, old: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        """Optional: rows for this revision's primitives, out of those of the revision before.
+
+        `old` has the rows of each primitive by name. The result names the primitives that have
+        other columns now; of those that are new it may name some (the others start empty), and one
+        that nobody declares any more is dropped. A pure function of `old`, called once a partition
+        when a revision with other primitives takes over, and again after a crash. Rows keep the
+        operator's key, by which they are in this partition.
+        """
+        raise NotImplementedError
+
     def open(self, identity: Identity, parameters: dict[str, Any]) -> None:
         """Called once by the worker, before state is bound."""
         self._identity = identity
@@ -227,6 +238,11 @@ def ends_epochs(operator: type[Operator]) -> bool:
 def rescales(operator: type[Operator]) -> bool:
     """Whether the class says what becomes of its state without a key under another parallelism."""
     return operator.rescale is not Operator.rescale
+
+
+def migrates(operator: type[Operator]) -> bool:
+    """Whether the class takes over state of other primitives."""
+    return operator.migrate is not Operator.migrate
 
 
 def takes_timers(operator: type[Operator]) -> bool:

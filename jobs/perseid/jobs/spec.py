@@ -161,9 +161,14 @@ class JobSpec(_Frozen):
 
     @property
     def dead_letters(self) -> str | None:
-        """The topic of refused and late records of sources; None for a job that has none."""
+        """The topic of what sources and operators without a key refuse; None for a job without.
+
+        A keyed operator writes its dead letters itself, with its output.
+        """
         late = any(s.event_time and s.event_time.late == "dlq" for s in self.sources.values())
-        return self.errors.deadletter_topic if late or self.errors.tolerance == "all" else None
+        loose = any(o.errors == "bisect" and not o.key for o in self.operators.values())
+        wanted = late or loose or self.errors.tolerance == "all"
+        return self.errors.deadletter_topic if wanted else None
 
     @property
     def event_times(self) -> dict[str, EventTimeSpec]:

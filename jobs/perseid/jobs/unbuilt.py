@@ -31,10 +31,10 @@ def fault_tolerance(block: doc.FaultTolerance) -> Iterator[Refusal]:
 def operator(block: doc.Operator) -> Iterator[Refusal]:
     if block.edge not in {None, "full"}:
         yield ("edge",), f"edge {block.edge} is not built yet; write `edge: full`"
-    if block.errors.operator == "bisect" and not block.key:
+    if block.errors.operator == "bisect" and block.sql is not None:
         yield ("errors", "operator"), (
-            "bisecting an operator without a key is not built yet; give it a `key`, or write "
-            "`operator: stop`"
+            "bisecting an SQL operator is not built; write `operator: stop`, and what may fail on "
+            "a record in Python (`use:`) or with TRY_CAST and its like"
         )
 
 

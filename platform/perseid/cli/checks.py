@@ -43,6 +43,12 @@ def test(
     soak: Annotated[
         str | None, typer.Option("--soak", help="Only the soak tests, for so long, e.g. 30m.")
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="What is drawn by chance, as a run has printed.")
+    ] = None,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="Also every operator at every kill point.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
@@ -53,7 +59,7 @@ def test(
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
     selected = bool(expression or ring or soak)
     failed = [] if selected else _static(root)
-    command = pytest_command(root, ring, expression, seeds, soak)
+    command = pytest_command(root, ring, expression, seeds, soak, seed, matrix=matrix)
     code, rings = _pytest(root, command, failed, quiet=as_json)
     if as_json:
         output.document({"ok": not failed and code == 0, "failed_checks": failed, "rings": rings})
@@ -62,8 +68,9 @@ def test(
 
 
 def pytest_command(
-    root: Path, ring: str | None, expression: str | None, seeds: int | None, soak: str | None
-) -> list[str]:
+    root: Path, ring: str | None, expression: str | None, seeds: int | None, soak: str | None,
+    seed: int | None = None, *, matrix: bool = False,
+) -> list[str]:  # fmt: skip
     """The arguments after `python`; -I keeps the working directory off the import path."""
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
     if unknown := sorted(set(chosen) - set(RINGS)):
@@ -73,10 +80,11 @@ def pytest_command(
     if not present:
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
     command = ["-Im", "pytest", *present]
-    for option, value in (("-k", expression), ("--seeds", seeds), ("--soak", soak)):
+    given = (("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed))
+    for option, value in given:
         if value is not None:
             command += [option, str(value)]
-    return command
+    return [*command, "--matrix"] if matrix else command
 
 
 def _static(root: Path) -> list[str]:

@@ -40,8 +40,8 @@ def of_spec(spec: JobSpec) -> Roles:
 
     uses = [(s.topic, f"source {name}") for name, s in spec.sources.items()]
     uses += [(s.topic, f"sink {name}") for name, s in spec.sinks.items()]
-    if spec.dead_letters is not None:
-        uses.append((spec.dead_letters, "records that could not be processed"))
+    if spec.may_have_letters and spec.errors.deadletter_topic is not None:
+        uses.append((spec.errors.deadletter_topic, "records that could not be processed"))
     uses += [(t.name, t.why) for t in control_topics(spec.name, 1)]
     roles: Roles = {}
     for topic, why in uses:

@@ -3,7 +3,8 @@
 A point is armed by a file named after it in the folder that PERSEID_CRASH_POINTS names. The process
 that reaches the point takes the file away (only one can) and dies, so a point fires once, whatever
 process it is in. A file that says "driver" takes the worker's Spark driver along, whose pid the
-driver has put into PERSEID_DRIVER_PID. Without the first variable, which is how everything runs
+driver has put into PERSEID_DRIVER_PID. A file `point@operator` waits for a task of that operator,
+at points that say whose they are. Without the first variable, which is how everything runs
 outside tests, `reach` does nothing.
 """
 
@@ -22,11 +23,16 @@ Victim = Literal["self", "driver"]
 _folder = os.environ.get(FOLDER, "")
 
 
-def reach(name: str) -> None:
-    """Dies by SIGKILL when `name` is armed; does nothing otherwise."""
+def reach(name: str, operator: str = "") -> None:
+    """Dies by SIGKILL when `name` is armed, or `name` of `operator`; does nothing otherwise."""
     if not _folder:
         return
-    path = os.path.join(_folder, name)
+    _die_by(os.path.join(_folder, name))
+    if operator:
+        _die_by(os.path.join(_folder, f"{name}@{operator}"))
+
+
+def _die_by(path: str) -> None:
     try:
         with open(path) as file:
             victim = file.read()

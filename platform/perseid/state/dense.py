@@ -155,6 +155,9 @@ class Dense(Primitive):
         self._load(snapshot)
         self._column.commit()
 
+    def fits(self, snapshot: pa.Table) -> bool:
+        return super().fits(snapshot) and len(snapshot) == self.rows
+
     def mark_backup(self) -> None:
         assert not self._column.changed, "mark_backup on uncommitted changes"
         self._marked = self._cells().copy()

@@ -160,7 +160,7 @@ class StateLog:
         if self._tip != epoch - 1:
             self._refuse_gap(epoch)
         entry = self._write(DELTA, epoch, generation, token_offset, sections)
-        crashpoints.reach("log.after-rename")
+        crashpoints.reach("log.after-rename", self.identity.operator)
         self._tip = epoch
         return entry
 
@@ -276,7 +276,7 @@ class StateLog:
         header = Header(kind, self.identity, epoch, generation, token_offset)
         chunks: Iterable[memoryview] = blob.encode(header, sections)
         if kind == DELTA:
-            chunks = _then_reach(chunks, "log.before-rename")
+            chunks = _then_reach(chunks, "log.before-rename", self.identity.operator)
         with fenced(self.directory):
             made = self._files.write_new(self._path(kind, epoch), chunks)
         if made:
@@ -387,10 +387,12 @@ def _temporaries(files: Files, owned: str) -> list[str]:
     return found
 
 
-def _then_reach(chunks: Iterable[memoryview], name: str) -> Iterator[memoryview]:
+def _then_reach(
+    chunks: Iterable[memoryview], name: str, operator: str
+) -> Iterator[memoryview]:
     """The chunks, then the crash point: all is written, nothing has its name yet."""
     yield from chunks
-    crashpoints.reach(name)
+    crashpoints.reach(name, operator)
 
 
 def _span(epochs: list[int]) -> str:

@@ -64,6 +64,10 @@ class Primitive(ABC):
     def restore(self, snapshot: pa.Table) -> None:
         """Replaces the whole state; forgets the change set and the marked backup."""
 
+    def fits(self, snapshot: pa.Table) -> bool:
+        """Whether `snapshot` is one of this declaration, as far as its columns tell."""
+        return bool(snapshot.schema.equals(self.fresh().snapshot().schema))
+
     def mark_backup(self) -> None:
         """The last commit is what a backup holds; `divergence` is measured from it, from now on.
 

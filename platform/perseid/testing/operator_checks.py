@@ -8,10 +8,13 @@ the epoch and what came out instead. None is an epoch without input.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from perseid.jobs import loading
 from perseid.jobs.spec import MAIN
 from perseid.testing.files import Crashed
 from perseid.testing.operators import Harness, Inputs
@@ -27,7 +31,11 @@ from perseid.testing.operators import Harness, Inputs
 PARALLELISM = 2  # more than one, so that partitions meet; few, so that a failure can be read
 HASH_SEEDS = (1, 2)  # of the order of sets of strings, which differs from process to process
 
+OTHER = "from perseid.testing.operator_checks import answer_all; answer_all()"
+
 Record = dict[str, Any]
+Question = tuple[Path, str, Sequence[Inputs]]
+_others: dict[int, subprocess.Popen[bytes]] = {}  # by seed; they answer until this one ends
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,16 @@ def check(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
 
 def check_deterministic(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
     """Runs in two other processes, with sets in another order, give the same bytes."""
-    wanted = run(_harness(folder, operator), epochs)
     for seed in HASH_SEEDS:
-        for epoch, (first, again) in enumerate(
-            zip(wanted, _elsewhere(folder, operator, epochs, seed), strict=True), 1
-        ):
+        _ask(seed, (folder, operator, epochs))
+    try:
+        wanted = run(_harness(folder, operator), epochs)
+    finally:  # no answer is left for the next question
+        answers = [_answer(seed) for seed in HASH_SEEDS]
+    for seen in answers:
+        if isinstance(seen, str):
+            raise AssertionError(f"{operator} fails in another process:\n{seen}")
+        for epoch, (first, again) in enumerate(zip(wanted, seen, strict=True), 1):
             _same(f"{operator}, epoch {epoch}, in another process", first, again)
 
 
@@ -117,16 +130,42 @@ def _through_crashes(harness: Harness, rows: Inputs) -> None:
             harness.files.crash_at(None)
 
 
-def _elsewhere(folder: Path, operator: str, epochs: Sequence[Inputs], seed: int) -> list[Seen]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "perseid.testing.operator_checks"],
-        input=pickle.dumps((folder, operator, epochs)), capture_output=True, check=False,
-        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    if ran.returncode != 0:
-        raise AssertionError(f"{operator} fails in another process:\n{ran.stderr.decode()}")
-    found: list[Seen] = [Seen(*fields) for fields in pickle.loads(ran.stdout)]
+def _ask(seed: int, question: Question) -> None:
+    """Asks for a run. Two processes that are asked at once work at once."""
+    if seed not in _others:
+        _others[seed] = subprocess.Popen(
+            [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": str(seed),
+                 "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+    pipe = _others[seed].stdin
+    assert pipe is not None
+    pickle.dump(question, pipe)
+    pipe.flush()
+
+
+def _answer(seed: int) -> list[Seen] | str:
+    """What each epoch gave, or how it failed."""
+    pipe = _others[seed].stdout
+    assert pipe is not None
+    try:
+        found: list[Seen] | str = pickle.load(pipe)
+    except EOFError:
+        _end(_others.pop(seed))
+        return "it died"
     return found
+
+
+@atexit.register
+def _end_all() -> None:
+    for other in _others.values():
+        _end(other)
+
+
+def _end(other: subprocess.Popen[bytes]) -> None:
+    """A process without questions ends."""
+    with contextlib.suppress(BrokenPipeError):
+        other.communicate()
 
 
 def _shuffled(harness: Harness, rows: Inputs, chance: np.random.Generator) -> Inputs:
@@ -164,12 +203,19 @@ def _same(where: str, wanted: Seen, found: Seen) -> None:
             raise AssertionError(f"{where}: state {name} is {found.state[name]}, expected {rows}")
 
 
-def _main() -> None:
-    """The other process: epochs on stdin, what they gave on stdout."""
-    folder, operator, epochs = pickle.load(sys.stdin.buffer)
-    seen = run(_harness(folder, operator), epochs)
-    sys.stdout.buffer.write(pickle.dumps([(one.outputs, one.state) for one in seen]))
+def answer_all() -> None:
+    """The other process: reads questions, writes what each epoch gave or how it failed.
 
-
-if __name__ == "__main__":
-    _main()
+    What the operators print goes to standard error.
+    """
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    with contextlib.suppress(EOFError):
+        while True:
+            folder, operator, epochs = pickle.load(sys.stdin.buffer)
+            try:
+                answer: list[Seen] | str = run(_harness(folder, operator), epochs)
+            except Exception:
+                answer = traceback.format_exc()
+            loading.forget(folder)
+            pickle.dump(answer, answers)
+            answers.flush()

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from perseid.errors import UsageError
 from perseid.jobs import loading, parse, units
-from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
 from perseid.jobs.spec import MAIN
 from perseid.state import blob
@@ -34,10 +33,11 @@ from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.impure import pure
 from perseid.topics.records import Token
+from perseid.worker.migration import Migration
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import PartitionState
-from perseid.worker.poison import Sieve
+from perseid.worker.poison import sieve_of
 from perseid.worker.resplit import share_of
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
@@ -78,7 +78,7 @@ class Harness:
         self.watermark: int | None = None
         self.outputs: dict[str, list[dict[str, Any]]] = {}
         self.letters: list[dict[str, Any]] = []
-        self._job = job.name
+        self._job = job
         self._issued = 0  # tokens ever made: their offsets, which no two of them share
         self._begin([{}] * parallelism)
 
@@ -156,16 +156,23 @@ class Harness:
         return Snapshot(self.number, self.now, tuple(parts))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Another host, which has nothing but `snapshot`, perhaps of another parallelism."""
+        """Another host, which has nothing but `snapshot`, perhaps of another parallelism.
+
+        That of an earlier revision (another `Harness`) becomes this one's by `Operator.migrate`.
+        """
         self.number, self.now = snapshot.epoch, snapshot.now
-        parts, count = snapshot.parts, len(snapshot.parts)
+        count = len(snapshot.parts)
+        parts = [
+            Migration(self._instance(index, count)).run(sections, self.number)
+            for index, sections in enumerate(snapshot.parts)
+        ]
         if count != self.parallelism:
             spec = self.spec.model_copy(update={"parallelism": self.parallelism})
             shares = [
-                share_of(self._job, self.name, spec, self.operator_class, index)
+                share_of(self._job.name, self.name, spec, self.operator_class, index)
                 for index in range(self.parallelism)
             ]
-            parts = tuple(share.of(parts, count, self.number) for share in shares)
+            parts = [share.of(parts, count, self.number) for share in shares]
         self._begin(parts)
 
     # How ----------------------------------------------------------------------------------------
@@ -185,7 +192,8 @@ class Harness:
         self._states = []
         for index in range(self.parallelism):
             operator = self._instance(index)
-            sieve = Sieve(self.name, index, self.spec.key) if has_letters(self.spec) else None
+            combined = combines(self.operator_class)
+            sieve = sieve_of(self._job, self.name, index, combined=combined)
             state = PartitionState(operator, bind(operator), self._log(index), sieve)
             state.bring_to(self.number)
             self._states.append(state)
@@ -194,8 +202,9 @@ class Harness:
         identity = blob.Identity("harness", 1, self.name, index)
         return StateLog(self.files, f"{ROOT}/{self.name}-{index}", identity)
 
-    def _instance(self, partition: int) -> Operator:
-        identity = Identity(self._job, self.name, partition, self.parallelism)
+    def _instance(self, partition: int, parallelism: int | None = None) -> Operator:
+        size = self.parallelism if parallelism is None else parallelism
+        identity = Identity(self._job.name, self.name, partition, size)
         return opened(self.operator_class, identity, self.spec.with_)
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> Outputs:

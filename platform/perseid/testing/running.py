@@ -14,10 +14,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perseid.embedded import Cluster
 from perseid.testing.wait import until
+
+if TYPE_CHECKING:
+    from perseid.topics.records import Token
 
 COMMAND_S = 120.0
 _MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
@@ -83,6 +86,16 @@ class RunningCluster:
         assert producer.flush(60) == 0, "input was not written in 60 s"
         assert not failed, failed[0]
         return sent
+
+    def tokens(self, job: str) -> list[Token]:
+        """Those of the job's token log that count, by epoch."""
+        from perseid.testing.verify.read import read_topic
+        from perseid.topics import codec, names
+        from perseid.topics.chain import Chain, valid_tokens
+
+        records = read_topic(self.kafka, names.tokens(job))
+        entries = [(r.offset, codec.decode(r.value or b"")) for r in records]
+        return list(valid_tokens(Chain(), entries).values())  # type: ignore[arg-type]
 
     def job(self, name: str) -> dict[str, Any]:
         """The leader's view of a job; an empty one while there is no leader that knows it."""

@@ -74,7 +74,7 @@ def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64
 
 
 def _in_order(order: npt.NDArray[np.int64]) -> bool:
-    return np.count_nonzero(order[1:] < order[:-1]) == 0
+    return not np.count_nonzero(order[1:] < order[:-1])
 
 
 def to_batch(rows: Iterable[Row], slots: dict[int, int], width: int) -> pa.RecordBatch:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import parse
-from perseid.jobs.layout import has_letters
 from perseid.jobs.operator import (
     Emitter,
     Identity,
@@ -27,7 +26,7 @@ from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
-from perseid.worker.poison import Sieve
+from perseid.worker.poison import Sieve, guarded, sieve_of
 from perseid.worker.resplit import Share, check_types, share_of
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ def share(context: FragmentContext, task: Task) -> Share:
 
 def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
     """What finds poison records of `name`, None when it stops the job on one."""
-    spec = spec_of(context.job_folder).operators[name]
-    return Sieve(name, partition, spec.key) if has_letters(spec) else None
+    combined = combines(operator_class(context.job_folder, name))
+    return sieve_of(spec_of(context.job_folder), name, partition, combined=combined)
 
 
 def emitter(context: FragmentContext, name: str) -> Emitter:
@@ -117,19 +116,37 @@ def rows_of(
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        results = run_stateless(context, token, name, table, origin)
+        results, letters = run_stateless(context, token, name, table, origin)
         for behind in edges.streams(name):
             yield from rows_of(context, token, behind, results[output_of(behind)], origin)
+        if letters is not None:
+            yield from letter_rows(context, letters, origin)
 
 
 def run_stateless(
     context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
-) -> dict[str, pa.Table]:
-    """The outputs of the stateless Python operator `name` for one split or partition."""
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """What the stateless Python operator `name` makes of one split or partition.
+
+    Its outputs, and its dead letters where it bisects.
+    """
     out = emitter(context, name)
+
+    def attempt(inputs: dict[str, pa.Table]) -> None:
+        out.tables()  # forgets what an earlier try has emitted
+        call(instance(context, name, origin), token, inputs, out)
+
+    letters = None
     if table.num_rows:
-        call(instance(context, name, origin), token, {"input": table}, out)
-    return out.tables()
+        letters = guarded(attempt, {"input": table}, sieve(context, name, origin))
+    return out.tables(), letters
+
+
+def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
+    """Dead letters (`perseid.worker.refused`) as rows for their writer; none without one."""
+    route = graph_of(context).dead_letters
+    if route is not None:
+        yield from deal(letters, route, origin, all_to(0, letters))
 
 
 def _shuffled(

@@ -23,6 +23,7 @@ from perseid.state.blob import Identity
 from perseid.state.files import Files, LocalFiles
 from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
+from perseid.worker.migration import Migration
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
@@ -175,5 +176,7 @@ class Inspector:
         )  # fmt: skip
         task = Task(0, self.operator, partition, 1, stateful=True, ledger=None)
         share = self.share(partition)
-        found = PartitionRestore(files, self.store, log, task, identity, share).run(order)
+        migration = Migration(share.make(partition, share.parallelism))
+        restore = PartitionRestore(files, self.store, log, task, identity, share, migration)
+        found = restore.run(order)
         return self._state(partition, log, found.epoch)

@@ -62,6 +62,12 @@ def rescale(operator: Operator, old: list[Operator], epoch: int) -> None:
     _run(operator, epoch, "rescale", old)
 
 
+def migrate(operator: Operator, old: dict[str, pa.Table], epoch: int) -> dict[str, pa.Table]:
+    """What the state `old` of the end of `epoch`, by primitive, is for this revision."""
+    found: dict[str, pa.Table] = _run(operator, epoch, "migrate", old)
+    return found
+
+
 def _enter(operator: Operator, token: Token) -> None:
     operator.enter(token.epoch, token.time_ms, token.watermark_ms)
 

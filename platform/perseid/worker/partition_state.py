@@ -3,8 +3,8 @@
 1. An epoch that the state log holds is not processed again: its retained output is returned.
 2. The resident state is brought to the epoch before, by applying the deltas that it lacks.
 3. The resident state is dirty from here on: a crash or an error drops it.
-4. The operator processes the epoch's input; where it bisects, rows on which it raises are taken
-   out, and every try begins with step 2.
+4. The operator processes the epoch's input. When it raises, the row is looked for: every further
+   try begins with a rollback; where it bisects, such rows are taken out.
 5. Delta, output and dead letters go into the state log in one rename: that is the commit point of
    the task.
 6. The resident state is clean, at this epoch.
@@ -26,7 +26,7 @@ from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.operators import call
 from perseid.worker.parts import PartOrder
-from perseid.worker.poison import stop_at
+from perseid.worker.poison import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,18 +109,18 @@ class PartitionState:
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
         """Steps 2 to 4; the dead letters, None without any."""
+        self.bring_to(token.epoch - 1)
 
         def attempt(rows: dict[str, pa.Table]) -> None:
-            self.bring_to(token.epoch - 1)
+            if self.epoch is None:  # another try came first
+                out.tables()  # forgets what that has emitted
+                for primitive in self.live.values():
+                    primitive.rollback()
             self.epoch = None
-            out.tables()  # forgets what an earlier try has emitted
             call(self.operator, token, rows, out, self.live)
 
-        if self.sieve is None:
-            stop_at(attempt, inputs)
-            return None
-        letters = self.sieve.run(attempt, inputs)
-        return letters if letters.num_rows else None
+        letters = guarded(attempt, inputs, self.sieve)
+        return letters if letters is not None and letters.num_rows else None
 
     def part_order(
         self, job: str, generation: int, epoch: int, token_offset: int,

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from perseid.errors import PermanentError
+from perseid.jobs.spec import JobSpec
 from perseid.worker import encode
 from perseid.worker.refused import Refused, to_table
 
 POISON_MAX = 100  # in one epoch of one partition: with more it is the operator that is wrong
+
+PLACE = ("partition", "offset")  # of a source's record, in the order of `Refused`
 
 Inputs = dict[str, pa.Table]
 
@@ -36,6 +40,16 @@ class Poison:
     input: str
     row: pa.Table
     error: PermanentError
+
+
+def guarded(
+    attempt: Callable[[Inputs], None], inputs: Inputs, sieve: Sieve | None
+) -> pa.Table | None:
+    """Runs `attempt`: the dead letters, or without a sieve None and an error that names the row."""
+    if sieve is not None:
+        return sieve.run(attempt, inputs)
+    stop_at(attempt, inputs)
+    return None
 
 
 def sift(attempt: Callable[[Inputs], None], inputs: Inputs) -> list[Poison]:
@@ -147,26 +161,72 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """How the dead letters of one operator partition look; `key` are the operator's columns."""
+    """How the dead letters of one operator partition, or one split of a stateless one, look.
+
+    `key` are the operator's columns. `topics`: input -> topic, of inputs whose rows are records of
+    a source; they tell their place where the operator reads the metadata `partition` and `offset`.
+    """
 
     operator: str
     partition: int
     key: tuple[str, ...]
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, attempt: Callable[[Inputs], None], inputs: Inputs) -> pa.Table:
         """What `sift` finds, as dead letters; see `perseid.worker.refused`."""
         return to_table([self._letter(poison) for poison in sift(attempt, inputs)])
 
     def _letter(self, poison: Poison) -> Refused:
-        """The row as JSON, with the key that the operator's own records would have."""
-        key = self.key[0] if len(self.key) == 1 else None
+        """The row as JSON, with the key that the operator's own records would have.
+
+        One without a key leaves a record the key that it has.
+        """
+        row, key = poison.row, self.key
+        topic, partition, offset = "", -1, -1
+        if poison.input in self.topics and set(PLACE) <= set(row.column_names):
+            topic = self.topics[poison.input]
+            partition, offset = (row[name][0].as_py() for name in PLACE)
+            key = key or tuple({"key"} & set(row.column_names))
         cause = poison.error.__cause__ or poison.error
         return Refused(
-            topic="", partition=self.partition, offset=-1,
-            key=encode.keys(poison.row, key)[0], value=encode.json_values(poison.row)[0],
+            topic, partition, offset,
+            key=encode.keys(row, key[0] if len(key) == 1 else None)[0],
+            value=encode.json_values(_with_json_forms(row))[0],
             kind=type(cause).__name__, reason=str(cause), operator=self.operator,
-            input=poison.input, trace="".join(traceback.format_tb(cause.__traceback__)),
+            operator_partition=self.partition, input=poison.input,
+            trace="".join(traceback.format_tb(cause.__traceback__)),
         )  # fmt: skip
+
+
+def sieve_of(job: JobSpec, name: str, partition: int, *, combined: bool) -> Sieve | None:
+    """The sieve of the operator `name`, None where it stops the job on poison.
+
+    `combined`: its rows are what a combiner made of records.
+    """
+    spec = job.operators[name]
+    if spec.errors != "bisect":
+        return None
+    sources = {i: job.sources[n] for i, n in spec.inputs.items() if n in job.sources}
+    topics = {} if combined else {
+        input_: source.topic for input_, source in sources.items()
+        if not set(PLACE) & set(source.columns)
+    }  # fmt: skip
+    return Sieve(name, partition, spec.key, topics)
+
+
+def _with_json_forms(row: pa.Table) -> pa.Table:
+    """The row with text for values that JSON has no form for: bytes, decimals, durations."""
+    columns = {}
+    for name in row.column_names:
+        value = row[name][0].as_py()
+        try:
+            orjson.dumps(value)
+        except TypeError:
+            text = value.decode("utf-8", "backslashreplace") if type(value) is bytes else str(value)
+            columns[name] = pa.chunked_array([[text]])
+        else:
+            columns[name] = row[name]
+    return pa.table(columns)
 
 
 def redacted(row: pa.Table) -> str:

@@ -20,6 +20,7 @@ SCHEMA = pa.schema(
         ("kind", pa.string()),
         ("reason", pa.string()),
         ("operator", pa.string()),
+        ("operator_partition", pa.int32()),
         ("input", pa.string()),
         ("trace", pa.string()),
     ]
@@ -30,8 +31,8 @@ SCHEMA = pa.schema(
 class Refused:
     """One record that did not fit, with its original bytes.
 
-    Of an `operator`: a row of its `input` as JSON, `partition` is the operator's, and there is
-    neither topic nor offset.
+    Of an `operator`: a row of its `input` as JSON. `topic` is empty where it is not known to be a
+    record of a source; `operator_partition` is the split for an operator without a key.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class Refused:
     kind: str
     reason: str
     operator: str | None = None
+    operator_partition: int | None = None
     input: str | None = None
     trace: str | None = None
 
@@ -60,6 +62,11 @@ def to_table(refused: list[Refused]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
+def of_operators(letters: pa.Table) -> int:
+    """How many of `letters`, a table of SCHEMA or without columns, operators refused."""
+    return letters.num_rows - letters["operator"].null_count if letters.num_rows else 0
+
+
 def headers(row: dict[str, Any], job: str, epoch: int) -> list[tuple[str, bytes]]:
     """The headers of one dead letter; `row` is a row of SCHEMA."""
     if row["operator"] is not None:
@@ -69,9 +76,7 @@ def headers(row: dict[str, Any], job: str, epoch: int) -> list[tuple[str, bytes]
 
 def _of_source(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
     return {
-        "__connect.errors.topic": row["topic"],
-        "__connect.errors.partition": row["partition"],
-        "__connect.errors.offset": row["offset"],
+        **_place(row),
         "__connect.errors.connector.name": job,
         "__connect.errors.stage": "VALUE_CONVERTER",
         "__connect.errors.exception.class.name": row["kind"],
@@ -82,6 +87,7 @@ def _of_source(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
 
 def _of_operator(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
     return {
+        **(_place(row) if row["topic"] else {}),
         "__connect.errors.connector.name": job,
         "__connect.errors.stage": "TRANSFORMATION",
         "__connect.errors.exception.class.name": row["kind"],
@@ -89,9 +95,14 @@ def _of_operator(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
         "__connect.errors.exception.stacktrace": row["trace"],
         "perseid.operator": row["operator"],
         "perseid.input": row["input"],
-        "perseid.partition": row["partition"],
+        "perseid.partition": row["operator_partition"],
         "perseid.epoch": epoch,
     }
+
+
+def _place(row: dict[str, Any]) -> dict[str, Any]:
+    """Where the record is, for whoever wants its original bytes."""
+    return {f"__connect.errors.{name}": row[name] for name in ("topic", "partition", "offset")}
 
 
 def _encoded(found: dict[str, Any]) -> list[tuple[str, bytes]]:

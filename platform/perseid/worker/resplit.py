@@ -32,7 +32,6 @@ from perseid.worker.partition import partitions
 if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import OperatorSpec
-    from perseid.state.blob import Sections
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Share:
     parallelism: int
     make: Callable[[int, int], Operator]
 
-    def of(self, parts: Iterable[Sections], count: int, epoch: int) -> dict[str, Any]:
+    def of(self, parts: Iterable[Mapping[str, Any]], count: int, epoch: int) -> dict[str, Any]:
         """Its sections, from those of the `count` old partitions in their order.
 
         Raises:

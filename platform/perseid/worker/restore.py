@@ -8,22 +8,26 @@
    power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
    means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
 4. A checkpoint of a layout with another number of the operator's partitions is dealt out anew.
-5. Only a job without any complete checkpoint starts from empty state.
+5. Before a revision's first epoch, where its operator migrates state, the state is that of the
+   checkpoint with which the revision before ended (`migration`).
+6. Only a job without any complete checkpoint starts from empty state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
-from perseid.state.blob import Identity, Sections
+from perseid.state.blob import Identity
 from perseid.state.checkpoint import Manifest, read_manifest, read_state
 from perseid.state.files import Files
 from perseid.state.log import StateLog, adopt
 from perseid.state.store import Store
+from perseid.worker.migration import Migration
 from perseid.worker.resplit import Share
 from perseid.worker.resume import Restored
 
@@ -49,7 +53,10 @@ class RestoreOrder:
 
 @dataclass
 class PartitionRestore:
-    """The restore of one partition, over ports. `share`: what it is of its operator."""
+    """The restore of one partition, over ports.
+
+    `share`: what it is of its operator. `migration` None: its state is as it was.
+    """
 
     files: Files
     store: Store
@@ -57,6 +64,7 @@ class PartitionRestore:
     task: Task
     identity: Identity
     share: Share
+    migration: Migration | None = None
 
     def run(self, order: RestoreOrder) -> Restored:
         self.log.create()
@@ -64,6 +72,8 @@ class PartitionRestore:
         crashpoints.reach("restore.during")
         self._discard_stale(order)
         held = self._from_log(order)
+        if held is not None and self._is_of_before(order, held):
+            held = None
         found = self._from_checkpoint(order, held, events) or held
         if found is None:
             if order.pointers:
@@ -99,6 +109,14 @@ class PartitionRestore:
         if floor is not None and last > floor and held_from > floor + 1:
             return None
         return Restored(self.task.gid, last, held_from, "log")
+
+    def _is_of_before(self, order: RestoreOrder, held: Restored) -> bool:
+        """Whether the log may end with state that this revision's operator has to migrate."""
+        return (
+            self.migration is not None and self.migration.is_written
+            and held.epoch == order.base_epoch
+            and any(pointer.epoch == order.base_epoch for pointer in _usable(order))
+        )  # fmt: skip
 
     def _held_from(self, last: int) -> int:
         """The first epoch from which on the log has every delta up to `last`."""
@@ -137,14 +155,19 @@ class PartitionRestore:
             "start over with `perseid jobs start JOB --from scratch`"
         )
 
-    def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Sections:
-        name, count = self.task.operator, manifest.parallelism(self.task.operator)
+    def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Mapping[str, Any]:
+        count = manifest.parallelism(self.task.operator)
         if pointer.layout != self.identity.layout and count == 0:
             return {}  # an operator that this layout has added starts empty
         if pointer.layout == self.identity.layout or count == self.share.parallelism:
-            return read_state(self.store, manifest, name, self.task.partition)
-        parts = (read_state(self.store, manifest, name, number) for number in range(count))
+            return self._state(manifest, self.task.partition)
+        parts = (self._state(manifest, number) for number in range(count))
         return self.share.of(parts, count, pointer.epoch)
+
+    def _state(self, manifest: Manifest, partition: int) -> Mapping[str, Any]:
+        """What a partition of the operator had, as this revision keeps it."""
+        found = read_state(self.store, manifest, self.task.operator, partition)
+        return found if self.migration is None else self.migration.run(found, manifest.epoch)
 
     def _at(self, epoch: int, source: str) -> Restored:
         return Restored(self.task.gid, epoch, epoch + 1, source)

@@ -19,6 +19,7 @@ from perseid.worker import flow, graph, resume, stages, tasks
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
+from perseid.worker.migration import Migration
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
@@ -142,7 +143,8 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     store = open_store(context.deployment.store)
     state = tasks.state_of(context, task)
     share = flow.share(context, task)
-    work = PartitionRestore(files, store, state.log, task, identity, share)
+    migration = Migration(state.operator)
+    work = PartitionRestore(files, store, state.log, task, identity, share, migration)
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)

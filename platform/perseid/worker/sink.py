@@ -275,7 +275,7 @@ class SinkSession:
         for batch in batches:
             transaction.send(batch)
         written = transaction.flush(ATTEMPT_S) if batches else {}
-        crashpoints.reach("sink.after-produce")
+        crashpoints.reach("sink.after-produce", who.operator)
         record = LedgerRecord(
             who.job_uuid, who.layout, who.operator, who.partition,
             generation, epoch, token_offset, windows(batches, written),
@@ -285,9 +285,9 @@ class SinkSession:
         noted = transaction.flush(ATTEMPT_S)
         places = {**written, **noted}
         self._check_written(places)
-        crashpoints.reach("sink.before-commit")
+        crashpoints.reach("sink.before-commit", who.operator)
         clean = transaction.commit(ATTEMPT_S)
-        crashpoints.reach("sink.after-commit")
+        crashpoints.reach("sink.after-commit", who.operator)
         self._ends.update((place, w.last) for place, w in places.items())
         return record, clean
 

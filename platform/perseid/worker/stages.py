@@ -14,7 +14,7 @@ import pyarrow as pa
 from perseid.errors import PerseidError, describe
 from perseid.worker import feedback, flow, refused, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
-from perseid.worker.edges import Row, deal, from_batches, to_batch
+from perseid.worker.edges import Row, from_batches, to_batch
 from perseid.worker.graph import stage_slots
 from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
@@ -66,7 +66,7 @@ def _split_rows(
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(context, order.token, plan.name, table, split)
-    return rows + _letters(context, bad, split)
+    return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
 
 
 def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -119,10 +119,7 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
 
     tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
     table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
-    route = flow.graph_of(context).dead_letters
-    assert route is not None
-    rows = deal(table, route, _index(), flow.all_to(0, table))
-    yield _batch(context, current_order(), rows, 1)
+    yield _batch(context, current_order(), flow.letter_rows(context, table, _index()), 1)
 
 
 def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -177,14 +174,6 @@ def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBa
     blob = ipc_bytes(refused.to_table(bad)).to_pybytes()
     columns = [pa.nulls(1, f.type) for f in schema if f.name != REFUSED]
     return pa.RecordBatch.from_arrays([*columns, pa.array([blob], pa.binary())], schema=schema)
-
-
-def _letters(context: FragmentContext, bad: list[refused.Refused], origin: int) -> list[Row]:
-    route = flow.graph_of(context).dead_letters
-    if route is None:
-        return []
-    table = refused.to_table(bad)
-    return list(deal(table, route, origin, flow.all_to(0, table)))
 
 
 def _batch(

@@ -110,6 +110,8 @@ def run_task(
         outputs, letters = _run_keyed(context, order, task, tables, report)
     else:
         outputs = tables
+        if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
+            report["dead_letters"] = refused.of_operators(tables["input"])
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:

@@ -21,6 +21,8 @@ def test_all_rings_that_have_tests_in_one_run(root: Path) -> None:
 
 
 def test_options_are_passed_on(root: Path) -> None:
+    drawn = pytest_command(root, "system", None, None, None, 5, matrix=True)
+    assert drawn[-3:] == ["--seed", "5", "--matrix"]
     command = pytest_command(root, "system, unit", "ledger", 7, "30m")
     assert command[2:4] == ["tests/unit", "tests/system"]
     assert command[4:] == ["-k", "ledger", "--seeds", "7", "--soak", "30m"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from perseid.cli import jobs, main, state
+from perseid.cli import jobs, state
 from perseid.clocks import ManualClock
 from perseid.jobs import loading, parse, repository
 from perseid.jobs.applying import Cluster
@@ -81,14 +81,8 @@ def fill(folder: Path, root: str, partition: int) -> None:
 
 
 @pytest.fixture
-def run(root: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run_(*arguments: str, code: int = 0) -> Any:
-        found = main.run(["state", JOB, *arguments])
-        out = capsys.readouterr()
-        assert found == code, out
-        return json.loads(out.out) if "--json" in arguments else out.out + out.err
-
-    return run_
+def run(root: Path, run: Run) -> Run:
+    return partial(run, "state", JOB)
 
 
 def test_all_rows_with_their_partitions(run: Run) -> None:

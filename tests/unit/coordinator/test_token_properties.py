@@ -51,6 +51,15 @@ class Play:
         self.leader = Leader(self.world)
         self.leader.look()
 
+    def all(self, steps: list[tuple[str, int, int]]) -> None:
+        """The steps, with another leader where one crashed, and then to the end."""
+        for kind, a, b in steps:
+            try:
+                self.run(kind, a, b)
+            except Crashed:
+                self.replace_leader()
+        self.finish()
+
     def run(self, kind: str, a: int, b: int) -> None:
         if kind in ("stop", "start"):
             self.want("stopped" if kind == "stop" else "running")
@@ -154,12 +163,7 @@ def test_watermarks_follow_the_event_times_and_never_fall(
     steps: list[tuple[str, int, int]],
 ) -> None:
     play = Play(job_spec(sources={"lines": TIMED}))
-    for kind, a, b in steps:
-        try:
-            play.run(kind, a, b)
-        except Crashed:
-            play.replace_leader()
-    play.finish()
+    play.all(steps)
     for _ in range(6):  # all partitions are quiet by now
         play.leader.tick(10.0)
         play.world.work(JOB, 1)
@@ -175,12 +179,7 @@ def test_watermarks_follow_the_event_times_and_never_fall(
 @given(st.lists(step, max_size=60))
 def test_tokens_cover_every_offset_once_in_order(steps: list[tuple[str, int, int]]) -> None:
     play = Play()
-    for kind, a, b in steps:
-        try:
-            play.run(kind, a, b)
-        except Crashed:
-            play.replace_leader()
-    play.finish()
+    play.all(steps)
     check(play.world)
     # Generations only rise, and a checkpoint that counts is one of a token that counts.
     valid = play.world.valid(JOB)

@@ -156,6 +156,25 @@ def test_other_primitives_do_not_agree(kind: type[Operator], said: set[str]) -> 
     assert all(part in found for part in said), found
 
 
+class Migrating(Wider):
+    def migrate(self, old: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        return old
+
+
+class OtherKeyMigrating(OtherKey, Migrating):
+    total = Table(key=pa.int64(), n=pa.int64())
+
+
+def test_what_differs_is_told_with_what_to_write() -> None:
+    assert "add a method migrate(self, old) to its class" in disagreements(spec(), Wider)[-1]
+    assert disagreements(spec(), Migrating) == []
+
+
+def test_keys_do_not_migrate() -> None:
+    found = disagreements(spec(), OtherKeyMigrating)
+    assert found == ["operator o: state total.key.key: string -> int64"]
+
+
 @pytest.mark.parametrize(
     ("replaced", "layout"),
     [

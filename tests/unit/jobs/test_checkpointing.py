@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +98,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Running:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    def run_(*arguments: str, code: int = 0) -> Any:
-        found = main.run(["checkpoint", JOB, *arguments])
-        out = capsys.readouterr()
-        assert found == code, out
-        return json.loads(out.out) if "--json" in arguments else out.out + out.err
-
-    return run_
+def run(run: Callable[..., Any]) -> Callable[..., Any]:
+    return partial(run, "checkpoint", JOB)
 
 
 def test_it_waits_for_a_checkpoint_above_the_newest_token(running: Running, run: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.cli import jobs, main
+from perseid.cli import jobs
 from perseid.clocks import ManualClock
 from perseid.jobs.applying import Cluster
 from perseid.records import JobStatus
@@ -59,19 +58,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
     monkeypatch.setattr(jobs, "connected", connected)
     return found
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line; its output, or with --json its document."""
-
-    def run_(*arguments: str, code: int = 0) -> Any:
-        found = main.run(list(arguments))
-        out = capsys.readouterr()
-        assert found == code, out
-        return json.loads(out.out) if "--json" in arguments else out.out + out.err
-
-    return run_
 
 
 def test_validate(run: Run, tmp_path: Path) -> None:

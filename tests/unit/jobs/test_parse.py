@@ -240,9 +240,10 @@ def test_a_long_cycle_is_reported_once() -> None:
         ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
-        ('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}', "give it a `key`"),
+        ('key: k, use: "m:O"', 'sql: "SELECT k FROM input", errors: {operator: bisect}',
+         "bisecting an SQL operator is not built"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
     found = refused(replaced(old, new))
     assert len(found) == 1
@@ -259,6 +260,13 @@ def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
     tasks = build(spec, 1).tasks
     assert [(t.operator, t.ledger) for t in tasks] == [("o", 0), ("o", 1), ("p", 2)]
     assert {t.operator for t in build(spec, 1).ledger_tasks} == {"o", "p"}
+
+
+def test_dead_letters_of_an_operator_without_a_key_have_a_writer() -> None:
+    text = replaced("key: k, use: \"m:O\"", 'use: "m:O", errors: {operator: bisect}')
+    spec = parse.loads(text)
+    assert spec.dead_letters == "perseid.job.dlq"
+    assert [t.operator for t in build(spec, 1).tasks] == ["dead-letters", "o"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perseid.errors import PermanentError, RefusedError, UsageError
-from perseid.jobs import repository
+from perseid.jobs import loading, repository
 from perseid.testing.files import Crashed
 from perseid.testing.operator_checks import (
     check,
@@ -45,6 +45,20 @@ class Tried(Operator):
 """
 SUM = """
 out.emit(self.total.add(batch["word"], n=batch["n"]).rename_columns(["word", "n"]))
+"""
+MIGRATE = """
+    def migrate(self, old):
+        total = old["total"]
+        return {"total": total.append_column("times", pa.array([1] * len(total), pa.int64()))}
+"""
+STATELESS = """
+from perseid.jobs import Operator
+
+class Tried(Operator):
+    def process(self, batch, out):
+        out.emit(batch)
+        if batch["n"].null_count:
+            raise ValueError("no amount")
 """
 EPOCHS = [
     {"word": ["a", "b", "c", "a"], "n": [1, 2, 3, 4]},
@@ -220,6 +234,20 @@ def test_the_order_of_a_set_is_found(tried: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise ValueError('only elsewhere')", "ValueError: only elsewhere"),
+        ("os._exit(1)", "it died"),
+    ],
+)
+def test_a_failure_in_another_process_is_told(tried: Any, body: str, said: str) -> None:
+    folder = tried(f'if "PYTHONHASHSEED" in os.environ: {body}')
+    with pytest.raises(AssertionError, match=f"(?s)tried fails in another process:.*{said}"):
+        check_deterministic(folder, "tried", EPOCHS[:1])
+    check_deterministic(tried("pass"), "tried", EPOCHS[:1])
+
+
+@pytest.mark.parametrize(
     "body",
     [
         'self.last.set(batch["n"][0].as_py())',  # the first row wins
@@ -231,6 +259,26 @@ def test_a_result_that_depends_on_order_is_found(tried: Any, body: str) -> None:
     rows = {"word": [f"w{i}" for i in range(20)], "n": list(range(20))}
     with pytest.raises(AssertionError, match=r"shuffle \d of seed 0"):
         check_order_free(tried(body), "tried", [rows] * 3)
+
+
+def test_a_new_revision_takes_over_the_state_of_the_old_one(tried: Any) -> None:
+    old = Harness(tried(SUM), "tried", parallelism=2)
+    old.epoch(EPOCHS[0])
+    tried(SUM.replace('batch["n"])', 'batch["n"], times=1).drop("times")'))
+    code = (old.folder / "tried.py").read_text()
+    assert 'n=pa.int64())' in code
+    (old.folder / "tried.py").write_text(
+        code.replace("n=pa.int64())", "n=pa.int64(), times=pa.int64())") + MIGRATE
+    )
+    loading.forget(old.folder)
+    new = Harness(old.folder, "tried", parallelism=2)
+    new.restore(old.snapshot())
+    assert {row["key"]: (row["n"], row["times"]) for row in new.rows("total")} == {
+        "a": (5, 1), "b": (2, 1), "c": (3, 1),
+    }  # fmt: skip
+    assert new.epoch({"word": ["a"], "n": [5]}) == [{"word": "a", "n": 10}]
+    new.crash()
+    assert {"key": "a", "n": 10, "times": 2} in new.rows("total")
 
 
 def test_what_is_not_there_is_named(tried: Any) -> None:
@@ -254,3 +302,15 @@ def test_dead_letters_of_an_operator_that_bisects(tried: Any) -> None:
     assert harness.epoch({"word": ["b"], "n": [1]}) == [{"word": "b", "n": 1}]
     assert harness.letters == []
     check(folder, "tried", [rows, rows])
+
+
+def test_dead_letters_of_an_operator_without_a_key(tried: Any) -> None:
+    folder = tried("", ", errors: {operator: bisect}")
+    text = (folder / "job.yaml").read_text()
+    (folder / "job.yaml").write_text(text.replace("input: words, key: word", "input: words"))
+    (folder / "tried.py").write_text(STATELESS)
+    harness = Harness(folder, "tried")
+    rows = {"word": ["a", "b", "c"], "n": [1, None, 2], "partition": [0] * 3, "offset": [7, 8, 9]}
+    assert [row["word"] for row in harness.epoch(rows)] == ["a", "c"]
+    (letter,) = harness.letters
+    assert (letter["topic"], letter["offset"], letter["reason"]) == ("words", 8, "no amount")

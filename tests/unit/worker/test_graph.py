@@ -137,6 +137,19 @@ def test_dead_letters_have_one_sparse_writer() -> None:
     assert graph.stage_slots(layout, 1, 5)[4] == 4
 
 
+def test_dead_letters_are_written_behind_the_last_operator_that_may_send_some() -> None:
+    errors = ErrorsSpec(tolerance="all", deadletter_topic="dlq")
+    picky = python("first").model_copy(update={"errors": "bisect"})
+    changed = CHAIN.model_copy(
+        update={"errors": errors, "operators": {**CHAIN.operators, "between": picky}}
+    )
+    layout, _ = built(changed)
+    (writer,) = layout.of(DEAD_LETTERS)
+    assert (writer.level, layout.levels) == (2, built(CHAIN)[0].levels)
+    stops = CHAIN.model_copy(update={"errors": errors})
+    assert [t.level for t in built(stops)[0].of(DEAD_LETTERS)] == [1]
+
+
 def test_dead_letters_of_a_job_without_sinks_are_its_only_ledger() -> None:
     errors = ErrorsSpec(tolerance="all", deadletter_topic="dlq")
     layout, _ = built(job({"a": keyed("lines")}, [], errors=errors))

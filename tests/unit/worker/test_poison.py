@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 import random
 from typing import Any
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, PermanentError, RetryableError
-from perseid.worker.poison import POISON_MAX, Inputs, Sieve, redacted, sift, stop_at
+from perseid.jobs import parse
+from perseid.worker.poison import POISON_MAX, Inputs, Sieve, redacted, sieve_of, sift, stop_at
 from perseid.worker.refused import headers
 
 
@@ -29,6 +31,14 @@ class Picky:
         self.given = [n for t in inputs.values() for n in t["n"].to_pylist()]
         if wrong := self.bad & set(self.given):
             raise PermanentError(f"bad {min(wrong)}")
+
+
+class Once:
+    """Raises on any row."""
+
+    def __call__(self, inputs: Inputs) -> None:
+        if any(table.num_rows for table in inputs.values()):
+            raise PermanentError("bad")
 
 
 def test_good_rows_are_tried_once() -> None:
@@ -168,3 +178,44 @@ def test_a_dead_letter_has_all_that_is_needed_to_find_and_send_it_again() -> Non
         "perseid.partition": b"3",
         "perseid.epoch": b"12",
     }
+
+
+JOB = """
+name: job
+sources:
+  orders: {topic: orders-in, format: json, columns: {word: string, n: int64}}
+  named: {topic: named-in, format: json, columns: {offset: int64, word: string}}
+operators:
+  checked: {input: orders, use: "m:C", errors: {operator: bisect}}
+  both: {inputs: {left: orders, right: checked, own: named}, key: word, use: "m:C",
+         errors: {operator: bisect}}
+  strict: {input: orders, key: word, use: "m:C"}
+sinks:
+  both: {input: both, topic: out, format: json, key: word}
+  strict: {input: strict, topic: out-too, format: json, key: word}
+"""
+
+
+def test_a_record_of_a_source_tells_its_place_and_keeps_its_key() -> None:
+    job = parse.loads(JOB)
+    checked = sieve_of(job, "checked", 5, combined=False)
+    assert checked == Sieve("checked", 5, (), {"input": "orders-in"})
+    row = {"word": ["ab"], "key": [b"k\xff"], "partition": [2], "offset": [40]}
+    (letter,) = checked.run(Once(), {"input": pa.table(row)}).to_pylist()
+    found = dict(headers(letter, "job", 12))
+    place = [found[f"__connect.errors.{n}"] for n in ("topic", "partition", "offset")]
+    assert place == [b"orders-in", b"2", b"40"]
+    assert (letter["key"], found["perseid.partition"]) == (b"k\xff", b"5")
+    assert letter["value"] == rb'{"word": "ab", "key": "k\\xff", "partition": 2, "offset": 40}'
+    without = pa.table({"word": ["ab"], "n": pa.array([decimal.Decimal("1.50")])})
+    (letter,) = checked.run(Once(), {"input": without}).to_pylist()
+    assert (letter["topic"], letter["key"]) == ("", None)
+    assert letter["value"] == b'{"word": "ab", "n": "1.50"}'
+
+
+def test_only_rows_that_are_records_tell_a_place() -> None:
+    job = parse.loads(JOB)
+    both = sieve_of(job, "both", 0, combined=False)
+    assert both == Sieve("both", 0, ("word",), {"left": "orders-in"})
+    assert sieve_of(job, "both", 0, combined=True) == Sieve("both", 0, ("word",))
+    assert sieve_of(job, "strict", 0, combined=False) is None

@@ -159,10 +159,10 @@ class KeyedJob:
         """Compares the state of the stopped job with a count; the epoch. Raises PermanentError."""
         from perseid.jobs import parse
         from perseid.jobs.loading import load
-        from perseid.jobs.operator import Identity, opened
         from perseid.state.files import LocalFiles
         from perseid.state.store import open_store
         from perseid.worker.inspection import Inspector, Moment, Read
+        from perseid.worker.resplit import share_of
 
         spec = parse.load(self._folder).operators[OPERATOR]
         kind = load(spec, self._folder, allow_code=True)
@@ -186,7 +186,7 @@ class KeyedJob:
         inspector = Inspector(
             LocalFiles(), root_of(self.place.data), open_store(self.place.cluster.deployment.store),
             SystemClock(), OPERATOR,
-            lambda p: opened(kind, Identity(self.names.job, OPERATOR, p, len(partitions)), {}),
+            lambda p: share_of(self.names.job, OPERATOR, spec, kind, p),
         )  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="perseid-state-") as scratch:
             return inspector.look(

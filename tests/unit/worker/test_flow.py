@@ -1,0 +1,102 @@
+"""Stateless operators in the task that reads, and what becomes of the rows on which they raise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from perseid.errors import PermanentError
+from perseid.jobs import layout as layouts
+from perseid.jobs import parse
+from perseid.jobs.layout import DEAD_LETTERS
+from perseid.records import Deployment
+from perseid.state.arrow import ipc_table
+from perseid.topics.records import Token
+from perseid.worker import flow, refused
+from perseid.worker.context import FragmentContext
+from perseid.worker.edges import Row
+
+JOB = """
+name: picky
+parallelism: 2
+sources:
+  orders: {topic: orders-in, format: json, columns: {user: string, n: int64}}
+operators:
+  checked: {input: orders, use: "picky:Checked"%s}
+  spent: {input: checked, key: user, use: "picky:Spent"}
+sinks:
+  spent: {input: spent, topic: out, format: json, key: user}
+"""
+CODE = """
+import pyarrow.compute as pc
+from perseid.jobs import Operator, Table, pa
+
+class Checked(Operator):
+    def process(self, batch, out):
+        out.emit(batch)
+        if pc.any(pc.less(batch["n"], 0)).as_py():
+            raise ValueError("negative")
+
+class Spent(Operator):
+    kept = Table(key=pa.string(), n=pa.int64())
+    def process(self, batch, out):
+        out.emit(self.kept.add(batch["user"], n=batch["n"]))
+"""
+TOKEN = Token(1, "u", 7, 3, "r", 1, (), 1_000)
+DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
+
+
+def context(folder: Path, more: str) -> FragmentContext:
+    (folder / "job.yaml").write_text(JOB % more)
+    (folder / "picky.py").write_text(CODE)
+    return FragmentContext(
+        deployment=DEPLOYMENT, job="picky", job_uuid="u", generation=1, incarnation="w1-a",
+        revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
+        one_task_each=False, layout=layouts.build(parse.load(folder), 1), rescaled=False,
+    )  # fmt: skip
+
+
+def orders(*amounts: int) -> pa.Table:
+    count = len(amounts)
+    return pa.table({
+        "user": pa.array([f"u{i}" for i in range(count)], pa.string()),
+        "n": pa.array(amounts, pa.int64()),
+        "partition": pa.array([1] * count, pa.int32()),
+        "offset": pa.array(range(40, 40 + count), pa.int64()),
+    })  # fmt: skip
+
+
+def of(rows: list[Row], gids: set[int]) -> pa.Table:
+    found = [ipc_table(row.blob) for row in rows if row.target in gids]
+    return pa.concat_tables(found)
+
+
+def test_poison_goes_to_the_dead_letters_and_the_rest_to_the_consumer(tmp_path: Path) -> None:
+    job = context(tmp_path, ", errors: {operator: bisect}")
+    (writer,) = job.layout.of(DEAD_LETTERS)
+    rows = list(flow.rows_of(job, TOKEN, "orders", orders(1, -1, 2, -2), 5))
+    spent = of(rows, {t.gid for t in job.layout.of("spent")})
+    assert sorted(spent["n"].to_pylist()) == [1, 2]
+    letters = of(rows, {writer.gid})
+    told = [(r["topic"], r["partition"], r["offset"], r["reason"]) for r in letters.to_pylist()]
+    assert told == [("orders-in", 1, 41, "negative"), ("orders-in", 1, 43, "negative")]
+    assert letters["operator_partition"].to_pylist() == [5, 5]
+    assert refused.of_operators(letters) == 2
+    assert {row.target for row in rows} == {t.gid for t in job.layout.tasks}
+
+
+@pytest.mark.parametrize("amounts", [(), (1, 2)])
+def test_the_writer_of_dead_letters_hears_of_an_epoch_without(
+    tmp_path: Path, amounts: tuple[int, ...]
+) -> None:
+    job = context(tmp_path, ", errors: {operator: bisect}")
+    rows = list(flow.rows_of(job, TOKEN, "orders", orders(*amounts), 0))
+    assert {row.target for row in rows} == {t.gid for t in job.layout.tasks}
+
+
+def test_where_it_stops_the_job_the_row_is_told(tmp_path: Path) -> None:
+    job = context(tmp_path, "")
+    with pytest.raises(PermanentError, match=r"row 2 of 3 \(of input input\): {user: string of 2"):
+        list(flow.rows_of(job, TOKEN, "orders", orders(1, -1, 2), 0))

@@ -1,0 +1,153 @@
+"""State of a revision with other primitives: migrated once, from the switch's checkpoint."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from perseid.errors import PermanentError
+from perseid.jobs.operator import Emitter, Operator
+from perseid.state import Table, Value
+from perseid.testing.files import Crashed
+
+SWITCH = {"base_epoch": 3, "base_offset": 103}
+
+
+class Wider(Operator):
+    """The sums of `Totals` as floats with a count beside; its `rows` became `seen`."""
+
+    total = Table(key=pa.string(), n=pa.float64(), times=pa.int64())
+    seen = Value(pa.int64(), default=0)
+    more = Value(pa.string())
+    asked: ClassVar[list[list[str]]] = []
+
+    def migrate(self, old: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        self.asked.append(list(old))
+        total = old["total"]
+        times = pa.array([0] * len(total), pa.int64())
+        wider = pa.table({"key": total["key"], "times": times, "n": total["n"].cast(pa.float64())})
+        return {"total": wider, "seen": old["rows"]}
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        self.seen.set(self.seen.get() + len(batch))
+        out.emit(self.total.add(batch["key"], n=batch["n"].cast(pa.float64()), times=1))
+
+
+@pytest.fixture
+def switched(partition: Any) -> Any:
+    """Three epochs of `Totals`, the checkpoint that ends them, and a revision with `Wider`."""
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    state.snapshot(3, 1, 103)
+    pointer = partition.checkpoint(3)
+    Wider.asked.clear()
+    partition.operator = Wider
+    return pointer
+
+
+def sums(state: Any) -> dict[str, tuple[float, int]]:
+    rows = state.live["total"].scan().to_pylist()
+    return {row["key"]: (row["n"], row["times"]) for row in rows}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_state_is_migrated_once_and_what_follows_is_in_the_log(
+    partition: Any, switched: Any, moved: bool
+) -> None:
+    if moved:
+        partition.files.delete("/state")
+    found, state = partition.restore(2, 3, (switched,), **SWITCH)
+    assert (found.epoch, found.source, Wider.asked) == (3, "checkpoint:3", [["total", "rows"]])
+    assert sums(state) == {"all": (6, 0), "k1": (1, 0), "k2": (2, 0), "k3": (3, 0)}
+    assert (state.live["seen"].get(), state.live["more"].get()) == (6, None)
+    partition.run(state, 4)
+    found, state = partition.restore(3, 4, (switched,), **SWITCH)
+    assert (found.epoch, found.source, len(Wider.asked)) == (4, "log", 1)
+    assert sums(state)["all"] == (10, 1)
+    assert state.live["seen"].get() == 8
+
+
+def test_a_crash_at_any_step_migrates_again(partition: Any, switched: Any) -> None:
+    generation, step = 2, 0
+    while True:
+        partition.files.crash_at(step)
+        try:
+            found, state = partition.restore(generation, 3, (switched,), **SWITCH)
+        except Crashed:
+            partition.files.restart()
+            generation, step = generation + 1, step + 1
+            continue
+        break
+    assert step > 4
+    assert found.source == "checkpoint:3"
+    assert sums(state)["all"] == (6, 0)
+
+
+def test_a_damaged_checkpoint_is_an_error_and_no_state_of_before(
+    partition: Any, switched: Any
+) -> None:
+    for path in [p for p in partition.store.content if p.endswith(".part")]:
+        partition.damage(path)
+    with pytest.raises(PermanentError, match="no checkpoint of totals-0 can be read"):
+        partition.restore(2, 3, (switched,), **SWITCH)
+    assert partition.log().last_epoch() == 3
+
+
+def test_without_a_migrate_the_difference_is_told(
+    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wider, "migrate", Operator.migrate)
+    partition.files.delete("/state")
+    with pytest.raises(PermanentError) as told:
+        partition.restore(2, 3, (switched,), **SWITCH)
+    text = str(told.value)
+    assert text.startswith("operator totals (Wider), partition 0: its state is of other primitives")
+    assert "total has 4 rows of (key string, n int64), and is of (key string, n double, " in text
+    assert "rows is gone" in text
+    assert "Give the class a method migrate(self, old)" in text
+
+
+TOTAL = pa.table({"key": ["a", "b"], "n": [1.0, 2.0], "times": [1, 1]})
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "returned a NoneType, expected a dict with some of total, seen, more"),
+        ({"rows": TOTAL}, "['rows'], expected a dict"),
+        ({}, "nothing for total, which is not what it was"),
+        ({"total": [1]}, "a list for total, expected a pyarrow Table"),
+        ({"total": TOTAL.drop(["n"])}, "rows that are none of total: "),
+        ({"total": TOTAL.set_column(1, "n", [["x", "y"]])}, "rows that are none of total: "),
+        ({"total": pa.concat_tables([TOTAL, TOTAL])}, "several rows of one key for total"),
+    ],
+)
+def test_a_wrong_result_stops_the_job_and_keeps_the_state(
+    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch, made: Any, said: str
+) -> None:
+    monkeypatch.setattr(Wider, "migrate", lambda self, old: made)
+    with pytest.raises(PermanentError, match=re.escape(said)):
+        partition.restore(2, 3, (switched,), **SWITCH)
+    assert partition.log().last_epoch() == 3
+
+
+def test_a_migrate_that_raises_is_told_with_its_traceback(
+    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wider, "migrate", lambda self, old: old["nothing"])
+    with pytest.raises(PermanentError, match=r"epoch 3: migrate raised KeyError: 'nothing'\n"):
+        partition.restore(2, 3, (switched,), **SWITCH)
+
+
+def test_equal_primitives_are_not_migrated(partition: Any, switched: Any) -> None:
+    _, state = partition.restore(2, 3, (switched,), **SWITCH)
+    partition.run(state, 4)
+    state.snapshot(4, 2, 104)
+    pointer = partition.checkpoint(4, generation=2)
+    found, state = partition.restore(3, 4, (pointer,), base_epoch=4, base_offset=104)
+    assert (found.source, len(Wider.asked)) == ("checkpoint:4", 1)
+    assert sums(state)["all"] == (10, 1)
