@@ -13,7 +13,7 @@ Every new partition reads all old parts, one after the other, and keeps its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
