@@ -17,7 +17,7 @@ from perseid.jobs.spec import JobSpec
 from perseid.topics.records import SourceRange, Split
 
 SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
-UNEVEN = 1.2              # the largest source task over the mean, above which ranges are balanced
+UNEVEN = 1.2  # the largest source task over the mean, above which ranges are balanced
 
 
 def ordered_sources(spec: JobSpec) -> set[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar
 
 import orjson
@@ -16,12 +19,15 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import MAIN, JobSpec
 from perseid.records import Deployment
 from perseid.state import Table
+from perseid.state.files import LocalFiles
+from perseid.state.log import adopt
 from perseid.topics.records import Token
-from perseid.worker import flow, tasks
+from perseid.worker import feedback, flow, tasks
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import inputs
 from perseid.worker.feedback import last_output
 from perseid.worker.poison import Sieve
+from perseid.worker.sink import CommitResult
 
 ODD = pa.schema([("key", pa.string()), ("n", pa.int64())])
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
@@ -205,3 +211,151 @@ def test_all_sinks_of_a_partition_are_in_one_transaction(
     quiet = {MAIN: rows(), second: rows(20)}
     (batch,) = tasks._sink_batches(context, order(), task, quiet, None)
     assert batch.topic == topics[1]
+
+
+@dataclass
+class Fragment:
+    """Epochs by the worker's own functions, without Spark; its sinks keep what they are sent."""
+
+    context: FragmentContext
+    epoch: int = 0
+    sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    transactions: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        tasks._processes.clear()
+        root = self.context.deployment.state
+        adopt(LocalFiles(), root, "u", self.context.layout.number, self.context.owner)
+        for task in self.context.layout.stateful_tasks:
+            log = tasks.log_of(self.context, task)
+            log.create()
+            log.begin(0, 1, 100)
+
+    def commit(self, _epoch: int, _offset: int, _generation: int, batches: Any) -> CommitResult:
+        self.transactions.append([batch.topic for batch in batches])
+        for batch in batches:
+            self.sent.setdefault(batch.topic, []).extend(map(orjson.loads, batch.values))
+        return CommitResult(skipped=False)
+
+    def run(self, *splits: pa.Table, attempts: int = 1) -> None:
+        """One epoch; of several attempts the last one's sinks count."""
+        self.sent, self.transactions = {}, []
+        self.epoch += 1
+        at = 100 + self.epoch
+        now = EpochOrder(Token(1, "u", self.epoch, at - 1, "r", 1, (), 1000 * at), at, None)
+        rows = list(feedback.rows(
+            flow.graph_of(self.context), self.context.layout, now.token,
+            lambda task: tasks.log_of(self.context, task),
+            lambda stream: flow.columns_of(self.context, stream),
+        ))  # fmt: skip
+        source = next(iter(flow.spec_of(self.context.job_folder).sources))
+        for split, table in enumerate(splits):
+            rows += flow.rows_of(self.context, now.token, source, table, split)
+        for level in range(1, self.context.layout.levels + 1):
+            sent, transactions = deepcopy((self.sent, self.transactions))
+            for _ in range(attempts - 1):
+                tasks.run_rows(self.context, now, rows, level)
+            self.sent, self.transactions = sent, transactions
+            rows = tasks.run_rows(self.context, now, rows, level)
+        reported = [row.input for row in rows]
+        assert len(reported) == len(self.context.layout.tasks)
+
+
+def started(folder: Path, document: str, monkeypatch: pytest.MonkeyPatch, state: Path) -> Fragment:
+    (folder / "job.yaml").write_text(document)
+    spec = parse.load(folder)
+    context = FragmentContext(
+        deployment=DEPLOYMENT.model_copy(update={"state": str(state)}),
+        job=spec.name, job_uuid="u", generation=1,
+        incarnation="w", revision="r", archive="a", folder=str(folder),
+        layout=layouts.build(spec, 1), base_epoch=0, lanes=2, one_task_each=False,
+    )  # fmt: skip
+    fragment = Fragment(context)
+    monkeypatch.setattr(tasks, "session_of", lambda *_: fragment)
+    return fragment
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_whole_epochs_give_each_sink_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "m.py").write_text(CODE)
+    fragment = started(folder, JOB, monkeypatch, tmp_path / "state")
+    chance = Random(3)
+    sums: dict[str, int] = {}
+    again: dict[str, int] = {}
+    for _ in range(4):
+        splits = [
+            pa.table({"key": [f"k{chance.randrange(4)}" for _ in range(9)],
+                      "n": [chance.randrange(6) for _ in range(9)]})
+            for _ in range(2)
+        ]  # fmt: skip
+        fragment.run(*splits, attempts=attempts)
+        given = [row for table in splits for row in table.to_pylist()]
+        odd = [row for row in given if row["n"] % 2]
+        for row in odd:
+            sums[row["key"]] = sums.get(row["key"], 0) + row["n"]
+        changed = {row["key"]: sums[row["key"]] for row in odd}
+        large = {key: n for key, n in changed.items() if n > 10}
+        for key, n in large.items():
+            again[key] = again.get(key, 0) + n
+
+        def told(topic: str) -> dict[str, int]:
+            rows = fragment.sent.get(topic, [])
+            assert len({row["key"] for row in rows}) == len(rows)
+            return {row["key"]: row["n"] for row in rows}
+
+        in_any_order = {t: sorted(map(str, fragment.sent.get(t, []))) for t in ("even", "odd")}
+        assert in_any_order["odd"] == sorted(map(str, odd))
+        assert in_any_order["even"] == sorted(str(row) for row in given if not row["n"] % 2)
+        assert (told("sums"), told("large")) == (changed, large)
+        assert told("again") == {key: again[key] for key in large}
+        assert told("more") == {key: again[key] for key in large if again[key] > 10}
+        assert len(fragment.transactions) == len(fragment.context.layout.tasks)
+
+
+LEARNING = """\
+name: learning
+parallelism: 3
+sources:
+  rows: {topic: rows, format: json, columns: {user: string, x: float64, n: int64}}
+operators:
+  model:
+    inputs: {rows: rows, average: {from: average.replies, feedback: {delay: 1}}}
+    key: user
+    use: "library:LogisticRegression"
+    with: {features: x, label: n, models: 2, every: 4, predictions: true}
+  average: {input: model.local, key: user, parallelism: 1, use: "library:ModelAverage",
+            with: {features: x}}
+sinks:
+  models: {input: average, topic: models, format: json, order: free}
+  predictions: {input: model.predictions, topic: predictions, format: json, key: user}
+"""
+
+
+def test_replies_reach_every_partition_by_the_feedback_edge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    fragment = started(folder, LEARNING, monkeypatch, tmp_path / "state")
+    users = [f"u{i % 12}" for i in range(120)]
+    x, n = [i % 7 - 3.0 for i in range(120)], [i % 2 for i in range(120)]
+    rows_of = pa.table({"user": users, "x": x, "n": n})
+    fragment.run(rows_of, rows_of.slice(0, 50))
+    assert len(fragment.sent["predictions"]) == 170
+    (average,) = fragment.sent["models"]
+    assert average["models"] == 3
+
+    def common() -> list[list[float]]:
+        models = [t for t in fragment.context.layout.stateful_tasks if t.operator == "model"]
+        live: list[Any] = [tasks.state_of(fragment.context, t).live["common"] for t in models]
+        return [vector.values.tolist() for vector in live]
+
+    wanted = [average["bias"], average["x"]]
+    assert wanted not in common()
+    fragment.run(rows_of.slice(0, 0))
+    assert common() == [wanted] * 3
+    assert fragment.sent == {}
