@@ -85,7 +85,7 @@ BRANCHES = (
     "restored from log", "restored from checkpoint", "restored from scratch",
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
     "fragment stopped", "epoch ran", "epoch with a watermark", "tails lost", "loss reported",
-    "safety", "liveness",
+    "revision switched", "safety", "liveness",
 )  # fmt: skip
 
 

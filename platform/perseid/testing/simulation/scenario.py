@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from random import Random
 from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, issue
@@ -23,6 +24,8 @@ from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 ECHOED = 11  # modulo 13: likewise feedback
+APPLIED = 3  # modulo 11: likewise revisions, which have a chance of their own
+APPLY_CHANCE = 0.15  # a second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -77,6 +80,8 @@ def run(seed: int, shape: Shape | None = None) -> Outcome:
         mode = Mode.SAFETY if simulation.random.random() < SAFETY_SHARE else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
+        if seed % 11 == APPLIED:
+            world.applies = Random(f"revisions of {seed}")
         error = ""
         try:
             _play(simulation, world, mode)
@@ -152,8 +157,10 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
-        raise Defect(f"not finished {FINISH_S} s after the last fault")
+    # A switch waits for its checkpoint, of which a part may be lost without anybody's knowing.
+    finish_s = FINISH_S if world.applies is None else FINISH_S + CHECKPOINT_S
+    if not _run(simulation, input_s + finish_s, lambda: checker.complete):
+        raise Defect(f"not finished {finish_s} s after the last fault")
     if world.asks:
         _await_checkpoint(simulation, world)
     checker.check_totals()
@@ -194,8 +201,11 @@ def _user(simulation: Simulation, world: World) -> None:
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)
         simulation.after(back_s, lambda: _want_running(world))
-    if world.asks and simulation.now_s < START_S + world.shape.input_s:
-        world.ask_checkpoint()
+    if simulation.now_s < START_S + world.shape.input_s:
+        if world.asks:
+            world.ask_checkpoint()
+        if world.applies is not None and world.applies.random() < APPLY_CHANCE:
+            world.apply(world.applies)
     simulation.after(1.0, lambda: _user(simulation, world))
 
 

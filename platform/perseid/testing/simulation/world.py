@@ -25,6 +25,7 @@ from perseid.testing.simulation.ports import (
 
 STATE = "/state"
 FLUSH_S = 2.7
+SAME_FILES_SHARE = 0.2  # of the revisions
 
 
 class World:
@@ -51,6 +52,8 @@ class World:
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
         self.asks = False  # for a checkpoint, every second
+        self.applies: random.Random | None = None  # other revisions: a chance of their own
+        self.revisions = 1
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
@@ -96,6 +99,20 @@ class World:
         self.simulation.say(f"the user wants it {desired}")
         self.registry.put_job_entry(changed, stored.version)
 
+    def apply(self, chance: random.Random) -> None:
+        """`jobs apply` of code that keeps the state, or of a commit with the same files."""
+        stored = self.registry.job_entry(job.JOB)
+        assert stored is not None
+        self.revisions += 1
+        same = chance.random() < SAME_FILES_SHARE
+        archive = stored.value.archive if same else f"archive-{self.revisions}"
+        changed = replace(
+            stored.value, revision=f"r{self.revisions}", archive=archive,
+            counter=stored.value.counter + 1,
+        )  # fmt: skip
+        self.simulation.say(f"the user applies {changed.revision} with {archive}")
+        self.registry.put_job_entry(changed, stored.version)
+
     def ask_checkpoint(self) -> int:
         """`perseid checkpoint`; the epoch above which it has to be."""
         stored = self.registry.job_entry(job.JOB)
@@ -135,9 +152,11 @@ class World:
 
     def damage_checkpoint(self) -> None:
         """One part of the newest checkpoint, if there is a whole one to fall back to."""
-        found = self.registry.pointers(job.JOB)
+        found, plan = self.registry.pointers(job.JOB), self.registry.plan(job.JOB)
         if found is None or len(found.pointers) < 2 or not all(map(self._whole, found.pointers)):
             return
+        if plan is not None and found.pointers[-1].epoch < plan.base_epoch:
+            return  # it is of a revision before, and no use to this one
         folder = found.pointers[0].manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
