@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from perseid.coordinator import timing
+from perseid.coordinator import checkpoints, timing
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -28,6 +28,7 @@ from perseid.topics.records import (
     EventTimes,
     FragmentState,
     PartDone,
+    PartFailed,
     ProgressRecord,
 )
 
@@ -132,7 +133,11 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
         if isinstance(r, PartDone) and r.job_uuid == job.entry.uuid and r.epoch == last.token.epoch
     }
     collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
-    return replace(job, collecting=collecting)
+    job = replace(job, collecting=collecting)
+    for record in records:
+        if isinstance(record, PartFailed) and record.job_uuid == job.entry.uuid:
+            job = checkpoints.part_failed(job, record)
+    return job
 
 
 def _told(

@@ -13,6 +13,14 @@ A moment is taken if what it writes and what is ahead of it are no more than wai
 period's begin, where what a checkpoint would write is about to grow (`growths` of `shown`), and a
 period's end. The begin makes pairs as the oracle has them: right behind the last checkpoint one is
 almost free, and it leaves the whole next period to choose from.
+
+>>> from random import Random
+>>> from perseid.coordinator.planners.random_sizes import draw_changes
+>>> before, now = (draw_changes(Random(seed), "bcp") for seed in (1, 2))
+>>> taken = played(now, DeltaStopping(before, 200.0))
+>>> every = now.checkpoints([200.0 * (1 + period) for period in range(18)])
+>>> len(taken), round(sum(p.bytes for p in taken) / sum(p.bytes for p in every), 2)
+(18, 0.66)
 """
 
 from __future__ import annotations

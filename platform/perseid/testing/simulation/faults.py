@@ -86,7 +86,7 @@ BRANCHES = (
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
     "fragment stopped", "state dealt out anew", "layout is over", "epoch ran",
     "epoch with a watermark", "tails lost", "loss reported", "safety", "liveness",
-    "part of changes", "part of the whole state", "restored from a chain",
+    "revision switched", "part of changes", "part of the whole state", "restored from a chain",
 )  # fmt: skip
 
 

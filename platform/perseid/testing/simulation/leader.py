@@ -244,6 +244,8 @@ class Life:
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):
                 text = f"plan {plan.generation} for {plan.owner}"
+                if plan.reason.startswith("switch"):
+                    self.world.gates.hit("revision switched")
             case act.PutPointers(pointers=pointers):
                 text = f"checkpoints {[p.epoch for p in pointers.pointers]}"
                 self.world.gates.hit("checkpoint completed")

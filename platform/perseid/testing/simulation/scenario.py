@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from random import Random
 from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, splits
@@ -25,6 +26,8 @@ TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has eve
 ECHOED = 11  # modulo 13: likewise feedback
 SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
+APPLIED = 3  # modulo 11: likewise revisions, which have a chance of their own
+APPLY_CHANCE = 0.15  # a second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 AFTER_LOSS_S = 60.0
@@ -92,6 +95,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         world.rescales = seed % 17 == RESCALED and script is None
         if script is not None:
             script(simulation, world)
+        if seed % 11 == APPLIED:
+            world.applies = Random(f"revisions of {seed}")
         error = ""
         try:
             _play(simulation, world, mode)
@@ -167,7 +172,9 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
-    finish_s = FINISH_S + (CHECKPOINT_S if world.rescales else 0.0)
+    # A switch waits for its checkpoint, of which a part may be lost without anybody's knowing.
+    switches = world.rescales or world.applies is not None
+    finish_s = FINISH_S + (CHECKPOINT_S if switches else 0.0)
     if not _run(simulation, input_s + finish_s, lambda: checker.complete):
         raise Defect(f"not finished {finish_s} s after the last fault")
     if world.asks:
@@ -215,6 +222,8 @@ def _user(simulation: Simulation, world: World) -> None:
             world.ask_checkpoint()
         if world.rescales and simulation.random.random() < RESCALE_SHARE:
             _rescale(simulation, world)
+        if world.applies is not None and world.applies.random() < APPLY_CHANCE:
+            world.apply(world.applies)
     simulation.after(1.0, lambda: _user(simulation, world))
 
 

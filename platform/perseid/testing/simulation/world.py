@@ -28,6 +28,7 @@ from perseid.testing.store import MemoryStore
 
 STATE = "/state"
 FLUSH_S = 2.7
+SAME_FILES_SHARE = 0.2  # of the revisions
 
 
 class World:
@@ -56,6 +57,8 @@ class World:
         self.tails_lost = False
         self.asks = False  # for a checkpoint, every second
         self.rescales = False  # now and then
+        self.applies: random.Random | None = None  # other revisions: a chance of their own
+        self.revisions = 1
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
@@ -102,16 +105,25 @@ class World:
 
     def rescale(self, totals: int, relays: int) -> None:
         """`jobs apply` of the same job with other numbers of operator partitions."""
+        self.shape = replace(self.shape, totals=totals, relays=relays)
+        self._apply(same_files=False)
+
+    def apply(self, chance: random.Random) -> None:
+        """`jobs apply` of code that keeps the state, or of a commit with the same files."""
+        self._apply(same_files=chance.random() < SAME_FILES_SHARE)
+
+    def _apply(self, *, same_files: bool) -> None:
         stored = self.registry.job_entry(job.JOB)
         assert stored is not None
-        number = len(self.specs) + 1
-        self.shape = replace(self.shape, totals=totals, relays=relays)
-        self.specs[f"archive-{number}"] = self.shape.spec
-        self.simulation.say(f"the user applies r{number}: {totals} totals, {relays} relays")
+        self.revisions += 1
+        archive = stored.value.archive if same_files else f"archive-{self.revisions}"
+        self.specs.setdefault(archive, self.shape.spec)
         changed = replace(
-            stored.value, revision=f"r{number}", archive=f"archive-{number}",
+            stored.value, revision=f"r{self.revisions}", archive=archive,
             counter=stored.value.counter + 1,
         )  # fmt: skip
+        size = f"{self.shape.totals} totals, {self.shape.relays} relays"
+        self.simulation.say(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
     def ask_checkpoint(self) -> int:
