@@ -268,7 +268,7 @@ def started(folder: Path, document: str, monkeypatch: pytest.MonkeyPatch, state:
         deployment=DEPLOYMENT.model_copy(update={"state": str(state)}),
         job=spec.name, job_uuid="u", generation=1,
         incarnation="w", revision="r", archive="a", folder=str(folder),
-        layout=layouts.build(spec, 1), base_epoch=0, lanes=2, one_task_each=False,
+        layout=layouts.build(spec, 1), base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
     )  # fmt: skip
     fragment = Fragment(context)
     monkeypatch.setattr(tasks, "session_of", lambda *_: fragment)
