@@ -35,7 +35,7 @@ bit of `tanh`. `types: {user: int64}` says what the key columns are when they ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +77,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     given.only_for("types", shared or predicts, "feedback and predictions")
     types = given.types("types", dict.fromkeys(spec.key, "string"))
     keys = KeyFields(types)
-    predictions = pa.schema([*types.items(), *zip(PREDICTED, KINDS, strict=True)])
-    if predicts:
-        given.distinct(f"the key, {', '.join(PREDICTED)}", [*spec.key, *PREDICTED])
+    predictions = _predictions(types, given) if predicts else {}
 
     class LogisticRegression(Operator):
         """Local models, averaged every so many records."""
@@ -90,9 +88,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
                 *((name, pa.float64()) for name in (*EMITTED[2:], *features)),
             ]
         )
-        outputs: ClassVar[Mapping[str, pa.Schema]] = (
-            {"predictions": predictions} if predicts else {}
-        )
+        outputs: ClassVar[Mapping[str, pa.Schema]] = predictions
         metadata = metadata_among([label, *features])
         weights = Matrix(pa.float64(), 1 + len(features), models)  # the bias comes first
         losses = Vector(pa.float64(), models)  # of each model since the last average
@@ -118,30 +114,39 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
                 if seen % every == 0:
                     average = weights.mean(axis=1)
                     weights[:] = average[:, None]
-                    out.emit(self._model(seen, losses.sum() / every, average))
+                    row = [self.partition, seen, losses.sum() / every, *average]
+                    out.emit(pa.table([[value] for value in row], names=self.output.names))
                     losses[:] = 0
             self.weights.set(weights)
             self.losses.set(losses)
             self.seen.set(seen)
             if predicts:
                 found = [*keys.arrays(batch), np.full(len(wanted), self.partition), wanted, chances]
-                out.emit(pa.table(found, names=predictions.names), to="predictions")
+                out.emit(pa.table(found, names=predictions["predictions"].names), to="predictions")
             return average
-
-        def _model(self, seen: int, loss: float, weights: Values) -> pa.Table:
-            row = [self.partition, seen, loss, *weights]
-            names = [*EMITTED, *features]
-            return pa.table({name: [value] for name, value in zip(names, row, strict=True)})
 
     if not shared:
         return LogisticRegression
     local = local_models(types, features)
     given.distinct("the key, partition, records, bias and the features", local.names)
+    return _shared(LogisticRegression, keys, local, features, every)
 
-    class SharedRegression(LogisticRegression):
+
+def _predictions(types: Mapping[str, pa.DataType], given: Parameters) -> dict[str, pa.Schema]:
+    given.distinct(f"the key, {', '.join(PREDICTED)}", [*types, *PREDICTED])
+    columns = [*types.items(), *zip(PREDICTED, KINDS, strict=True)]
+    return {"predictions": pa.schema(columns)}
+
+
+def _shared(
+    base: Any, keys: KeyFields, local: pa.Schema, features: list[str], every: int
+) -> type[Operator]:
+    """The same operator, whose partitions learn from each other."""
+
+    class SharedRegression(base):  # type: ignore[misc]
         """The same, and averages of all partitions, one epoch later."""
 
-        outputs: ClassVar[Mapping[str, pa.Schema]] = {**LogisticRegression.outputs, "local": local}
+        outputs: ClassVar[Mapping[str, pa.Schema]] = {**base.outputs, "local": local}
         common = Vector(pa.float64(), 1 + len(features))  # what was told or heard last
         told = Value(pa.int64(), default=0)  # records in what was told
 
