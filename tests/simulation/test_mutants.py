@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from perseid.coordinator import checkpoints, watermark
@@ -26,7 +27,7 @@ from perseid.testing.simulation.ports import SimulatedLogWriter, SimulatedTransa
 from perseid.testing.simulation.scenario import run
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, LedgerRecord, Token
-from perseid.worker import resume, sink
+from perseid.worker import feedback, resume, sink
 from perseid.worker.context import EpochOrder
 from perseid.worker.feed import EpochFeed
 from perseid.worker.partition_state import OUT, PartitionState
@@ -322,10 +323,20 @@ def checkpoints_without_output() -> AbstractContextManager[Any]:
     snapshot = PartitionState.snapshot
 
     def mutant(self: PartitionState, *rest: int) -> None:
-        self.feeds_back = False
+        self.feeds_back = ()
         snapshot(self, *rest)
 
     return patch.object(PartitionState, "snapshot", mutant)
+
+
+def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
+    """The next epoch hears the main output, whichever its edge names."""
+    last_output = feedback.last_output
+
+    def mutant(log: StateLog, token: Token, _output: str) -> pa.Table:
+        return last_output(log, token)
+
+    return patch.object(feedback, "last_output", mutant)
 
 
 def tokens_of_other_layouts_run() -> AbstractContextManager[Any]:
@@ -379,6 +390,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (append_of_unknown_outcome_is_repeated, 3),
     (watermark_falls, 43),
     (checkpoints_without_output, 24),
+    (the_main_output_is_fed_back, 15),
     (tokens_of_other_layouts_run, 7),
     (fed_back_rows_are_dealt_by_number, 24),
 ]

@@ -1,4 +1,4 @@
-"""When the next token is due, how much input it names, and how that is cut into splits.
+"""When the next token is due, and how much input it names.
 
 A token names, for each source partition, the range from where the last token ended. Positions only
 move here, so every offset is named by exactly one token that counts. The first token of a chain or
@@ -8,25 +8,23 @@ so whoever reads the chain from a checkpoint on knows every position.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator import checkpoints, watermark
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
-from perseid.topics.records import SourceRange, Split, Token
+from perseid.coordinator.splits import ordered_sources, split
+from perseid.topics.records import SourceRange, Token
 
 IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s
 CREDITS_IDLE = 1          # without backlog the next epoch takes what came in during this one
 CREDITS_BACKLOG = 2       # with it the worker finds the next token when it ends an epoch
-SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
 SIZE_FIRST = 20_000       # of a job whose speed is not known yet
 SIZE_MIN = 500            # an epoch is never made smaller to meet its target: overhead would rule
 WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be a downward spiral
 CATCH_UP = 6.0            # epochs that wait make a job "far behind", and targets an epoch then has
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
 CHECKS_MAX = 256          # carried by one token
-UNEVEN = 1.2              # the largest source task over the mean, above which ranges are balanced
 
 
 def next_token(
@@ -107,6 +105,7 @@ def make_token(
     """The token behind the job's tip. Its time and watermark never fall below the last one's."""
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
+    spec = job.program.spec
     time_ms = _time_ms(job, now)
     return Token(
         coordinator_epoch=coordinator_epoch,
@@ -115,7 +114,7 @@ def make_token(
         previous_offset=job.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
-        splits=split(ranges, min(filter(None, (job.program.spec.parallelism, cores)))),
+        splits=split(ranges, min(filter(None, (spec.parallelism, cores))), ordered_sources(spec)),
         time_ms=time_ms,
         watermark_ms=watermark.next_ms(job, time_ms),
         checkpoint=checkpoint,
@@ -127,34 +126,6 @@ def make_token(
 def _time_ms(job: JobState, now: Now) -> int:
     last = job.last_token
     return max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0)
-
-
-def split(ranges: tuple[SourceRange, ...], tasks_max: int) -> tuple[Split, ...]:
-    """Deals the ranges out to source tasks.
-
-    In turn, so that from epoch to epoch a task reads the same partitions and finds its consumers
-    where it left them; where that is uneven, the largest first, each to the task with least.
-    """
-    if not ranges:
-        return ()
-    records = _records(ranges)
-    tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, min(tasks_max, len(ranges)))
-    in_order = sorted(ranges, key=lambda r: (r.source, r.partition))
-    dealt = [tuple(in_order[task::tasks]) for task in range(tasks)]
-    if max(map(_records, dealt)) * tasks > UNEVEN * records:
-        dealt = _balanced(in_order, tasks)
-    return tuple(ranges for ranges in dealt if ranges)
-
-
-def _balanced(ranges: list[SourceRange], tasks: int) -> list[Split]:
-    dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
-    for r in sorted(ranges, key=lambda r: r.start - r.end):
-        min(dealt, key=_records).append(r)
-    return [tuple(sorted(d, key=lambda r: (r.source, r.partition))) for d in dealt]
-
-
-def _records(ranges: Iterable[SourceRange]) -> int:
-    return sum(r.end - r.start for r in ranges)
 
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:

@@ -213,4 +213,5 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
 
 
 def ranges_of(token: Token) -> tuple[SourceRange, ...]:
+    """Of all splits; pieces of one partition in their order."""
     return tuple(r for split in token.splits for r in split)

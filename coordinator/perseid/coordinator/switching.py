@@ -140,8 +140,8 @@ def rewound(job: JobState, record: Rewind) -> JobState:
 
 def first_positions(job: JobState) -> Positions:
     """Where the first token that is remembered begins; it names all partitions."""
-    ranges = ranges_of(job.tokens[0].token)
-    return {(r.source, r.partition): Position(r.topic, r.topic_id, r.start) for r in ranges}
+    pieces = reversed(ranges_of(job.tokens[0].token))  # of a partition that is cut the first counts
+    return {(r.source, r.partition): Position(r.topic, r.topic_id, r.start) for r in pieces}
 
 
 def _settled(job: JobState, *, checkpoint: bool) -> bool:

@@ -15,7 +15,7 @@ from perseid.jobs import event_time, feedback
 from perseid.jobs.layout import DEAD_LETTERS
 from perseid.jobs.library import STATELESS
 from perseid.jobs.problems import listed, nearest, shown
-from perseid.jobs.spec import COLUMN_TYPES
+from perseid.jobs.spec import COLUMN_TYPES, producer
 
 Path = tuple[str, ...]
 Finding = tuple[Path, str]
@@ -200,15 +200,32 @@ def _exists(path: Path, target: str, draft: Draft) -> Iterator[Finding]:
     if target in known:
         return
     where = ".".join(shown(p)[1:-1] for p in path)
+    node = producer(target)
+    if node in known:
+        yield from _has_outputs(path, target, draft)
+        return
     if target in draft.sinks:
         sink = draft.sinks[target]
         write = f"; write `{sink.input}`, which it reads" if sink else ""
         yield path, f"{where}: {shown(target)} is a sink, which has no output{write}"
         return
-    close = nearest(target, known)
-    write = f"write `{close}`" if close else f"write one of {listed(known)}"
+    close = nearest(node, known)
+    meant = target.replace(node, close or "", 1)
+    write = f"write `{meant}`" if close else f"write one of {listed(known)}"
     yield path, (
         f"{where}: found {shown(target)}, expected the name of a source or operator; {write}"
+    )
+
+
+def _has_outputs(path: Path, target: str, draft: Draft) -> Iterator[Finding]:
+    """Which outputs a class has is seen when it is loaded (`perseid.jobs.classes`)."""
+    node, operator = producer(target), draft.operators.get(producer(target))
+    if node in draft.operators and (operator is None or operator.sql is None):
+        return
+    what = "a SQL operator" if node in draft.operators else "a source"
+    yield path, (
+        f"{'.'.join(shown(p)[1:-1] for p in path)}: found {shown(target)}, but {node} is {what}, "
+        f"which has one output; write `{node}`"
     )
 
 
@@ -246,7 +263,7 @@ def _sink(path: Path, sink: doc.Sink, draft: Draft) -> Iterator[Finding]:
     yield from _has_columns((*path, "key"), (sink.key,) if sink.key else (), sink.input, draft)
     if sink.order == "free":
         return
-    operator = draft.operators.get(sink.input)
+    operator = draft.operators.get(producer(sink.input))
     if operator is not None and operator.key and operator.key != (sink.key,):
         found = f"found {shown(sink.key)}" if sink.key else "is missing"
         one = f"`key: {operator.key[0]}`" if len(operator.key) == 1 else "one column as both keys"
@@ -276,8 +293,8 @@ def _same_key(path: Path, sink: doc.Sink, draft: Draft) -> Iterator[Finding]:
 def _cycles(draft: Draft) -> Iterator[Finding]:
     reads: dict[str, list[str]] = {name: [] for name in draft.operators}
     for (kind, name, *_), target in draft.reads.items():
-        if kind == "operators" and target in draft.operators:
-            reads[name].append(target)
+        if kind == "operators" and producer(target) in draft.operators:
+            reads[name].append(producer(target))
     done: set[str] = set()
     for start in reads:
         trail: list[str] = []
@@ -344,7 +361,7 @@ def _topics(draft: Draft) -> Iterator[Finding]:
 
 
 def _unread(draft: Draft) -> Iterator[Finding]:
-    read = set(draft.reads.values())
+    read = set(map(producer, draft.reads.values()))
     for name in draft.sources:
         if name not in read:
             yield ("sources", name), (

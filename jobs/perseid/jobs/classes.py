@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs import yamlfile
 from perseid.jobs.loading import load
+from perseid.jobs.operator import outputs_of
 from perseid.jobs.problems import JobFileErrors, Problem, listed, nearest, shown
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import MAIN, JobSpec, output_of, producer
 from perseid.jobs.trees import JOB_FILE
 
 if TYPE_CHECKING:
@@ -124,27 +125,59 @@ def _watermark(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Foun
         )
 
 
-def _outputs(spec: JobSpec, classes: dict[str, type[Operator]]) -> Iterator[Found]:
-    """What is read of a Python operator must be among the columns that it declares."""
+def _outputs(spec: JobSpec, classes: Classes) -> Iterator[Found]:
+    """What is read of a Python operator must be among the outputs and columns that it declares."""
+    read: set[str] = set()
     for name, operator in spec.operators.items():
-        for target in operator.inputs.values():
+        for input_, stream in operator.inputs.items():
+            place = ("input",) if list(operator.inputs) == ["input"] else ("inputs", input_)
+            yield from _exists(("operators", name, *place), stream, classes)
             needed = operator.sql is not None or len(operator.inputs) > 1
-            if needed and target in classes and classes[target].output is None:
+            if needed and _is_undeclared(stream, classes):
                 yield ("operators", name), (
-                    f"operators.{name}: reads {target}, but {classes[target].__name__} does not "
+                    f"operators.{name}: reads {stream}, but {classes[stream].__name__} does not "
                     "declare its columns, which an epoch without rows of it cannot show; write "
                     '`output = pa.schema([("column", pa.string())])` in the class'
                 )
-            yield from _columns(("operators", name, "key"), operator.key, target, classes)
+            yield from _columns(("operators", name, "key"), operator.key, stream, classes)
+            read.add(stream)
     for name, sink in spec.sinks.items():
+        yield from _exists(("sinks", name, "input"), sink.input, classes)
         key = (sink.key,) if sink.key else ()
         yield from _columns(("sinks", name, "key"), key, sink.input, classes)
+        read.add(sink.input)
+    for node, found in classes.items():
+        for output in found.outputs:
+            if f"{node}.{output}" not in read:
+                yield ("operators", node), (
+                    f"operators.{node}: nothing reads the output {output!r} of {found.__name__}; "
+                    f"write `input: {node}.{output}` in an operator or sink, or remove it from "
+                    "the class"
+                )
+
+
+def _exists(path: tuple[str, ...], stream: str, classes: Classes) -> Iterator[Found]:
+    node, dot, output = stream.partition(".")
+    if not dot or node not in classes or output in classes[node].outputs:
+        return
+    known = [f"{node}.{name}" for name in classes[node].outputs]
+    close = nearest(stream, known)
+    write = close if close and output != MAIN else node
+    yield path, (
+        f"{'.'.join(path)}: found {shown(stream)}, which {classes[node].__name__} does not "
+        f"declare, expected {node} or one of its outputs ({listed(known)}); write `{write}`"
+    )
+
+
+def _is_undeclared(stream: str, classes: Classes) -> bool:
+    return stream in classes and classes[stream].output is None
 
 
 def _columns(
-    path: tuple[str, ...], key: tuple[str, ...], target: str, classes: dict[str, type[Operator]]
+    path: tuple[str, ...], key: tuple[str, ...], stream: str, classes: Classes
 ) -> Iterator[Found]:
-    output = classes[target].output if target in classes else None
+    node = producer(stream)
+    output = outputs_of(classes[node]).get(output_of(stream)) if node in classes else None
     if output is None:
         return
     for column in key:
@@ -152,6 +185,6 @@ def _columns(
             close = nearest(column, output.names)
             write = f"write `{close}`" if close else "choose one of them"
             yield path, (
-                f"{'.'.join(path)}: found {shown(column)}, expected a column that {target} "
+                f"{'.'.join(path)}: found {shown(column)}, expected a column that {stream} "
                 f"declares ({listed(output.names)}); {write}"
             )

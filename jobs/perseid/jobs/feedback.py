@@ -7,8 +7,9 @@ from typing import Any
 
 from perseid.jobs import document as doc
 from perseid.jobs.problems import nearest, shown
+from perseid.jobs.spec import producer
 
-FORM = "{from: OPERATOR, feedback: {delay: 1}}"
+FORM = "{from: OPERATOR, feedback: {delay: 1}}"  # or OPERATOR.OUTPUT
 Finding = tuple[tuple[str, ...], str]
 
 
@@ -75,16 +76,17 @@ def _origin(
     if not isinstance(origin, str):
         return
     where = ".".join(shown(p)[1:-1] for p in path)
-    if origin not in operators:
-        close = nearest(origin, operators)
+    if producer(origin) not in operators:
+        close = nearest(producer(origin), operators)
         yield path, (
             f"{where}.from: found {shown(origin)}, expected the name of an operator; "
             f"write `{close or next(iter(operators))}`"
         )
         return
-    operator = operators[origin]
+    node = producer(origin)
+    operator = operators[node]
     if operator is not None and not operator.key:
         yield path, (
-            f"{where}.from: {shown(origin)} has no key, and only the output of an operator with a "
+            f"{where}.from: {shown(node)} has no key, and only the output of an operator with a "
             "key is kept until the next epoch; write a `key: COLUMN` there, or take another"
         )

@@ -4,7 +4,8 @@ A *level* is the number of shuffles in front of an operator partition. Sources a
 operators behind them run at level 0, inside the source tasks. A keyed operator stands one level
 above its highest input (feedback, which is of the epoch before, does not count); a stateless
 operator runs where its input runs. A sink that reads a source or a stateless operator gets *writer*
-partitions one level up: they hold no state, but a ledger.
+partitions one level up: they hold no state, but a ledger. All outputs of an operator go through
+the same ones, in one transaction.
 All partitions of one level are one Spark stage: gid - base(level) is the task's index in it.
 """
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from perseid.jobs.spec import producer
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import JobSpec, OperatorSpec
@@ -83,12 +86,15 @@ def node_levels(spec: JobSpec) -> dict[str, int]:
     levels = dict.fromkeys(spec.sources, 0)
     waiting = dict(spec.operators)
     while waiting:
-        ready = [n for n, o in waiting.items() if all(i in levels for i in o.forward.values())]
+        ready = [
+            name for name, operator in waiting.items()
+            if all(producer(stream) in levels for stream in operator.forward.values())
+        ]  # fmt: skip
         if not ready:
             raise ValueError(f"operators {sorted(waiting)} read each other or an unknown input")
         for name in ready:
             operator = waiting.pop(name)
-            above = max(levels[i] for i in operator.forward.values())
+            above = max(levels[producer(stream)] for stream in operator.forward.values())
             levels[name] = above + 1 if is_keyed(operator) else above
     return levels
 
@@ -97,18 +103,33 @@ def writers(spec: JobSpec) -> dict[str, int]:
     """Sources and stateless operators that feed a sink, with the number of writer partitions."""
     found: dict[str, int] = {}
     for sink in spec.sinks.values():
-        operator = spec.operators.get(sink.input)
+        node = producer(sink.input)
+        operator = spec.operators.get(node)
         if operator is None:
-            found[sink.input] = spec.parallelism
+            found[node] = spec.parallelism
         elif not is_keyed(operator):
-            found[sink.input] = operator.parallelism
+            found[node] = operator.parallelism
     return found
+
+
+def host(spec: JobSpec, stream: str) -> str:
+    """The source or keyed operator in whose tasks a node, or what makes a stream, runs."""
+    name = producer(stream)
+    while name in spec.operators and not is_keyed(spec.operators[name]):
+        (stream,) = spec.operators[name].inputs.values()
+        name = producer(stream)
+    return name
+
+
+def written_streams(spec: JobSpec, node: str) -> tuple[str, ...]:
+    """The outputs of `node` that sinks read; a writer has them as its inputs, in this order."""
+    return tuple(sorted({s.input for s in spec.sinks.values() if producer(s.input) == node}))
 
 
 def build(spec: JobSpec, number: int) -> Layout:
     """The layout of `spec`. The same spec always gives the same gids and ledger partitions."""
     levels = node_levels(spec)
-    feeding = {sink.input for sink in spec.sinks.values()}
+    feeding = {producer(sink.input) for sink in spec.sinks.values()}
     groups = [  # (level, name, partitions, stateful, writes)
         (levels[name], name, operator.parallelism, True, name in feeding or has_letters(operator))
         for name, operator in spec.operators.items()

@@ -14,6 +14,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import re
 import sys
 import traceback
 import types
@@ -22,12 +23,14 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import library
 from perseid.jobs.files import inside
 from perseid.jobs.operator import METADATA, Operator
-from perseid.jobs.problems import listed, nearest
-from perseid.jobs.spec import OperatorSpec
+from perseid.jobs.problems import listed, nearest, shown
+from perseid.jobs.spec import MAIN, OUTPUT_NAME, OperatorSpec
 
 _PREFIX = "_perseid_job_"
 
@@ -81,7 +84,30 @@ def _checked(found: Any, use: str) -> type[Operator]:
             f"{use}: metadata is {found.metadata!r}, expected a tuple of some of "
             f"{', '.join(METADATA)}; write `metadata = ()` if it reads none"
         )
+    _check_outputs(found.outputs, use)
     return found
+
+
+def _check_outputs(outputs: Any, use: str) -> None:
+    write = 'write `outputs = {"late": pa.schema([("column", pa.string())])}`'
+    if not isinstance(outputs, Mapping):
+        found = shown(outputs)
+        raise BadInputError(f"{use}: outputs is {found}, expected schemas by name; {write}")
+    for name, schema in outputs.items():
+        if name == MAIN:
+            raise BadInputError(
+                f"{use}: outputs has the name {MAIN!r}, which is the main output's; declare that "
+                f"as `{MAIN} = pa.schema([...])`, or rename this one"
+            )
+        if not isinstance(name, str) or not re.match(OUTPUT_NAME, name):
+            raise BadInputError(
+                f"{use}: outputs has the name {shown(name)}, expected a-z, 0-9 and '_', beginning "
+                "with a letter, 63 characters at most; rename it"
+            )
+        if not isinstance(schema, pa.Schema):
+            raise BadInputError(
+                f"{use}: outputs[{name!r}] is {shown(schema)}, expected its columns; {write}"
+            )
 
 
 def _import(module: str, folder: Path) -> types.ModuleType:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from perseid.errors import BadInputError
+from perseid.jobs.problems import listed, nearest, shown
+from perseid.jobs.spec import MAIN
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import OperatorSpec
@@ -44,14 +46,23 @@ class Identity:
 
 
 class Emitter:
-    """Takes an operator's output of one epoch, in order."""
+    """Takes an operator's outputs of one epoch, each in order."""
 
-    def __init__(self, operator: str, output: pa.Schema | None = None) -> None:
-        self._operator, self._output = operator, output
-        self._tables: list[pa.Table] = []
+    def __init__(
+        self,
+        operator: str,
+        output: pa.Schema | None = None,
+        outputs: Mapping[str, pa.Schema] | None = None,
+    ) -> None:
+        self._operator = operator
+        self._declared: dict[str, pa.Schema | None] = {MAIN: output, **(outputs or {})}
+        self._tables: dict[str, list[pa.Table]] = {name: [] for name in self._declared}
 
-    def emit(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Adds rows. All rows of an operator have the same columns."""
+    def emit(self, rows: pa.Table | pa.RecordBatch, to: str = MAIN) -> None:
+        """Adds rows to the main output, or to another that the class declares in `outputs`.
+
+        All rows of an output have the same columns.
+        """
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
@@ -59,28 +70,37 @@ class Emitter:
                 f"operator {self._operator} emitted a {type(rows).__name__}, expected a "
                 "pyarrow Table or RecordBatch; write `out.emit(pa.table({...}))`"
             )
-        self._tables.append(self._conform(rows))
+        if to not in self._tables:
+            raise BadInputError(
+                f"operator {self._operator} emitted to {shown(to)}, which is none of its outputs "
+                f"({listed(self._tables)}); {_remedy(to, self._tables)}"
+            )
+        self._tables[to].append(self._conform(rows, to))
 
-    def table(self) -> pa.Table | None:
-        """Everything emitted; the emitter is empty then.
+    def tables(self) -> dict[str, pa.Table]:
+        """Everything emitted, by output; the emitter is empty then.
 
-        Nothing emitted: no rows of the declared columns, or None without a declaration.
+        Nothing emitted: no rows of the declared columns, no columns without a declaration.
         """
-        tables, self._tables = self._tables, []
-        if tables:
-            return pa.concat_tables(tables)
-        return self._output.empty_table() if self._output is not None else None
+        found = {
+            name: pa.concat_tables(tables) if tables else _empty(self._declared[name])
+            for name, tables in self._tables.items()
+        }
+        self._tables = {name: [] for name in self._declared}
+        return found
 
-    def _conform(self, rows: pa.Table) -> pa.Table:
-        expected = self._output or (self._tables[0].schema if self._tables else None)
+    def _conform(self, rows: pa.Table, to: str) -> pa.Table:
+        declared, before = self._declared[to], self._tables[to]
+        expected = declared or (before[0].schema if before else None)
         if expected is None or rows.schema.equals(expected):
             return rows
         try:
             return rows.select(expected.names).cast(expected)
         except (KeyError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            said = "declares" if self._output is not None else "first emitted"
+            said = "declares" if declared is not None else "first emitted"
+            where = "" if to == MAIN else f" to {to}"
             raise BadInputError(
-                f"operator {self._operator} emitted columns {_columns(rows.schema)}, but it "
+                f"operator {self._operator} emitted{where} columns {_columns(rows.schema)}, but it "
                 f"{said} {_columns(expected)}: {error}; emit the same columns every time"
             ) from None
 
@@ -90,12 +110,14 @@ class Operator:
 
     `output` declares the columns that are emitted. It is checked whenever it is there, and needed
     when a SQL operator or an operator of several inputs reads them, which must know the columns in
-    an epoch without rows. `now` is the token's time and `watermark` its event time up to which all
-    rows have come (None without event time), both in milliseconds since 1970 (UTC) and out of the
-    token, so that replays agree.
+    an epoch without rows. `outputs` declares further outputs by name, each with its columns:
+    `out.emit(rows, to="late")` writes to one, and `input: OPERATOR.late` reads it. `now` is the
+    token's time and `watermark` its event time up to which all rows have come (None without event
+    time), both in milliseconds since 1970 (UTC) and out of the token, so that replays agree.
     """
 
     output: ClassVar[pa.Schema | None] = None
+    outputs: ClassVar[Mapping[str, pa.Schema]] = {}
     # What the operator reads of a source beside its value columns. Each costs reading speed and
     # goes through the shuffle, so name only what is used: `metadata = ()` where nothing is.
     metadata: ClassVar[tuple[str, ...]] = METADATA
@@ -166,6 +188,11 @@ class Operator:
         return self._random
 
 
+def outputs_of(operator: type[Operator]) -> dict[str, pa.Schema | None]:
+    """The columns of each output of the class, the main one's None where it does not say."""
+    return {MAIN: operator.output, **operator.outputs}
+
+
 def metadata_among(columns: Collection[str | None]) -> tuple[str, ...]:
     """The metadata columns that an operator reads which reads `columns`."""
     return tuple(name for name in METADATA if name in columns)
@@ -209,6 +236,16 @@ def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[O
     from perseid.jobs import loading
 
     return loading.load(spec, folder, allow_code=allow_code)
+
+
+def _empty(schema: pa.Schema | None) -> pa.Table:
+    return pa.table({}) if schema is None else schema.empty_table()
+
+
+def _remedy(name: str, known: Collection[str]) -> str:
+    close = nearest(str(name), known)
+    write = f'write `to="{close}"`, or declare' if close else "declare"
+    return f"{write} it in the class: `outputs = {{{name!r}: pa.schema([...])}}`"
 
 
 def _columns(schema: pa.Schema) -> str:

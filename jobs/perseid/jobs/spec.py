@@ -17,6 +17,8 @@ COLUMN_TYPES: tuple[ColumnType, ...] = (
 )  # fmt: skip
 
 
+MAIN = "output"  # the name of the output that is read by its operator's name alone
+OUTPUT_NAME = r"^[a-z][a-z0-9_]{0,62}$"  # of the others
 RECORD_TIME = "timestamp"  # the metadata column of every source that has the Kafka record's time
 
 
@@ -55,7 +57,8 @@ class OperatorSpec(_Frozen):
     """One operator: either `sql` or `use`. Keyed (`key`) operators may hold state.
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
-    "input". Every input must have the columns of `key`. `with_` are the operator's parameters.
+    "input". `operator.name` is an output of an operator beside its main one (a *stream* is one or
+    the other). Every input must have the columns of `key`. `with_` are the operator's parameters.
     Inputs named in `feedback` get what their operator emitted in the epoch before.
     `errors`: whether a row on which it raises stops the job or becomes a dead letter.
     `memory_bytes`: of the state of all its partitions, each of which has an even share.
@@ -158,6 +161,16 @@ class JobSpec(_Frozen):
     def event_times(self) -> dict[str, EventTimeSpec]:
         """The sources with event time."""
         return {n: s.event_time for n, s in self.sources.items() if s.event_time is not None}
+
+
+def producer(stream: str) -> str:
+    """The source or operator that `stream`, `node` or `node.output`, comes out of."""
+    return stream.partition(".")[0]
+
+
+def output_of(stream: str) -> str:
+    """Which of its producer's outputs `stream` is."""
+    return stream.partition(".")[2] or MAIN
 
 
 def source_columns(source: SourceSpec) -> dict[str, str] | None:

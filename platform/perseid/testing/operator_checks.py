@@ -13,13 +13,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from perseid.jobs.spec import MAIN
 from perseid.testing.files import Crashed
 from perseid.testing.operators import Harness, Inputs
 
@@ -31,9 +32,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """What one epoch emitted, and the state behind it by primitive."""
+    """What one epoch emitted by output, and the state behind it by primitive."""
 
-    output: list[Record]
+    outputs: dict[str, list[Record]]
     state: dict[str, list[Record]]
 
 
@@ -63,11 +64,11 @@ def check_recovery(folder: Path, operator: str, epochs: Sequence[Inputs]) -> Non
     wanted = run(_harness(folder, operator), epochs)
     crashing, moving = _harness(folder, operator), _harness(folder, operator)
     for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
-        output = _through_crashes(crashing, rows)
-        _same(f"{operator}, epoch {epoch}, after crashes", first, _seen(crashing, output))
+        _through_crashes(crashing, rows)
+        _same(f"{operator}, epoch {epoch}, after crashes", first, _seen(crashing))
         moving.restore(moving.snapshot())
-        output = moving.epoch(rows)
-        _same(f"{operator}, epoch {epoch}, restored", first, _seen(moving, output))
+        moving.epoch(rows)
+        _same(f"{operator}, epoch {epoch}, restored", first, _seen(moving))
 
 
 def check_order_free(
@@ -79,31 +80,36 @@ def check_order_free(
     for attempt in range(tries):
         harness = _harness(folder, operator)
         for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
-            output = harness.epoch(_shuffled(harness, rows, chance), int(chance.integers(1, 5)))
-            again = _unordered(_seen(harness, output))
+            harness.epoch(_shuffled(harness, rows, chance), int(chance.integers(1, 5)))
+            again = _unordered(_seen(harness))
             _same(f"{operator}, epoch {epoch}, shuffle {attempt} of seed {seed}", first, again)
 
 
 def run(harness: Harness, epochs: Sequence[Inputs]) -> list[Seen]:
     """What each epoch gave, one after the other."""
-    return [_seen(harness, harness.epoch(rows)) for rows in epochs]
+    seen = []
+    for rows in epochs:
+        harness.epoch(rows)
+        seen.append(_seen(harness))
+    return seen
 
 
 def _harness(folder: Path, operator: str) -> Harness:
     return Harness(folder, operator, parallelism=PARALLELISM)
 
 
-def _seen(harness: Harness, output: list[Record]) -> Seen:
-    return Seen(output, {name: harness.rows(name) for name in harness.state_names})
+def _seen(harness: Harness) -> Seen:
+    return Seen(harness.outputs, {name: harness.rows(name) for name in harness.state_names})
 
 
-def _through_crashes(harness: Harness, rows: Inputs) -> list[Record]:
+def _through_crashes(harness: Harness, rows: Inputs) -> None:
     """One epoch, which is begun anew after a crash at its first file step, its second, ..."""
     step = 0
     while True:
         harness.files.crash_at(step)
         try:
-            return harness.epoch(rows)
+            harness.epoch(rows)
+            return
         except Crashed:
             harness.crash()
             step += 1
@@ -141,14 +147,18 @@ def _mixed(rows: Any, chance: np.random.Generator) -> pa.Table:
 
 
 def _unordered(seen: Seen) -> Seen:
-    state = {name: sorted(rows, key=repr) for name, rows in seen.state.items()}
-    return replace(seen, output=sorted(seen.output, key=repr), state=state)
+    def by_text(found: dict[str, list[Record]]) -> dict[str, list[Record]]:
+        return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+    return Seen(by_text(seen.outputs), by_text(seen.state))
 
 
 def _same(where: str, wanted: Seen, found: Seen) -> None:
     """Compared as text: NaN is then equal to itself."""
-    if repr(wanted.output) != repr(found.output):
-        raise AssertionError(f"{where}: emitted {found.output}, expected {wanted.output}")
+    for name, rows in wanted.outputs.items():
+        if repr(rows) != repr(found.outputs[name]):
+            to = "" if name == MAIN else f" to {name}"
+            raise AssertionError(f"{where}: emitted {found.outputs[name]}{to}, expected {rows}")
     for name, rows in wanted.state.items():
         if repr(rows) != repr(found.state[name]):
             raise AssertionError(f"{where}: state {name} is {found.state[name]}, expected {rows}")
@@ -158,7 +168,7 @@ def _main() -> None:
     """The other process: epochs on stdin, what they gave on stdout."""
     folder, operator, epochs = pickle.load(sys.stdin.buffer)
     seen = run(_harness(folder, operator), epochs)
-    sys.stdout.buffer.write(pickle.dumps([(one.output, one.state) for one in seen]))
+    sys.stdout.buffer.write(pickle.dumps([(one.outputs, one.state) for one in seen]))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ import pyarrow as pa
 from perseid.errors import UsageError
 from perseid.jobs import loading, parse, units
 from perseid.jobs.layout import has_letters
-from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
+from perseid.jobs.spec import MAIN
 from perseid.state import blob
 from perseid.state.arrow import ipc_table
 from perseid.state.log import StateLog
@@ -40,6 +41,7 @@ from perseid.worker.resplit import share_of
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"
+Outputs: TypeAlias = dict[str, pa.Table]
 EPOCH_MS = 500
 ROOT = "/state"
 
@@ -57,7 +59,8 @@ class Harness:
     """All partitions of one Python operator; epochs are numbered from 1 and take 500 ms each.
 
     `now` is the token time of the last epoch (ms since 1970) and may be set; `watermark` that of
-    the next tokens. `letters` are the last epoch's dead letters, of an operator that bisects.
+    the next tokens. `outputs` are the last epoch's rows by output, `letters` its dead letters, of
+    an operator that bisects.
     `files` is the host's disk, which crashes where a test says.
     """
 
@@ -72,6 +75,7 @@ class Harness:
         self.number = 0
         self.now = 0
         self.watermark: int | None = None
+        self.outputs: dict[str, list[dict[str, Any]]] = {}
         self.letters: list[dict[str, Any]] = []
         self._job = job.name
         self._issued = 0  # tokens ever made: their offsets, which no two of them share
@@ -84,7 +88,7 @@ class Harness:
         self.now += round(units.seconds(duration) * 1000)
 
     def epoch(self, rows: Inputs = None, splits: int = 1) -> list[dict[str, Any]]:
-        """One epoch; what it emitted, partition after partition.
+        """One epoch; what it emitted to the main output, partition after partition.
 
         `inputs:` in job.yaml: a dict of rows by input name. `splits` deals the input to that many
         source tasks, each with a combiner of its own. Without rows: an idle job's epoch.
@@ -95,14 +99,18 @@ class Harness:
         token = Token(1, "harness", self.number + 1, self._issued, "r", 1, (), now, self.watermark)
         with pure(self.name):
             dealt = {name: self._dealt(token, table, splits) for name, table in tables.items()}
-            outputs = [
+            found = [
                 self._run(token, index, {name: parts[index] for name, parts in dealt.items()})
                 for index in range(self.parallelism)
             ]
         self.number, self.now, self._issued = token.epoch, now, self._issued + 1
         if not self.spec.key:
             self._start()  # a worker keeps no instance of a stateless operator
-        return [row for output in outputs for row in output.to_pylist()]
+        self.outputs = {
+            name: [row for outputs in found for row in outputs[name].to_pylist()]
+            for name in outputs_of(self.operator_class)
+        }
+        return self.outputs[MAIN]
 
     # State --------------------------------------------------------------------------------------
 
@@ -189,12 +197,12 @@ class Harness:
         identity = Identity(self._job, self.name, partition, self.parallelism)
         return opened(self.operator_class, identity, self.spec.with_)
 
-    def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> pa.Table:
-        out = Emitter(self.name, self.operator_class.output)
+    def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> Outputs:
+        out = Emitter(self.name, self.operator_class.output, self.operator_class.outputs)
         result = self._states[index].run(token, token.previous_offset + 1, 1, inputs, out)
         if result.letters is not None:
             self.letters += result.letters.to_pylist()
-        return result.output
+        return result.outputs
 
     def _tables(self, rows: Inputs) -> dict[str, pa.Table]:
         names = list(self.spec.inputs)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid.errors import RetryableError
+from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.arrow import ipc_table
 from perseid.worker.edges import Row, deal
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import OUT
+from perseid.worker.partition_state import section_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +39,19 @@ def rows(
     log_of: Callable[[Task], StateLog],
     columns_of: Callable[[str], pa.Schema],
 ) -> Iterator[Row]:
-    """The rows of all feedback edges for the token's epoch. `columns_of` an operator's output."""
+    """The rows of all feedback edges for the token's epoch. `columns_of` an operator's stream."""
     for edge in graph.feedback:
-        for task in layout.of(edge.producer):
-            found = last_output(log_of(task), token)
-            table = found if found.num_columns else columns_of(edge.producer).empty_table()
+        for task in layout.of(producer(edge.stream)):
+            found = last_output(log_of(task), token, output_of(edge.stream))
+            table = found if found.num_columns else columns_of(edge.stream).empty_table()
             parts = partitions(table, edge.route.key, len(edge.route.targets))
             yield from deal(table, edge.route, task.gid, parts)
 
 
-def last_output(log: StateLog, token: Token) -> pa.Table:
-    """What the log's partition emitted in the epoch before `token`; without columns: nothing.
+def last_output(log: StateLog, token: Token, output: str = MAIN) -> pa.Table:
+    """What the log's partition emitted to `output` in the epoch before `token`.
+
+    Without columns: nothing.
 
     Behind a restore, or once the log was collected, only the snapshot has it.
     """
@@ -66,5 +69,5 @@ def last_output(log: StateLog, token: Token) -> pa.Table:
             f"the state log has epoch {epoch} of the token at offset {entry.header.token_offset}, "
             f"and epoch {token.epoch} follows the one at {token.previous_offset}"
         )
-    section = entry.sections.get(OUT)
+    section = entry.sections.get(section_of(output))
     return ipc_table(section) if section is not None else pa.table({})

@@ -12,7 +12,16 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.layout import has_letters
-from perseid.jobs.operator import Emitter, Identity, Operator, combines, load, opened
+from perseid.jobs.operator import (
+    Emitter,
+    Identity,
+    Operator,
+    combines,
+    load,
+    opened,
+    outputs_of,
+)
+from perseid.jobs.spec import output_of, producer
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
@@ -71,15 +80,16 @@ def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
 
 
 def emitter(context: FragmentContext, name: str) -> Emitter:
-    return Emitter(name, operator_class(context.job_folder, name).output)
+    found = operator_class(context.job_folder, name)
+    return Emitter(name, found.output, found.outputs)
 
 
-def output_of(context: FragmentContext, name: str) -> pa.Schema:
-    """The columns that the Python operator `name` declares."""
-    schema = operator_class(context.job_folder, name).output
+def columns_of(context: FragmentContext, stream: str) -> pa.Schema:
+    """The columns that a Python operator declares for one of its outputs."""
+    schema = outputs_of(operator_class(context.job_folder, producer(stream)))[output_of(stream)]
     if schema is None:
         raise BadInputError(
-            f"operator {name} is read by an operator that must know its columns in an epoch "
+            f"operator {stream} is read by an operator that must know its columns in an epoch "
             'without rows: add `output = pa.schema([("column", pa.string())])` to its class'
         )
     return schema
@@ -88,38 +98,38 @@ def output_of(context: FragmentContext, name: str) -> pa.Schema:
 def rows_of(
     context: FragmentContext,
     token: Token,
-    node: str,
+    stream: str,
     table: pa.Table,
     origin: int,
     *,
     sql: bool = True,
 ) -> Iterator[Row]:
-    """All rows that `node`'s output becomes for the stages behind it, barriers included.
+    """All rows that `stream` becomes for the stages behind it, barriers included.
 
-    `sql` False: the SQL operators right behind `node` read its frame and need no rows.
+    `sql` False: the SQL operators right behind it read its frame and need no rows.
     """
     edges = graph_of(context)
-    out = edges.outlets[node]
+    out = edges.outlets[stream]
     for consumer, route in out.shuffles:
-        first = edges.levels[node] == 0 and is_small(token)
+        first = edges.levels[producer(stream)] == 0 and is_small(token)
         yield from _shuffled(context, token, consumer, route, table, origin, first)
     for name in out.sql if sql else ():
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        result = run_stateless(context, token, name, table, origin)
-        yield from rows_of(context, token, name, result, origin)
+        results = run_stateless(context, token, name, table, origin)
+        for behind in edges.streams(name):
+            yield from rows_of(context, token, behind, results[output_of(behind)], origin)
 
 
 def run_stateless(
     context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
-) -> pa.Table:
-    """The output of the stateless Python operator `name` for one split or partition."""
+) -> dict[str, pa.Table]:
+    """The outputs of the stateless Python operator `name` for one split or partition."""
     out = emitter(context, name)
     if table.num_rows:
         call(instance(context, name, origin), token, {"input": table}, out)
-    emitted = out.table()
-    return pa.table({}) if emitted is None else emitted
+    return out.tables()
 
 
 def _shuffled(

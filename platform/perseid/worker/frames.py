@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from perseid.jobs.spec import producer
 from perseid.worker import flow, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
@@ -132,7 +133,7 @@ class EpochFrames:
         rows = self._persist(rows)
         members = [rows.filter(rows.target >= REPORT)]
         for name in waiting:
-            ddl = _spark_schema(flow.output_of(self.context, self._upstream(name)))
+            ddl = _spark_schema(flow.columns_of(self.context, self._upstream(name)))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
             typed = self._python(sent, stages.decode_rows, ddl, "encode")
             members += self._from_typed(self._sql(typed, name), name)
@@ -140,7 +141,7 @@ class EpochFrames:
 
     def _behind_python(self, name: str, level: int) -> bool:
         """Whether SQL operator `name` reads a Python operator, and runs at `level`."""
-        operator = self.spec.operators.get(self._upstream(name))
+        operator = self.spec.operators.get(producer(self._upstream(name)))
         return operator is not None and operator.sql is None and self.graph.levels[name] == level
 
     def _upstream(self, name: str) -> str:

@@ -1,8 +1,9 @@
 """Where each node's output goes within an epoch: pure, from the job and its layout.
 
-A *node* is a source or an operator. Its output goes, by edge, to the operator partitions of keyed
-operators and writers (through a shuffle), into stateless Python operators (in the same task), and
-into SQL operators (through Spark SQL, in the same stage).
+A *node* is a source or an operator, a *stream* one of its outputs: `node`, or `node.output` beside
+the main one. A stream goes, by edge, to the operator partitions of keyed operators and writers
+(through a shuffle), into stateless Python operators (in the same task), and into SQL operators
+(through Spark SQL, in the same stage).
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from perseid.jobs.layout import DEAD_LETTERS, Layout, is_keyed, node_levels, writers
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.layout import (
+    DEAD_LETTERS,
+    Layout,
+    is_keyed,
+    node_levels,
+    writers,
+    written_streams,
+)
+from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.worker.edges import Route
 from perseid.worker.source import METADATA
 
@@ -21,7 +29,7 @@ SQL_BASE = -2  # target -2 - i: rows for the i-th SQL operator of the graph (edg
 
 @dataclass(frozen=True)
 class Outlets:
-    """The edges out of one node. `shuffles`: (consumer, route)."""
+    """The edges of one stream. `shuffles`: (consumer, route)."""
 
     shuffles: tuple[tuple[str, Route], ...]
     python: tuple[str, ...]
@@ -32,13 +40,16 @@ class Outlets:
 class Feedback:
     """An edge whose rows are of the epoch before."""
 
-    producer: str
+    stream: str
     route: Route
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The edges of one job, its nodes' levels and the numbers of its SQL operators."""
+    """The edges of one job by stream, its nodes' levels and the numbers of its SQL operators.
+
+    Every node has its main stream here, and those of the others that somebody reads.
+    """
 
     outlets: dict[str, Outlets]
     levels: dict[str, int]
@@ -46,28 +57,30 @@ class Graph:
     dead_letters: Route | None
     feedback: tuple[Feedback, ...]
 
-    def feeds_back(self, operator: str) -> bool:
-        """Whether the next epoch reads what `operator` emits in this one."""
-        return any(edge.producer == operator for edge in self.feedback)
+    def feeds_back(self, operator: str) -> tuple[str, ...]:
+        """The outputs of `operator` that the next epoch reads."""
+        streams = dict.fromkeys(edge.stream for edge in self.feedback)
+        return tuple(output_of(s) for s in streams if producer(s) == operator)
+
+    def streams(self, node: str) -> tuple[str, ...]:
+        """The streams that come out of `node`."""
+        return tuple(stream for stream in self.outlets if producer(stream) == node)
 
     @property
     def has_late_sql(self) -> bool:
         """Whether an SQL operator reads what comes out of a stateful stage."""
         return any(self.levels[name] > 0 for name in self.sql_targets)
 
-    def leads_to_sql(self, node: str) -> bool:
-        """Whether a stateless Python operator below `node` has an SQL operator behind it."""
-        out = self.outlets[node]
-        return bool(out.sql) or any(self.leads_to_sql(n) for n in out.python)
-
 
 def build(spec: JobSpec, layout: Layout) -> Graph:
     """The graph of `spec`; ports of multi-input operators are numbered in job.yaml's order."""
-    outlets = {name: _outlets(name, spec, layout) for name in (*spec.sources, *spec.operators)}
+    read = [s.input for s in spec.sinks.values()]
+    read += [stream for o in spec.operators.values() for stream in o.forward.values()]
+    streams = dict.fromkeys((*spec.sources, *spec.operators, *read))
     sql = [name for name, operator in spec.operators.items() if operator.sql is not None]
     letters = layout.of(DEAD_LETTERS)
     return Graph(
-        outlets=outlets,
+        outlets={stream: _outlets(stream, spec, layout) for stream in streams},
         levels=node_levels(spec),
         sql_targets={name: SQL_BASE - index for index, name in enumerate(sql)},
         dead_letters=Route(tuple(t.gid for t in letters), 0, ()) if letters else None,
@@ -77,27 +90,30 @@ def build(spec: JobSpec, layout: Layout) -> Graph:
 
 def _feedback(spec: JobSpec, layout: Layout) -> Iterator[Feedback]:
     for name, operator in spec.operators.items():
-        for port, (input_, producer) in enumerate(operator.inputs.items()):
+        for port, (input_, stream) in enumerate(operator.inputs.items()):
             if input_ in operator.feedback:
                 targets = tuple(t.gid for t in layout.of(name))
-                yield Feedback(producer, Route(targets, port, operator.key))
+                yield Feedback(stream, Route(targets, port, operator.key))
 
 
-def _outlets(node: str, spec: JobSpec, layout: Layout) -> Outlets:
+def _outlets(stream: str, spec: JobSpec, layout: Layout) -> Outlets:
     shuffles: list[tuple[str, Route]] = []
     python: list[str] = []
     sql: list[str] = []
     for name, operator in spec.operators.items():
         for port, (input_, upstream) in enumerate(operator.inputs.items()):
-            if upstream != node or input_ in operator.feedback:
+            if upstream != stream or input_ in operator.feedback:
                 continue
             if is_keyed(operator):
                 targets = tuple(t.gid for t in layout.of(name))
                 shuffles.append((name, Route(targets, port, operator.key)))
             else:
                 (python if operator.sql is None else sql).append(name)
-    if node in writers(spec):
-        shuffles.append((node, Route(tuple(t.gid for t in layout.of(node)), 0, ())))
+    node = producer(stream)
+    written = written_streams(spec, node)
+    if node in writers(spec) and stream in written:
+        targets = tuple(t.gid for t in layout.of(node))
+        shuffles.append((node, Route(targets, written.index(stream), ())))
     return Outlets(tuple(shuffles), tuple(python), tuple(sql))
 
 

@@ -14,12 +14,14 @@ State = f(log): any process of the host can do this, and a copy that is ahead or
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from perseid.errors import DamagedFile, RetryableError
+from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.worker.operators import call
 from perseid.worker.poison import stop_at
@@ -31,21 +33,26 @@ if TYPE_CHECKING:
     from perseid.topics.records import Token
     from perseid.worker.poison import Sieve
 
-OUT = "out"
+OUT = "out"  # of the main output; others are "out.late"
 LETTERS = "letters"
 STATE = "state."
 
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The output of one epoch of one partition; without columns when nothing was emitted.
+    """The outputs of one epoch of one partition by name; without columns where nothing was emitted.
 
     `letters`: the rows on which a bisecting operator raised (`perseid.worker.refused`).
     """
 
-    output: pa.Table
+    outputs: dict[str, pa.Table]
     retained: bool
     letters: pa.Table | None = None
+
+    @property
+    def output(self) -> pa.Table:
+        """The main one."""
+        return self.outputs[MAIN]
 
 
 class PartitionState:
@@ -58,11 +65,11 @@ class PartitionState:
         log: StateLog,
         sieve: Sieve | None = None,
         *,
-        feeds_back: bool = False,
+        feeds_back: Collection[str] = (),
     ) -> None:
         self.operator = operator
         self.sieve = sieve
-        self.feeds_back = feeds_back  # the next epoch reads this one's output (`feedback`)
+        self.feeds_back = feeds_back  # the outputs that the next epoch reads (`feedback`)
         self.live = live
         self.log = log
         self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
@@ -75,14 +82,13 @@ class PartitionState:
         inputs: dict[str, pa.Table],
         out: Emitter,
     ) -> EpochResult:
-        """The output of the token's epoch, processed now or retained from an earlier attempt."""
+        """The outputs of the token's epoch, processed now or retained from an earlier attempt."""
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return _retained(held)
         letters = self._process(token, inputs, out)
-        emitted = out.table()
-        output = pa.table({}) if emitted is None else emitted
-        sections: dict[str, Any] = {OUT: ipc_bytes(output)}
+        outputs = out.tables()
+        sections: dict[str, Any] = {section_of(n): ipc_bytes(t) for n, t in outputs.items()}
         if letters is not None:
             sections[LETTERS] = ipc_bytes(letters)
         for name, primitive in self.live.items():
@@ -96,7 +102,7 @@ class PartitionState:
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
-        return EpochResult(output, retained=False, letters=letters)
+        return EpochResult(outputs, retained=False, letters=letters)
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
         """Steps 2 to 4; the dead letters, None without any."""
@@ -104,7 +110,7 @@ class PartitionState:
         def attempt(rows: dict[str, pa.Table]) -> None:
             self.bring_to(token.epoch - 1)
             self.epoch = None
-            out.table()  # forgets what an earlier try has emitted
+            out.tables()  # forgets what an earlier try has emitted
             call(self.operator, token, rows, out, self.live)
 
         if self.sieve is None:
@@ -120,7 +126,8 @@ class PartitionState:
         self.bring_to(epoch)
         sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
         if self.feeds_back:
-            sections[OUT] = self.log.entry(epoch).sections[OUT]
+            emitted = self.log.entry(epoch).sections
+            sections |= {name: emitted[name] for name in map(section_of, self.feeds_back)}
         self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:
@@ -176,4 +183,13 @@ class PartitionState:
 def _retained(entry: LogEntry) -> EpochResult:
     letters = entry.sections.get(LETTERS)
     found = ipc_table(letters) if letters is not None else None
-    return EpochResult(ipc_table(entry.sections[OUT]), retained=True, letters=found)
+    outputs = {
+        output_of(name): ipc_table(section)
+        for name, section in entry.sections.items() if producer(name) == OUT
+    }  # fmt: skip
+    return EpochResult(outputs, retained=True, letters=found)
+
+
+def section_of(output: str) -> str:
+    """Where a log entry has what was emitted to `output`."""
+    return OUT if output == MAIN else f"{OUT}.{output}"

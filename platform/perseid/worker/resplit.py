@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, opened, rescales
+from perseid.jobs.spec import producer
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.primitives import bind, declared, keyless
 from perseid.state.xxh64 import hashed_bits
@@ -60,7 +61,7 @@ class Share:
         if not asks:
             self._check_keys(type(mine))
         rows: dict[str, list[pa.Table]] = {name: [] for name in live}
-        emitted: list[pa.Table] = []
+        emitted: dict[str, list[pa.Table]] = {}
         before: list[Operator] = []
         for number, sections in enumerate(parts):
             tables = {n: ipc_table(sections[STATE + n]) for n in live if STATE + n in sections}
@@ -68,8 +69,9 @@ class Share:
                 columns = live[name].shard_key(self.key)
                 if columns is not None:
                     rows[name].append(self._mine(name, table, tuple(columns), number, count))
-            if OUT in sections and number * self.parallelism // count == self.partition:
-                emitted.append(ipc_table(sections[OUT]))
+            if number * self.parallelism // count == self.partition:
+                for section in (name for name in sections if producer(name) == OUT):
+                    emitted.setdefault(section, []).append(ipc_table(sections[section]))
             if asks:
                 before.append(self._restored(number, count, tables))
         for name, found in rows.items():
@@ -78,7 +80,7 @@ class Share:
         if asks:
             operators.rescale(mine, before, epoch)
         state = {STATE + name: ipc_bytes(p.snapshot()) for name, p in live.items()}
-        return state | ({OUT: ipc_bytes(joined(emitted))} if emitted else {})
+        return state | {section: ipc_bytes(joined(found)) for section, found in emitted.items()}
 
     def _check_keys(self, kind: type[Operator]) -> None:
         """`jobs apply` refuses these; a state is not emptied because one came by."""

@@ -77,7 +77,7 @@ def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.Rec
     def read() -> list[Row]:
         return list(feedback.rows(
             flow.graph_of(context), context.layout, order.token,
-            lambda task: tasks.log_of(context, task), lambda name: flow.output_of(context, name),
+            lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
         ))  # fmt: skip
 
     for _ in batches:

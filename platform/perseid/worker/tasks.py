@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from perseid.jobs.layout import DEAD_LETTERS, Task
+from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
+from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog, forget_layouts, log_directory, owner_directory
@@ -97,33 +98,40 @@ def run_task(
 ) -> Callable[[], list[Row]]:
     """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
     started = time.monotonic()
-    spec = flow.spec_of(context.job_folder)
-    names = tuple(spec.operators[task.operator].inputs) if task.stateful else ("input",)
-    tables = inputs(rows, names)
+    tables = inputs(rows, _input_names(context, task))
     report: dict[str, Any] = {
         "gid": task.gid,
         "rows_in": sum(t.num_rows for t in tables.values()),
     }
     letters = None
     if task.stateful:
-        output, letters = _run_keyed(context, order, task, tables, report)
+        outputs, letters = _run_keyed(context, order, task, tables, report)
     else:
-        output = tables["input"]
+        outputs = tables
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
         session = session_of(context, task)  # here, since making one is not for several threads
-        batches = partial(_sink_batches, context, order, task, output, letters)
+        batches = partial(_sink_batches, context, order, task, outputs, letters)
         commit = pool.submit(_commit, context, order, task, batches, session)
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
         found: list[Row] = []
-        if task.stateful:
-            found += flow.rows_of(context, order.token, task.operator, output, task.gid)
+        for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
+            table = outputs[output_of(stream)]
+            found += flow.rows_of(context, order.token, stream, table, task.gid)
         return [*found, Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())]
 
     return finish
+
+
+def _input_names(context: FragmentContext, task: Task) -> tuple[str, ...]:
+    """The inputs of `task`; those of a writer are the outputs that it writes."""
+    spec = flow.spec_of(context.job_folder)
+    if task.stateful:
+        return tuple(spec.operators[task.operator].inputs)
+    return tuple(map(output_of, written_streams(spec, task.operator))) or (MAIN,)
 
 
 def _ms_since(started_s: float) -> int:
@@ -157,8 +165,8 @@ def _run_keyed(
     task: Task,
     tables: dict[str, pa.Table],
     report: dict[str, Any],
-) -> tuple[pa.Table, pa.Table | None]:
-    """Output and dead letters."""
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """Outputs and dead letters."""
     state = state_of(context, task)
     token = order.token
     out = flow.emitter(context, task.operator)
@@ -172,10 +180,10 @@ def _run_keyed(
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows
     report["retained"] = result.retained
-    report["rows_out"] = result.output.num_rows
+    report["rows_out"] = sum(table.num_rows for table in result.outputs.values())
     report["state_rows"] = sum(p.rows for p in state.live.values())
     report["state_bytes"] = sum(p.size_bytes for p in state.live.values())
-    return result.output, result.letters
+    return result.outputs, result.letters
 
 
 def _collect(
@@ -261,14 +269,14 @@ def _sink_batches(
     context: FragmentContext,
     order: EpochOrder,
     task: Task,
-    output: pa.Table,
+    outputs: dict[str, pa.Table],
     letters: pa.Table | None,
 ) -> Iterable[SinkBatch]:
     from perseid.worker.sink_ports import SinkBatch
 
     spec = flow.spec_of(context.job_folder)
     if task.operator == DEAD_LETTERS:
-        output, letters = pa.table({}), output
+        letters = outputs[MAIN]
     if letters is not None and letters.num_rows:
         assert spec.errors.deadletter_topic is not None
         rows = letters.to_pylist()
@@ -276,7 +284,10 @@ def _sink_batches(
         keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
         yield SinkBatch(spec.errors.deadletter_topic, keys, values, told)
     for sink in spec.sinks.values():
-        if sink.input != task.operator or output.num_rows == 0:
+        if producer(sink.input) != task.operator:
+            continue
+        output = outputs[output_of(sink.input)]
+        if output.num_rows == 0:
             continue
         avro = read_avro(context, sink.schema_file)
         keys = encode.keys(output, sink.key)

@@ -9,7 +9,7 @@ from perseid.coordinator.actions import AppendToken
 from perseid.coordinator.events import EndsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.testing.coordinator import Leader, World, job_spec
-from perseid.topics.records import SourceRange, Token
+from perseid.topics.records import Token
 
 JOB = "wordcount"
 
@@ -124,20 +124,6 @@ def test_partitions_share_the_room(
 def test_room_smaller_than_the_partitions_is_not_exceeded() -> None:
     shares = issue.share({("lines", p): 100 for p in range(10)}, 4)
     assert sum(shares.values()) == 4
-
-
-def source_range(partition: int, count: int) -> SourceRange:
-    return SourceRange("lines", "lines", "id", partition, 0, count)
-
-
-def test_small_epochs_have_one_split_and_large_ones_up_to_the_parallelism() -> None:
-    small = tuple(source_range(p, 10) for p in range(4))
-    assert [len(split) for split in issue.split(small, 4)] == [4]
-    large = tuple(source_range(p, n * 10_000) for p, n in enumerate((4, 1, 1, 2)))
-    splits = issue.split(large, 2)
-    assert [[r.partition for r in split] for split in splits] == [[0], [1, 2, 3]]
-    assert len(issue.split(large[:1], 4)) == 1
-    assert issue.split((), 4) == ()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from perseid.jobs import parse
 from perseid.jobs.classes import load_checked
 from perseid.jobs.problems import JobFileErrors
@@ -72,3 +74,113 @@ def test_on_epoch_end_needs_a_key(tmp_path: Path) -> None:
     (text,) = said(tmp_path, CODE, operator="")
     assert "operators.o: O has a method on_epoch_end, which needs a key" in text
     assert "write `key: COLUMN`" in text
+
+
+SIDED = """\
+name: job
+sources:
+  in: {topic: in, format: json, columns: {k: string}}
+operators:
+  o: {input: in, use: "m:O", key: k}
+  p:
+    inputs: {all: o, late: READ}
+    use: "m:P"
+    key: k
+sinks:
+  s: {input: SENT, topic: out, format: json, key: k}
+"""
+SIDES = """\
+from perseid.jobs import Operator, pa
+
+class O(Operator):
+    output = pa.schema([("k", pa.string())])
+    outputs = {"late": pa.schema([("k", pa.string()), ("why", pa.string())])}
+
+    def process(self, batch, out):
+        out.emit(batch)
+
+class P(Operator):
+    output = O.output
+
+    def process(self, batch, out):
+        out.emit(batch["all"])
+"""
+
+
+def said_of(tmp_path: Path, read: str = "o.late", sent: str = "p", code: str = SIDES) -> list[str]:
+    """What validation says, with lines."""
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    folder.mkdir()
+    (folder / "job.yaml").write_text(SIDED.replace("READ", read).replace("SENT", sent))
+    (folder / "m.py").write_text(code)
+    try:
+        load_checked(parse.load(folder), folder)
+    except JobFileErrors as error:
+        return str(error).splitlines()
+    return []
+
+
+def test_outputs_that_are_read_must_be_declared_and_the_other_way_round(tmp_path: Path) -> None:
+    assert said_of(tmp_path) == []
+    assert said_of(tmp_path, sent="o.late") == []
+    assert said_of(tmp_path, read="o.lat") == [
+        "job.yaml:5: operators.o: nothing reads the output 'late' of O; write `input: o.late` in "
+        "an operator or sink, or remove it from the class",
+        "job.yaml:7: operators.p.inputs.late: found 'o.lat', which O does not declare, expected o "
+        "or one of its outputs (o.late); write `o.late`",
+    ]
+    assert said_of(tmp_path, sent="o.output") == [
+        "job.yaml:11: sinks.s.input: found 'o.output', which O does not declare, expected o or one "
+        "of its outputs (o.late); write `o`"
+    ]
+    (line,) = said_of(tmp_path, sent="p.x")
+    assert line.startswith("job.yaml:11: sinks.s.input: found 'p.x', which P does not declare")
+    assert said_of(tmp_path, read="{from: o.late, feedback: {delay: 1}}") == []
+    (line,) = said_of(tmp_path, read="{from: o.lat, feedback: {delay: 1}}", sent="o.late")
+    assert "job.yaml:7: operators.p.inputs.late: found 'o.lat'" in line
+
+
+def test_keys_are_columns_of_the_output_that_is_read(tmp_path: Path) -> None:
+    (line,) = said_of(tmp_path, code=SIDES.replace('("k", pa.string()), ("why"', '("kk"'))
+    assert line == (
+        "job.yaml:9: operators.p.key: found 'k', expected a column that o.late declares (kk); "
+        "write `kk`"
+    )
+
+
+def test_outputs_of_sources_sql_and_nobody_are_refused(tmp_path: Path) -> None:
+    def refused(old: str, new: str) -> str:
+        with pytest.raises(JobFileErrors) as caught:
+            parse.loads(SIDED.replace("READ", "o.late").replace("SENT", "p").replace(old, new))
+        return str(caught.value)
+
+    assert refused("o.late", "in.late") == (
+        "job.yaml:7: operators.p.inputs.late: found 'in.late', but in is a source, which has one "
+        "output; write `in`"
+    )
+    sql = refused('use: "m:O", key: k', 'sql: "SELECT k FROM input"')
+    assert "found 'o.late', but o is a SQL operator, which has one output; write `o`" in sql
+    assert refused("o.late", "oo.late") == (
+        "job.yaml:7: operators.p.inputs.late: found 'oo.late', expected the name of a source or "
+        "operator; write `o.late`"
+    )
+    assert "expected the name of an operator" in refused(
+        "o.late", "{from: in.late, feedback: {delay: 1}}"
+    )
+
+
+def test_what_a_class_declares_as_outputs(tmp_path: Path) -> None:
+    def declared(outputs: str) -> str:
+        before = SIDES.index("    outputs = ")
+        code = f"{SIDES[:before]}    outputs = {outputs}\n{SIDES[SIDES.index('    def') :]}"
+        return said_of(tmp_path, code=code)[0]
+
+    assert declared('{"output": pa.schema([])}') == (
+        "job.yaml:5: operators.o.use: m:O: outputs has the name 'output', which is the main "
+        "output's; declare that as `output = pa.schema([...])`, or rename this one"
+    )
+    assert "outputs has the name 'late.r', expected a-z, 0-9 and '_'" in declared('{"late.r": 1}')
+    assert "outputs['late'] is {'k': 'string'}, expected its columns" in declared(
+        '{"late": {"k": "string"}}'
+    )
+    assert "outputs is ['late'], expected schemas by name" in declared('["late"]')

@@ -12,7 +12,7 @@ import pytest
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import Operator, Table, loading
 from perseid.jobs.operator import Emitter, Identity, combines, load, seeded
-from perseid.jobs.spec import OperatorSpec
+from perseid.jobs.spec import MAIN, OperatorSpec
 from perseid.state import bind, schema_of
 
 CLASS = """
@@ -162,21 +162,38 @@ def test_randomness_depends_on_job_operator_partition_and_epoch_only() -> None:
 
 def test_an_emitter_joins_what_it_gets() -> None:
     out = Emitter("o")
-    assert out.table() is None
+    assert out.tables() == {MAIN: pa.table({})}
     out.emit(pa.table({"a": [1]}))
     out.emit(pa.record_batch({"a": [2]}))
-    found = out.table()
-    assert found is not None
-    assert found.to_pydict() == {"a": [1, 2]}
-    assert out.table() is None
+    assert out.tables()[MAIN].to_pydict() == {"a": [1, 2]}
+    assert out.tables() == {MAIN: pa.table({})}
+
+
+def test_an_emitter_keeps_outputs_apart() -> None:
+    late = pa.schema([("n", pa.int64())])
+    out = Emitter("o", outputs={"late": late, "bad": pa.schema([("why", pa.string())])})
+    out.emit(pa.table({"a": ["x"]}))
+    out.emit(pa.table({"n": pa.array([3], pa.int32())}), to="late")
+    out.emit(pa.table({"a": ["y"]}))
+    found = out.tables()
+    assert {name: table.to_pydict() for name, table in found.items()} == {
+        MAIN: {"a": ["x", "y"]}, "late": {"n": [3]}, "bad": {"why": []}
+    }  # fmt: skip
+    assert found["late"].schema == late
+    with pytest.raises(BadInputError, match=r"emitted to late columns \(m int64\)"):
+        out.emit(pa.table({"m": [1]}), to="late")
+    with pytest.raises(BadInputError) as caught:
+        out.emit(pa.table({"n": [1]}), to="lat")
+    assert str(caught.value) == (
+        "operator o emitted to 'lat', which is none of its outputs (bad, late, output); write "
+        "`to=\"late\"`, or declare it in the class: `outputs = {'lat': pa.schema([...])}`"
+    )
 
 
 def test_an_emitter_refuses_what_does_not_fit() -> None:
     out = Emitter("o", pa.schema([("a", pa.int64()), ("b", pa.string())]))
     out.emit(pa.table({"b": ["x"], "a": pa.array([1], pa.int32())}))
-    found = out.table()
-    assert found is not None
-    assert found.schema.names == ["a", "b"]
+    assert out.tables()[MAIN].schema.names == ["a", "b"]
     with pytest.raises(BadInputError, match=r"emitted columns \(a string\).*it declares \(a int64"):
         out.emit(pa.table({"a": ["x"]}))
     loose: Any = [{"a": 1}]
@@ -194,9 +211,7 @@ def run(found: type[Operator], batch: pa.Table) -> dict[str, list[Any]]:
     bind(operator)
     out = Emitter("o", found.output)
     operator.process(operator.combine(batch) if combines(found) else batch, out)
-    emitted = out.table()
-    assert emitted is not None
-    result: dict[str, list[Any]] = emitted.to_pydict()
+    result: dict[str, list[Any]] = out.tables()[MAIN].to_pydict()
     return result
 
 

@@ -116,6 +116,36 @@ def test_a_crash_goes_back_to_any_epoch(tried: Any) -> None:
         harness.crash(9)
 
 
+def declare(folder: Path, output: str) -> None:
+    columns = 'pa.schema([("word", pa.string()), ("n", pa.int64())])'
+    code = (folder / "tried.py").read_text()
+    declared = f'seen = 0\n    outputs = {{"{output}": {columns}}}'
+    (folder / "tried.py").write_text(code.replace("seen = 0", declared))
+
+
+def test_other_outputs_are_told_beside_the_main_one(tried: Any) -> None:
+    body = """
+        out.emit(batch.filter(pa.array([n > 3 for n in batch["n"].to_pylist()])), to="large")
+        out.emit(self.total.add(batch["word"], n=batch["n"]))
+        """
+    folder = tried(body)
+    declare(folder, "large")
+    harness = Harness(folder, "tried", parallelism=2)
+    main = harness.epoch(EPOCHS[0])
+    assert sorted(r["key"] for r in main) == ["a", "b", "c"]
+    assert harness.outputs == {"output": main, "large": [{"word": "a", "n": 4}]}
+    assert harness.epoch() == harness.outputs["large"] == []
+    check_recovery(folder, "tried", EPOCHS)
+    check_deterministic(folder, "tried", EPOCHS)
+
+
+def test_a_side_output_that_depends_on_order_is_found(tried: Any) -> None:
+    folder = tried('out.emit(batch.slice(0, 1), to="first")')
+    declare(folder, "first")
+    with pytest.raises(AssertionError, match=r"shuffle 0 of seed 0: emitted .* to first, e"):
+        check_order_free(folder, "tried", EPOCHS)
+
+
 def test_a_crash_within_an_epoch_is_seen_by_the_test(tried: Any) -> None:
     harness = Harness(tried(SUM), "tried")
     harness.files.crash_at(0)

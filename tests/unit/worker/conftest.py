@@ -113,7 +113,8 @@ class Partition:
     ) -> EpochResult:  # fmt: skip
         at = 100 + epoch if offset is None else offset
         token = Token(1, "uuid", epoch, at - 1, "r", 1, (), epoch, watermark)
-        return state.run(token, at, 1, {"input": rows}, Emitter("totals"))
+        out = Emitter("totals", None, self.operator.outputs)
+        return state.run(token, at, 1, {"input": rows}, out)
 
     def checkpoint(self, epoch: int, generation: int = 1) -> CheckpointPointer:
         """Puts the log's snapshot of `epoch` into the store."""

@@ -9,7 +9,7 @@ import pytest
 
 from perseid.errors import RetryableError
 from perseid.jobs.layout import build
-from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.spec import MAIN, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.state.log import StateLog
 from perseid.topics.records import Token
 from perseid.worker import graph
@@ -41,7 +41,7 @@ def test_an_epoch_hears_the_one_before(partition: Any) -> None:
 
 def test_a_collected_log_and_another_host_hear_the_same(partition: Any) -> None:
     state = partition.begun()
-    state.feeds_back = True
+    state.feeds_back = [MAIN]
     for epoch in (1, 2):
         partition.run(state, epoch)
     state.snapshot(2, 1, 102)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.random_topology import substreams
 from perseid.coordinator.planners.topology import Topology
-from perseid.jobs.layout import is_keyed, node_levels, writers
+from perseid.jobs.layout import host, is_keyed, node_levels, writers
 from perseid.jobs.spec import JobSpec
 
 
@@ -70,20 +70,13 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
     found: dict[str, tuple[int, list[str]]] = {}
     for name in keyed:
         operator = spec.operators[name]
-        hosts = dict.fromkeys(_host(spec, i) for i in operator.forward.values())
+        hosts = dict.fromkeys(host(spec, i) for i in operator.forward.values())
         found[name] = operator.parallelism, list(hosts)
     for name, parallelism in writers(spec).items():
         # A source and its writers are two operators here, and no name of a job has a blank.
         shown = f"{name} writer" if name in spec.sources else name
-        found[shown] = parallelism, [_host(spec, name)]
+        found[shown] = parallelism, [host(spec, name)]
     return found
-
-
-def _host(spec: JobSpec, name: str) -> str:
-    """The source or keyed operator in whose tasks a node runs."""
-    while name in spec.operators and not is_keyed(spec.operators[name]):
-        (name,) = spec.operators[name].inputs.values()
-    return name
 
 
 def _check(
@@ -94,8 +87,8 @@ def _check(
         if name in known:
             continue
         if name in spec.operators:
-            host = _host(spec, name)
+            inside = host(spec, name)
             raise TopologyError(
-                f"rates of {name}: it runs inside {host}, so give what leaves {host}"
+                f"rates of {name}: it runs inside {inside}, so give what leaves {inside}"
             )
         raise TopologyError(f"rates of {name}, which is not there; there are {', '.join(known)}")

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import (
+    MAIN,
     CheckpointSpec,
     EpochSpec,
     EventTimeSpec,
@@ -36,6 +37,8 @@ JOB = "sums"
 WORDS = tuple("abcdefghij")
 SINK_PARTITIONS = 2
 DELAY_MS = 300
+EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
+ON, BACK = -1, -2  # of rows on outputs beside the main one
 TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
@@ -135,7 +138,7 @@ class EchoedTotals(Totals):
         if any(table.num_rows for table in rest.values()):
             mine = Emitter("totals")
             super().process(rest, mine)
-            table = mine.table()
+            table = mine.tables()[MAIN]
             self.emitted = listed([table])
             out.emit(table)
 
@@ -158,6 +161,21 @@ def listed(tables: Sequence[pa.Table]) -> str:
     return orjson.dumps(sorted(found)).decode()
 
 
+class SidedTotals(EchoedTotals):
+    """Tells the relay by an output of its own, whose rows have n = ON; it hears rows with BACK."""
+
+    outputs: ClassVar = {"on": EMITTED}
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        expect_marked(batch["echo"], BACK)
+        mine = Emitter("totals")
+        super().process(batch, mine)
+        table = mine.tables()[MAIN]
+        if table.num_rows:
+            out.emit(table)
+            out.emit(marked(table, ON), to="on")
+
+
 class Relay(Operator):
     """Counts the totals of each word that come by, and passes them on."""
 
@@ -171,10 +189,31 @@ class Relay(Operator):
                            "total": batch["total"]}))  # fmt: skip
 
 
-EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
+class SidedRelay(Relay):
+    """The other half of SidedTotals."""
+
+    outputs: ClassVar = {"back": EMITTED}
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        expect_marked(batch, ON)
+        super().process(batch, out)
+        out.emit(marked(batch, BACK), to="back")
+
+
+def marked(rows: pa.Table, mark: int) -> pa.Table:
+    return rows.set_column(1, "n", pa.array([mark] * rows.num_rows, pa.int64()))
+
+
+def expect_marked(rows: pa.Table, mark: int) -> None:
+    """ValueError for rows of another output."""
+    found = rows["n"].to_pylist() if rows.num_rows else []
+    if set(found) - {mark}:
+        raise ValueError(f"rows with n = {found}, expected {mark}")
+
+
 CLASSES: dict[str, type[Operator]] = {
     "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
-    "job:Relay": Relay,
+    "job:Relay": Relay, "job:SidedTotals": SidedTotals, "job:SidedRelay": SidedRelay,
 }  # fmt: skip
 
 
@@ -192,6 +231,7 @@ class Shape:
     input_s: float = 20.0  # so long input comes and faults strike
     timed: bool = False  # its sources have event time, that of the records
     echoed: bool = False  # the relay's output is input of the totals in the next epoch
+    sided: bool = False  # likewise, and both directions are outputs beside the main ones
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -209,20 +249,21 @@ class Shape:
     @property
     def spec(self) -> JobSpec:
         """The job with one or two levels of state; the last one always feeds a sink."""
-        use = "job:TotalsInTable" if self.in_table else "job:Totals"
-        inputs = {"left": "left", "right": "right"}
+        kind = "Sided" if self.sided else "Echoed" if self.echoed else ""
+        use = f"job:{kind}Totals" + ("InTable" if self.in_table and not kind else "")
+        echo = {"Sided": {"echo": "relay.back"}, "Echoed": {"echo": "relay"}}.get(kind, {})
         operators = {
             "totals": OperatorSpec(
-                inputs=inputs | ({"echo": "relay"} if self.echoed else {}), key=("key",),
-                use="job:EchoedTotals" if self.echoed else use, parallelism=self.totals,
-                feedback=("echo",) if self.echoed else (),
+                inputs={"left": "left", "right": "right", **echo}, key=("key",),
+                use=use, parallelism=self.totals, feedback=tuple(echo),
             )
         }  # fmt: skip
         feeding = ["totals"] if self.sink_on_totals or not self.relays else []
         if self.relays:
             operators["relay"] = OperatorSpec(
-                inputs={"input": "totals"}, use="job:Relay", key=("key",), parallelism=self.relays
-            )
+                inputs={"input": "totals.on" if self.sided else "totals"}, key=("key",),
+                use="job:SidedRelay" if self.sided else "job:Relay", parallelism=self.relays,
+            )  # fmt: skip
             feeding.append("relay")
         sinks = {n: SinkSpec(input=n, topic=f"{n}-out", format="json", key="key") for n in feeding}
         return JobSpec(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints, issue
+from perseid.coordinator import checkpoints, splits
 from perseid.errors import RetryableError
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -23,6 +23,7 @@ from perseid.testing.simulation.world import World
 
 TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
 ECHOED = 11  # modulo 13: likewise feedback
+SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
@@ -82,6 +83,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         drawn = replace(drawn, timed=seed % 9 == TIMED)
         if seed % 13 == ECHOED:
             drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
+        if seed % 17 == SIDED:
+            drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
         safety = simulation.random.random() < SAFETY_SHARE and script is None
         mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
@@ -130,7 +133,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def small_splits() -> Iterator[None]:
-    with patch.object(issue, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
+    with patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
         yield
 
 

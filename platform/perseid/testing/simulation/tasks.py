@@ -15,7 +15,7 @@ import pyarrow as pa
 from perseid.errors import PerseidError
 from perseid.jobs.layout import Layout, Task
 from perseid.jobs.operator import Emitter
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.records import Plan
 from perseid.state import blob
 from perseid.state.checkpoint import checkpoint_folder, part_path, write_part
@@ -170,7 +170,7 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     context, token = keep.context, order.token
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
-    out = Emitter(task.operator)
+    out = Emitter(task.operator, outputs=type(state.operator).outputs)
     result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
     if result.retained:
         context.world.gates.hit("output retained")
@@ -187,24 +187,25 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     if task.ledger is not None:
         written = keep.sink(task).commit(
             token.epoch, order.token_offset, context.plan.generation,
-            list(_batches(context, task, result.output)),
+            list(_batches(context, task, result.outputs)),
         )  # fmt: skip
         if written.skipped:
             context.world.gates.hit("epoch was in the ledger")
-    return list(_rows_behind(context, task, result.output))
+    return list(_rows_behind(context, task, result.outputs))
 
 
-def _batches(context: Context, task: Task, output: pa.Table) -> Iterator[SinkBatch]:
+def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[SinkBatch]:
     for sink in context.spec.sinks.values():
-        if sink.input == task.operator and output.num_rows:
-            yield SinkBatch(sink.topic, *job.encoded(output))
+        if producer(sink.input) == task.operator and outputs[output_of(sink.input)].num_rows:
+            yield SinkBatch(sink.topic, *job.encoded(outputs[output_of(sink.input)]))
 
 
-def _rows_behind(context: Context, task: Task, output: pa.Table) -> Iterator[Row]:
-    targets = tuple(t.gid for t in context.layout.of("relay"))
-    if task.operator == "totals" and targets:
-        parts = job.consumers(output, len(targets))
-        yield from deal(output, Route(targets, 0, ("key",)), task.gid, parts)
+def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[Row]:
+    for stream in context.graph.streams(task.operator):
+        for _, route in context.graph.outlets[stream].shuffles:
+            table = outputs[output_of(stream)]
+            parts = job.consumers(table, len(route.targets))
+            yield from deal(table, route, task.gid, parts)
 
 
 def _upload_soon(context: Context, order: EpochOrder, task: Task, log: StateLog) -> None:

@@ -1,0 +1,81 @@
+"""Which source task reads what of an epoch: pure, from the token's ranges.
+
+Partitions are dealt out whole. Where that leaves one task with much more than the others (a topic
+of one partition, or one partition that holds most), ranges are cut: tasks then read pieces of one
+partition that follow each other in the order of the tasks. Consumers take rows in that order, so
+each of them still sees a partition's rows in their order. Only rows that go to a sink without a
+shuffle by key would lose it: writers are by task, and commit each for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from perseid.jobs.layout import host
+from perseid.jobs.spec import JobSpec
+from perseid.topics.records import SourceRange, Split
+
+SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
+UNEVEN = 1.2              # the largest source task over the mean, above which ranges are balanced
+
+
+def ordered_sources(spec: JobSpec) -> set[str]:
+    """The sources whose ranges must not be cut: a sink keeps the order of what one task read."""
+    kept = (sink.input for sink in spec.sinks.values() if sink.order == "required")
+    return {host(spec, stream) for stream in kept} & spec.sources.keys()
+
+
+def split(
+    ranges: Sequence[SourceRange], tasks_max: int, ordered: Collection[str] = ()
+) -> tuple[Split, ...]:
+    """Deals the ranges out to source tasks; those of `ordered` sources are never cut.
+
+    In turn, so that from epoch to epoch a task reads the same partitions and finds its consumers
+    where it left them; where that is uneven, the largest first, each to the task with least; where
+    that is uneven, too, cut.
+    """
+    records = _records(ranges)
+    tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, tasks_max)
+    in_order = sorted(ranges, key=lambda r: (r.source, r.partition))
+    whole = min(tasks, len(in_order))
+    dealt = [in_order[task::whole] for task in range(whole)]
+    if _largest(dealt) * whole > UNEVEN * records:
+        dealt = _balanced(in_order, whole)
+    if _largest(dealt) * tasks > UNEVEN * records:
+        dealt = min(dealt, _cut(in_order, tasks, ordered), key=_largest)
+    return tuple(tuple(found) for found in dealt if found)
+
+
+def _balanced(in_order: Iterable[SourceRange], tasks: int) -> list[list[SourceRange]]:
+    dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
+    for r in sorted(in_order, key=lambda r: r.start - r.end):
+        min(dealt, key=_records).append(r)
+    return [sorted(d, key=lambda r: (r.source, r.partition)) for d in dealt]
+
+
+def _cut(
+    in_order: Sequence[SourceRange], tasks: int, ordered: Collection[str]
+) -> list[list[SourceRange]]:
+    """Even pieces of all ranges in a row."""
+    size = -(-_records(in_order) // tasks)
+    dealt: list[list[SourceRange]] = [[]]
+    for found in in_order:
+        rest = found
+        while len(dealt) < tasks and (room := size - _records(dealt[-1])) < rest.end - rest.start:
+            if room > 0 and rest.source not in ordered:
+                dealt[-1].append(replace(rest, end=rest.start + room))
+                rest = replace(rest, start=rest.start + room)
+            elif room == size:
+                break  # it fits nowhere
+            dealt.append([])
+        dealt[-1].append(rest)
+    return dealt
+
+
+def _largest(dealt: Iterable[Sequence[SourceRange]]) -> int:
+    return max(map(_records, dealt), default=0)
+
+
+def _records(ranges: Iterable[SourceRange]) -> int:
+    return sum(r.end - r.start for r in ranges)

@@ -1,0 +1,207 @@
+"""Operators with several outputs: retained, fed back, dealt out and written, each for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from perseid.jobs import layout as layouts
+from perseid.jobs import parse
+from perseid.jobs.operator import Emitter, Operator
+from perseid.jobs.spec import MAIN, JobSpec
+from perseid.records import Deployment
+from perseid.state import Table
+from perseid.topics.records import Token
+from perseid.worker import flow, tasks
+from perseid.worker.context import EpochOrder, FragmentContext
+from perseid.worker.edges import inputs
+from perseid.worker.feedback import last_output
+from perseid.worker.poison import Sieve
+
+ODD = pa.schema([("key", pa.string()), ("n", pa.int64())])
+DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
+JOB = """\
+name: sides
+parallelism: 2
+sources:
+  in: {topic: in, format: json, columns: {key: string, n: int64}}
+operators:
+  cut: {input: in, use: "m:Cut"}
+  sums: {input: cut.odd, key: key, use: "m:Sums"}
+  again: {input: sums.large, key: key, use: "m:Sums", parallelism: 1}
+sinks:
+  even: {input: cut, topic: even, format: json, order: free}
+  odd: {input: cut.odd, topic: odd, format: json, order: free}
+  sums: {input: sums, topic: sums, format: json, key: key}
+  large: {input: sums.large, topic: large, format: json, key: key}
+  again: {input: again, topic: again, format: json, key: key}
+  more: {input: again.large, topic: more, format: json, key: key}
+"""
+CODE = """\
+import pyarrow.compute as pc
+from perseid.jobs import Operator, Table, pa
+
+ROWS = pa.schema([("key", pa.string()), ("n", pa.int64())])
+
+class Cut(Operator):
+    metadata = ()
+    outputs = {"odd": ROWS}
+
+    def process(self, batch, out):
+        odd = pc.equal(pc.bit_wise_and(batch["n"], 1), 1)
+        out.emit(batch.filter(odd), to="odd")
+        out.emit(batch.filter(pc.invert(odd)))
+
+class Sums(Operator):
+    output = ROWS
+    outputs = {"large": ROWS}
+    total = Table(key=pa.string(), n=pa.int64())
+
+    def process(self, batch, out):
+        found = self.total.add(batch["key"], n=batch["n"])
+        out.emit(found)
+        out.emit(found.filter(pc.greater(found["n"], 10)), to="large")
+"""
+
+
+class Sided(Operator):
+    """Sums per key to the main output; what came in to "odd" where it is odd. n < 0 is poison."""
+
+    outputs: ClassVar[Mapping[str, pa.Schema]] = {"odd": ODD}
+    total = Table(key=pa.string(), n=pa.int64())
+
+    def process(self, batch: pa.Table, out: Emitter) -> None:
+        rows = batch.to_pylist()
+        out.emit(pa.Table.from_pylist([r for r in rows if r["n"] % 2], schema=ODD), to="odd")
+        if any(row["n"] < 0 for row in rows):
+            raise ValueError("below zero")
+        out.emit(self.total.add(batch["key"], n=batch["n"]))
+
+
+def content(result: Any) -> dict[str, list[dict[str, Any]]]:
+    return {name: table.to_pylist() for name, table in result.outputs.items()}
+
+
+def rows(*n: int) -> pa.Table:
+    return pa.table({"key": [f"k{i % 2}" for i in range(len(n))], "n": list(n)})
+
+
+@pytest.fixture
+def sided(partition: Any) -> Any:
+    partition.operator = Sided
+    return partition
+
+
+def test_every_output_is_retained_under_its_name(sided: Any) -> None:
+    state = sided.begun()
+    first = content(sided.feed(state, 1, rows(1, 2, 3)))
+    assert first == {
+        MAIN: [{"key": "k0", "n": 4}, {"key": "k1", "n": 2}],
+        "odd": [{"key": "k0", "n": 1}, {"key": "k0", "n": 3}],
+    }
+    quiet = content(sided.feed(state, 2, rows(2)))
+    assert quiet == {MAIN: [{"key": "k0", "n": 6}], "odd": []}
+    for other in (state, sided.state()):
+        again = sided.feed(other, 1, rows(1, 2, 3))
+        assert (again.retained, content(again)) == (True, first)
+        assert again.outputs["odd"].schema == ODD
+        assert content(sided.feed(other, 2, rows(2))) == quiet
+
+
+def test_poison_leaves_nothing_on_any_output(sided: Any) -> None:
+    state = sided.begun()
+    state.sieve = Sieve("totals", 0, ("key",))
+    result = sided.feed(state, 1, rows(1, -3, 5))
+    assert result.letters.num_rows == 1
+    assert content(result) == {
+        MAIN: [{"key": "k0", "n": 6}],
+        "odd": [{"key": "k0", "n": 1}, {"key": "k0", "n": 5}],
+    }
+
+
+def test_a_checkpoint_has_the_outputs_that_are_fed_back_and_no_others(sided: Any) -> None:
+    state = sided.begun()
+    state.feeds_back = ["odd"]
+    sided.feed(state, 1, rows(1, 2))
+    following = Token(1, "uuid", 2, 101, "r", 1, (), 2)
+    heard = last_output(state.log, following, "odd")
+    assert heard.to_pylist() == [{"key": "k0", "n": 1}]
+    state.snapshot(1, 1, 101)
+    assert [n for n in state.log.snapshot(1).sections if n.startswith("out")] == ["out.odd"]
+    state.log.collect(1)
+    assert last_output(state.log, following, "odd") == heard
+    pointer = sided.checkpoint(1)
+    sided.files = type(sided.files)()
+    found, state = sided.restore(2, 1, (pointer,))
+    assert found.source == "checkpoint:1"
+    assert last_output(state.log, following, "odd") == heard
+    assert last_output(state.log, following).num_columns == 0
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[JobSpec, FragmentContext]:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "m.py").write_text(CODE)
+    spec = parse.load(tmp_path)
+    context = FragmentContext(
+        deployment=DEPLOYMENT, job="sides", job_uuid="u", generation=1, incarnation="w",
+        revision="r", archive="a", folder=str(tmp_path), layout=layouts.build(spec, 1),
+        base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
+    )  # fmt: skip
+    return spec, context
+
+
+def order(records: int = 0) -> EpochOrder:
+    return EpochOrder(Token(1, "u", 7, 3, "r", 1, (), 1_000), 4, None)
+
+
+def test_writers_of_all_outputs_of_an_operator_are_the_same(job: Any) -> None:
+    spec, context = job
+    found = [(t.operator, t.level, t.stateful, t.ledger) for t in context.layout.tasks]
+    assert found == [
+        ("cut", 1, False, 0), ("cut", 1, False, 1), ("sums", 1, True, 2), ("sums", 1, True, 3),
+        ("again", 2, True, 4),
+    ]  # fmt: skip
+    assert layouts.written_streams(spec, "cut") == ("cut", "cut.odd")
+
+
+def test_each_output_goes_to_its_own_readers(job: Any) -> None:
+    _, context = job
+    table = pa.table({"key": ["a", "b", "a", "c"], "n": [1, 2, 3, 4]})
+    dealt = list(flow.rows_of(context, order().token, "in", table, 0))
+
+    def got(gid: int, *names: str) -> dict[str, Any]:
+        found = inputs([row for row in dealt if row.target == gid], names)
+        return {name: part.to_pydict() for name, part in found.items()}
+
+    assert got(0, MAIN, "odd") == {
+        MAIN: {"key": ["b", "c"], "n": [2, 4]}, "odd": {"key": ["a", "a"], "n": [1, 3]},
+    }  # fmt: skip
+    assert got(1, MAIN, "odd") == {name: {"key": [], "n": []} for name in (MAIN, "odd")}
+    sums = [got(gid, "input")["input"]["n"] for gid in (2, 3)]
+    assert sorted(sums) == [[], [1, 3]]
+    assert flow.graph_of(context).streams("sums") == ("sums", "sums.large")
+    behind = list(flow.rows_of(context, order().token, "sums.large", table, 2))
+    assert {row.target for row in behind} == {4}
+    assert list(flow.rows_of(context, order().token, "sums", table, 2)) == []
+
+
+@pytest.mark.parametrize(("gid", "topics"), [(0, ["even", "odd"]), (2, ["sums", "large"])])
+def test_all_sinks_of_a_partition_are_in_one_transaction(
+    job: Any, gid: int, topics: list[str]
+) -> None:
+    _, context = job
+    task = context.layout.tasks[gid]
+    second = "odd" if gid == 0 else "large"
+    made = {MAIN: rows(1), second: rows(20, 30)}
+    batches = list(tasks._sink_batches(context, order(), task, made, None))
+    assert [batch.topic for batch in batches] == topics
+    assert [[orjson.loads(v)["n"] for v in b.values] for b in batches] == [[1], [20, 30]]
+    quiet = {MAIN: rows(), second: rows(20)}
+    (batch,) = tasks._sink_batches(context, order(), task, quiet, None)
+    assert batch.topic == topics[1]
