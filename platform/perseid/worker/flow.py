@@ -136,9 +136,7 @@ def run_stateless(
         out.tables()  # forgets what an earlier try has emitted
         call(instance(context, name, origin), token, inputs, out)
 
-    letters = None
-    if table.num_rows:
-        letters = guarded(attempt, {"input": table}, sieve(context, name, origin))
+    letters = guarded(attempt, {"input": table}, sieve(context, name, origin))
     return out.tables(), letters
 
 

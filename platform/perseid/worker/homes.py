@@ -127,8 +127,12 @@ class Daemon:
             return False
         if home is None:
             home = self._fork(index)
+        try:
+            socket.send_fds(home.control, [_IDLE], [task.fileno()])
+        except OSError:  # it has just died
+            self._forget(home)
+            return self._place(index, task)
         home.task, home.since_s = task, None
-        socket.send_fds(home.control, [_IDLE], [task.fileno()])
         return True
 
     def _fork(self, index: int) -> Home:
@@ -154,7 +158,14 @@ class Daemon:
     def _hear(self, fd: int) -> None:
         """A process has become idle, or has ended."""
         home = next(h for h in self._homes if h.control.fileno() == fd)
-        if home.control.recv(1) != _IDLE:
+        try:
+            said = home.control.recv(1)
+        except ConnectionResetError:  # it has died before it took its task, so another may
+            if home.task is not None:
+                self._waiting.append((home.index, home.task))
+                home.task = None
+            said = b""
+        if said != _IDLE:
             self._forget(home)
             return
         if home.task is not None:

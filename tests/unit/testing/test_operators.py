@@ -86,7 +86,7 @@ def test_the_readmes_example_runs() -> None:
     scope: dict[str, Any] = {"__file__": str(starter / "test_starter.py")}
     exec(compile(example, str(README), "exec"), scope)
     tests = [name for name in scope if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     for name in tests:
         scope[name]()
 

@@ -10,6 +10,18 @@ policy for it: which operators are dynamic, and what waiting on costs. A checkpo
 What counts of an operator is what its part would write, as in `delta_timing`: its size, at most
 what it changes in a period. Two checkpoints are therefore less than two periods apart. Frozen: each
 event gives the next value. An epoch is O(samples + operators), a period O(samples * operators).
+
+A window that is emptied every 25 s, with an epoch a second. Two checkpoints come at the end of their
+periods, where the size is what it is; the profile of the second has the others wait for an empty one:
+
+    >>> timing, taken = Timing(period_s=60.0, begin_s=0.0), []
+    >>> for second in range(1, 300):
+    ...     timing = timing.seen(second, {"window": (second % 25 * 1000, 1000)})
+    ...     if timing.due(second):
+    ...         timing = timing.took(second)
+    ...         taken.append((second, second % 25))
+    >>> taken
+    [(60, 10), (120, 20), (126, 1), (201, 1), (251, 1)]
 """
 
 from __future__ import annotations
