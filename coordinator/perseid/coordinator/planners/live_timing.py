@@ -11,8 +11,8 @@ What counts of an operator is what its part would write, as in `delta_timing`: i
 what it changes in a period. Two checkpoints are therefore less than two periods apart. Frozen: each
 event gives the next value. An epoch is O(samples + operators), a period O(samples * operators).
 
-A window that is emptied every 25 s, with an epoch a second. Two checkpoints come at the end of their
-periods, where the size is what it is; the profile of the second has the others wait for an empty one:
+A window that is emptied every 25 s, with an epoch a second. Two checkpoints come at the end of
+their periods, whatever the size; the profile of the second has the others wait for an empty one:
 
     >>> timing, taken = Timing(period_s=60.0, begin_s=0.0), []
     >>> for second in range(1, 300):
