@@ -111,7 +111,7 @@ def run_task(
     else:
         outputs = tables
         if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
-            report["dead_letters"] = refused.of_operators(tables["input"])
+            report["dead_letters"] = refused.of_operators(outputs[MAIN])
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
