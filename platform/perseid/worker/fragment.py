@@ -185,7 +185,8 @@ class Fragment:
         order = feed.feed(offset, record, parts.collectable(pointers))
         if order is None or self._stopping.is_set():
             return
-        order = replace(order, base=parts.base_of(pointers, self.plan.generation))
+        base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
+        order = replace(order, base=base)
         _check_identity(clients.topics, order.token)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")

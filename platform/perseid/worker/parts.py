@@ -77,9 +77,15 @@ def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
     return pointers[:2][-1].epoch if pointers else None
 
 
-def base_of(pointers: Sequence[CheckpointPointer], generation: int) -> tuple[str, int] | None:
-    """What parts of this owner may be built upon: `PartOrder.base`."""
-    if not pointers or pointers[0].generation != generation:
+def base_of(
+    pointers: Sequence[CheckpointPointer], generation: int, *, final: bool
+) -> tuple[str, int] | None:
+    """What parts of this owner may be built upon: `PartOrder.base`.
+
+    The checkpoint of a final token is whole. Another revision or layout begins with it and has no
+    way back behind it, so it must not depend on what was damaged in an older one.
+    """
+    if final or not pointers or pointers[0].generation != generation:
         return None
     return pointers[0].manifest, pointers[0].crc
 

@@ -115,8 +115,8 @@ class History:
         self.model.feed(self.epoch, rows)
         self.models[self.epoch] = self.model.copy()
 
-    def order(self) -> parts.PartOrder:
-        base = base_of(self.pointers, self.generation)
+    def order(self, *, final: bool = False) -> parts.PartOrder:
+        base = base_of(self.pointers, self.generation, final=final)
         order = self.state.part_order("job", self.generation, self.epoch, 100 + self.epoch, base)
         return parts.PartOrder.decode(order.encode())
 
@@ -224,6 +224,18 @@ def test_a_new_owner_begins_with_the_whole_state(begin: Callable[[int], History]
     history.run()
     history.complete(history.order())
     assert history.links[-1] == 0
+
+
+def test_the_checkpoint_behind_which_there_is_no_way_back_is_whole(
+    begin: Callable[[int], History],
+) -> None:
+    """That of a final token: damage to an older file must not reach the next revision or layout."""
+    history = begin(8)
+    for final in (False, False, True):
+        history.run()
+        history.complete(history.order(final=final))
+    assert history.links == [0, 1, 0]
+    assert history.pointers[0].base_epoch == history.epoch
 
 
 def test_a_base_that_cannot_be_read_means_the_whole_state(

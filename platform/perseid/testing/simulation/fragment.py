@@ -96,7 +96,8 @@ class Fragment:
             if order is None:
                 self.world.gates.hit("void token")
             if order is not None and not self.stopping:
-                order = replace(order, base=parts.base_of(pointers, self.plan.generation))
+                base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
+                order = replace(order, base=base)
                 counts = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
