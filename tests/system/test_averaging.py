@@ -117,7 +117,7 @@ def test_predictions_and_models_are_those_of_plain_numpy(
         for _ in range(ROWS):
             x, y = chance.normal(size=2).tolist()
             label = int(chance.random() < 1 / (1 + np.exp(-(2 * x - 3 * y + 1))))
-            given.append({"user": f"u{chance.integers(9)}", "x": x, "y": y, "n": label})
+            given.append({"user": f"u{chance.integers(30)}", "x": x, "y": y, "n": label})
         batch = given[-ROWS:]
         running.produce("learning-in", [json.dumps(row).encode() for row in batch])
         if number == 2:  # at once: models are on their way round

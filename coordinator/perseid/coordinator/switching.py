@@ -145,18 +145,16 @@ def first_positions(job: JobState) -> Positions:
 
 
 def _settled(job: JobState, *, checkpoint: bool) -> bool:
-    """Whether all is done and, where asked for, in a checkpoint that needs no older one's files.
+    """Whether all is done up to a final token and, where asked for, in a checkpoint of it.
 
-    What comes behind a switch has no other checkpoint to go back to, so it must be a whole one
-    (`perseid.worker.parts.base_of`).
+    One that was taken before does not do, even if nothing came since. What comes behind a switch
+    has no other to go back to, so it is written anew, and whole (`perseid.worker.parts.base_of`).
     """
     last = job.last_token
-    if last is None or job.in_flight or not (last.final or checkpoint):
+    if last is None or job.in_flight or not last.final:
         return False
     newest = job.newest
-    return not checkpoint or (
-        newest is not None and newest.epoch == newest.base_epoch == last.epoch
-    )
+    return not checkpoint or (newest is not None and newest.epoch == last.epoch)
 
 
 def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool) -> Step:

@@ -173,31 +173,23 @@ def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
     assert (last(world).revision, last(world).epoch) == ("r2", switch.epoch + 1)
 
 
-@pytest.mark.parametrize("base", ["of its own", "of an older one"])
-def test_a_switch_begins_with_a_checkpoint_that_needs_no_older_files(
-    world: World, leader: Leader, base: str
+def test_a_switch_begins_with_a_checkpoint_that_was_taken_for_it(
+    world: World, leader: Leader
 ) -> None:
-    """There is none to go back to where an older file is damaged."""
+    """There is none to go back to where an older one is damaged."""
     run(world, leader)
     want(world, leader, checkpoint_above=last(world).epoch)
     world.work(JOB)
     leader.listen()
-    asked, found = last(world), world.pointers[JOB]
-    assert asked.checkpoint
-    if base == "of an older one":
-        newest = replace(found.pointers[0], base_epoch=asked.epoch - 1)
-        world.pointers[JOB] = replace(found, pointers=(newest, *found.pointers[1:]))
-    leader = Leader(world)
-    leader.look()
+    asked = last(world)
+    assert (asked.checkpoint, asked.final) == (True, False)
+    assert world.pointers[JOB].pointers[0].epoch == asked.epoch
     new_revision(world, leader)
-    if base == "of its own":
-        assert last(world).epoch == asked.epoch
-    else:
-        assert (last(world).epoch, last(world).final) == (asked.epoch + 1, True)
-        world.work(JOB)
-        leader.listen()
+    assert (last(world).epoch, last(world).final) == (asked.epoch + 1, True)
+    world.work(JOB)
+    leader.listen()
     plan = world.plans[JOB]
-    assert (plan.revision, plan.checkpoints[0].epoch) == ("r2", last(world).epoch)
+    assert (plan.revision, plan.checkpoints[0].epoch) == ("r2", asked.epoch + 1)
 
 
 def test_the_layout_rises_with_operators_keys_or_parallelism(

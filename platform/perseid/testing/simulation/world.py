@@ -170,9 +170,11 @@ class World:
             return
         if found.pointers[-1].epoch >= found.pointers[0].base_epoch:
             return
-        plan = self.registry.plan(job.JOB)
-        if plan is not None and found.pointers[1].epoch < plan.base_epoch:
-            return  # there is no way back behind the plan's base
+        plan, entry = self.registry.plan(job.JOB), self.registry.job_entry(job.JOB)
+        assert plan is not None
+        assert entry is not None
+        if found.pointers[1].epoch < plan.base_epoch or entry.value.revision != plan.revision:
+            return  # there is no way back behind the plan's base, nor behind the one to come
         folder = found.pointers[0].manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
