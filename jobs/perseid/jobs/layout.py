@@ -52,8 +52,11 @@ class Layout:
 
     @cached_property
     def ledger_tasks(self) -> tuple[Task, ...]:
-        """The tasks that commit every epoch. The dead-letter writer only does when it must."""
-        return tuple(t for t in self.tasks if t.ledger is not None and t.operator != DEAD_LETTERS)
+        """The tasks that commit every epoch, the writer of dead letters among them.
+
+        Whoever goes on behind an epoch must know that its dead letters were committed as well.
+        """
+        return tuple(t for t in self.tasks if t.ledger is not None)
 
     @property
     def ledger_partitions(self) -> int:

@@ -57,7 +57,6 @@ class SinkIdentity:
     """Who writes. `ledger` is the partition of the job's ledger.
 
     `after_epoch`: the epoch behind which this layout begins, so that the first record is dense too.
-    `sparse`: the writer leaves epochs out (dead letters), so a gap means nothing.
     """
 
     job: str
@@ -67,7 +66,6 @@ class SinkIdentity:
     partition: int
     ledger: int
     after_epoch: int | None = None
-    sparse: bool = False
 
     @property
     def transactional_id(self) -> str:
@@ -130,7 +128,7 @@ def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place
     before = {last.epoch} if last is not None else set()
     if (last is None or last.layout != who.layout) and who.after_epoch is not None:
         before.add(who.after_epoch)
-    if before and epoch - 1 not in before and not who.sparse:
+    if before and epoch - 1 not in before:
         raise LedgerGap(
             f"{place} ends with epoch {max(before)}, and epoch {epoch} was to be committed: the "
             "epochs between them are missing; resume the job from a checkpoint at or before epoch "
@@ -178,8 +176,6 @@ class SinkSession:
         FencedError, LedgerGap and other permanent errors end it; RetryableError when the time is
         up: then the epoch may be committed or not, and the next call finds out.
         """
-        if self.who.sparse and not any(b.values for b in outputs):
-            return CommitResult(skipped=False)
         if self._lost is not None:
             raise self._lost
         deadline_s = self._clock.monotonic_s() + timeout_s

@@ -221,8 +221,6 @@ def _commit(
     """
     started = time.monotonic()
     batches = list(made())
-    if task.operator == DEAD_LETTERS and not batches:
-        return {"commit_ms": 0}
     result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
     sent = sum(len(b.values) for b in batches)
     return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
@@ -243,7 +241,6 @@ def session_of(context: FragmentContext, task: Task) -> SinkSession:
             partition=task.partition,
             ledger=task.ledger,
             after_epoch=context.base_epoch,
-            sparse=task.operator == DEAD_LETTERS,
         )
         clients = _sink_clients(context.deployment.kafka)
         keep.sinks[task.gid] = SinkSession(

@@ -126,13 +126,13 @@ def test_two_sinks_of_one_operator_share_its_ledger_partition() -> None:
     assert labels(layout) == labels(layouts.build(WORDCOUNT, 1))
 
 
-def test_dead_letters_have_one_sparse_writer() -> None:
+def test_dead_letters_have_one_writer_which_commits_every_epoch() -> None:
     errors = ErrorsSpec(tolerance="all", deadletter_topic="dlq")
     layout, found = built(WORDCOUNT.model_copy(update={"errors": errors}))
     (writer,) = layout.of(DEAD_LETTERS)
     assert writer == Task(4, DEAD_LETTERS, 0, 1, stateful=False, ledger=4)
     assert found.dead_letters == Route((4,), 0, ())
-    assert writer not in layout.ledger_tasks
+    assert writer in layout.ledger_tasks
     assert layout.ledger_partitions == 5
     assert graph.stage_slots(layout, 1, 5)[4] == 4
 
@@ -153,7 +153,7 @@ def test_dead_letters_are_written_behind_the_last_operator_that_may_send_some() 
 def test_dead_letters_of_a_job_without_sinks_are_its_only_ledger() -> None:
     errors = ErrorsSpec(tolerance="all", deadletter_topic="dlq")
     layout, _ = built(job({"a": keyed("lines")}, [], errors=errors))
-    assert (layout.ledger_tasks, layout.ledger_partitions) == ((), 1)
+    assert (layout.ledger_tasks, layout.ledger_partitions) == (layout.of(DEAD_LETTERS), 1)
 
 
 def test_gids_are_dense_and_each_ledger_partition_is_one_tasks() -> None:
