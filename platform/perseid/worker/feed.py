@@ -84,6 +84,9 @@ class EpochFeed:
     ) -> EpochOrder | None:
         """The order for this record.
 
+        Logs are collected behind an epoch that all partitions have left. One that was restored
+        further back than the checkpoints that are complete by now has its own way to go first.
+
         FencedError when tokens of this feed were taken back, or the job has another layout by now:
         nobody who is to run that takes this one's transactional ids away.
         """
@@ -103,6 +106,8 @@ class EpochFeed:
             )
         _remember(self._checks, seen.token)
         known = self._checks.get(seen.token.epoch, ())
+        if collect_epoch is not None and collect_epoch >= seen.token.epoch:
+            collect_epoch = None
         return EpochOrder(replace(seen.token, checks=known), offset, collect_epoch)
 
     def _still_counts(self, offset: int, seen: Accepted) -> bool:

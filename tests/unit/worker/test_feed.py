@@ -124,6 +124,17 @@ def test_checks_of_later_tokens_reach_the_replay_of_an_earlier_epoch() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("collect_epoch", "told"), [(10, 10), (11, None), (14, None)])
+def test_what_a_replay_has_still_to_pass_is_not_collected(
+    collect_epoch: int, told: int | None
+) -> None:
+    feed = EpochFeed(past(LOG), 10, 1)
+    feed.feed(1, LOG[1], None)
+    order = feed.feed(2, LOG[2], collect_epoch)
+    assert order is not None
+    assert (order.token.epoch, order.collect_epoch) == (11, told)
+
+
 def test_a_check_that_two_tokens_carry_counts_once() -> None:
     log = [*LOG[:3], token(12, 2, checks=(check(11),)), token(13, 3, checks=(check(11),))]
     assert past(log).checks == {11: (check(11),)}

@@ -92,7 +92,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         world.asks = seed % ASKING == ASKING - 1
-        world.rescales = seed % 17 == RESCALED and script is None
+        movable = script is None and not world.shape.size_timed  # windows have no key
+        world.rescales = seed % 17 == RESCALED and movable
         if script is not None:
             script(simulation, world)
         if seed % 11 == APPLIED:
