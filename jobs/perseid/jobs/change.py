@@ -74,12 +74,16 @@ def disagreements(
 
 def resized(old: JobSpec, new: JobSpec) -> list[str]:
     """The keyed operators whose state is dealt out anew, as in "counts 1 -> 3"."""
-    return [
-        f"{name} {old.operators[name].parallelism} -> {operator.parallelism}"
+    return [f"{name} {sizes}" for name, sizes in _sizes(old, new).items()]
+
+
+def _sizes(old: JobSpec, new: JobSpec) -> dict[str, str]:
+    return {
+        name: f"{old.operators[name].parallelism} -> {operator.parallelism}"
         for name, operator in new.operators.items()
         if is_keyed(operator) and name in old.operators
         and old.operators[name].parallelism != operator.parallelism
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
@@ -115,8 +119,7 @@ def _partitions(old: JobSpec, new: JobSpec, classes: Classes) -> Iterator[str]:
     """State that nobody could deal out to another number of partitions."""
     from perseid.state.primitives import keyless
 
-    for text in resized(old, new):
-        name, _, sizes = text.partition(" ")
+    for name, sizes in _sizes(old, new).items():
         kind, operator = classes[name], new.operators[name]
         lost = keyless(kind, operator.key)
         if lost and not rescales(kind):

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from perseid.jobs.column_types import ARROW_TYPES
-from perseid.jobs.operator import Operator
-from perseid.jobs.spec import JobSpec, OperatorSpec, source_columns
+from perseid.jobs.operator import Operator, outputs_of
+from perseid.jobs.spec import JobSpec, OperatorSpec, output_of, producer, source_columns
+from perseid.state.xxh64 import hashed_bits
 
 Classes = Mapping[str, type[Operator]]
 Found = tuple[tuple[str, ...], str]
@@ -27,8 +28,7 @@ CAST = (
 
 def usable(kind: pa.DataType) -> bool:
     """Whether the partition function takes it."""
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_binary(kind) or pa.types.is_integer(kind))
+    return hashed_bits(kind) is not None
 
 
 def check(spec: JobSpec, classes: Classes) -> Iterator[Found]:
@@ -43,8 +43,8 @@ def _column(
 ) -> Iterator[Found]:
     path, where = ("operators", name, "key"), f"operators.{name}.key"
     known = {
-        input_: kind for input_, node in operator.inputs.items()
-        if (kind := _type(node, column, spec, classes)) is not None
+        input_: kind for input_, stream in operator.inputs.items()
+        if (kind := _type(stream, column, spec, classes)) is not None
     }  # fmt: skip
     for input_, kind in known.items():
         if not usable(kind):
@@ -69,10 +69,11 @@ def difference(column: str, kinds: Mapping[str, pa.DataType]) -> str:
     )
 
 
-def _type(node: str, column: str, spec: JobSpec, classes: Classes) -> pa.DataType | None:
-    """The type of a column of a source or operator, None when only a run shows it."""
+def _type(stream: str, column: str, spec: JobSpec, classes: Classes) -> pa.DataType | None:
+    """The type of a column of a source or an operator's output, None when only a run shows it."""
+    node = producer(stream)
     if node in spec.sources:
         columns = source_columns(spec.sources[node]) or {}
         return ARROW_TYPES[columns[column]] if column in columns else None
-    output = classes[node].output if node in classes else None
+    output = outputs_of(classes[node]).get(output_of(stream)) if node in classes else None
     return output.field(column).type if output is not None and column in output.names else None

@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def ledger_partitions(self) -> int:
-        return sum(t.ledger is not None for t in self.tasks)
+        return len(self.ledger_tasks)
 
     @property
     def levels(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from perseid.jobs.operator import Operator
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, producer
 from perseid.topics.admin import TopicInfo
 
 Looks = tuple[int, tuple[str, ...]]  # how far back in ms, and the operators that look so far
@@ -51,7 +51,7 @@ def looks_back(node: str, spec: JobSpec, classes: Mapping[str, type[Operator]]) 
     """
     found: Looks = 0, ()
     for name, operator in spec.operators.items():
-        if node in operator.forward.values():
+        if node in map(producer, operator.forward.values()):
             own_ms = classes[name].history_ms if name in classes else 0
             behind_ms, others = looks_back(name, spec, classes)
             names = (name, *others) if own_ms else others

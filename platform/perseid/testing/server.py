@@ -7,7 +7,6 @@ import socket
 import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from perseid.testing.wait import until
@@ -36,10 +35,7 @@ class Server(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def start(self) -> None:

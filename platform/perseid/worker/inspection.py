@@ -23,7 +23,6 @@ from perseid.state.blob import Identity
 from perseid.state.files import Files, LocalFiles
 from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
-from perseid.worker.migration import Migration
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
@@ -139,8 +138,7 @@ class Inspector:
         return self._state(partition, logs[partition], epoch)
 
     def _state(self, partition: int, log: StateLog, epoch: int) -> dict[str, Primitive]:
-        share = self.share(partition)
-        operator = share.make(partition, share.parallelism)
+        operator = self.share(partition).instance()
         state = PartitionState(operator, bind(operator), log)
         state.bring_to(epoch)
         return state.live
@@ -176,7 +174,5 @@ class Inspector:
         )  # fmt: skip
         task = Task(0, self.operator, partition, 1, stateful=True, ledger=None)
         share = self.share(partition)
-        migration = Migration(share.make(partition, share.parallelism))
-        restore = PartitionRestore(files, self.store, log, task, identity, share, migration)
-        found = restore.run(order)
+        found = PartitionRestore(files, self.store, log, task, identity, share).run(order)
         return self._state(partition, log, found.epoch)

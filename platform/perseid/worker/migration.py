@@ -48,8 +48,9 @@ class Migration:
         differences = list(_differences(live, old)) if old else []
         if not self.is_written and differences:
             raise PermanentError(
-                f"{self._who}: its state is of other primitives: {'; '.join(differences)}. Give "
-                "the class a method migrate(self, old), or go back to the revision of before"
+                f"{operators.who(self.operator)}: its state is of other primitives: "
+                f"{'; '.join(differences)}. Give the class a method migrate(self, old), or go back "
+                "to the revision of before"
             )
         if not old or (not differences and live.keys() <= old.keys()):
             return sections
@@ -87,14 +88,9 @@ class Migration:
 
     def _wrong(self, what: str) -> PermanentError:
         return PermanentError(
-            f"{self._who}: migrate returned {what}. The state is kept; correct the operator and "
-            "`perseid jobs apply` it again"
+            f"{operators.who(self.operator)}: migrate returned {what}. The state is kept; correct "
+            "the operator and `perseid jobs apply` it again"
         )
-
-    @property
-    def _who(self) -> str:
-        kind = type(self.operator).__name__
-        return f"operator {self.operator.name} ({kind}), partition {self.operator.partition}"
 
 
 def _is_state(section: str) -> bool:

@@ -76,7 +76,7 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
     try:
         return getattr(operator, method)(*arguments)
     except BadInputError as error:  # of a primitive or the library, which do not know where
-        raise BadInputError(f"{_who(operator, epoch)}: {error}") from error
+        raise BadInputError(f"{who(operator)}, epoch {epoch}: {error}") from error
     except PerseidError:
         raise
     except Exception as error:
@@ -87,12 +87,14 @@ def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
     return (
-        f"{_who(operator, epoch)}: {method} raised {type(error).__name__}: {error}\n{where}\n"
+        f"{who(operator)}, epoch {epoch}: {method} raised {type(error).__name__}: {error}\n"
+        f"{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )
 
 
-def _who(operator: Operator, epoch: int) -> str:
+def who(operator: Operator) -> str:
+    """The operator partition, for people."""
     kind = type(operator).__name__
-    return f"operator {operator.name} ({kind}), partition {operator.partition}, epoch {epoch}"
+    return f"operator {operator.name} ({kind}), partition {operator.partition}"

@@ -77,6 +77,16 @@ class PartitionState:
         self.log = log
         self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
 
+    @property
+    def rows(self) -> int:
+        """Of all primitives of the resident state."""
+        return sum(primitive.rows for primitive in self.live.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """What the primitives take themselves for."""
+        return sum(primitive.size_bytes for primitive in self.live.values())
+
     def run(
         self,
         token: Token,

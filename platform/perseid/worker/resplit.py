@@ -47,13 +47,17 @@ class Share:
     parallelism: int
     make: Callable[[int, int], Operator]
 
+    def instance(self) -> Operator:
+        """A new one of this partition, without state."""
+        return self.make(self.partition, self.parallelism)
+
     def of(self, parts: Iterable[Mapping[str, Any]], count: int, epoch: int) -> dict[str, Any]:
         """Its sections, from those of the `count` old partitions in their order.
 
         Raises:
             PermanentError: state that cannot be dealt out, or `rescale` raised.
         """
-        mine = self.make(self.partition, self.parallelism)
+        mine = self.instance()
         live = bind(mine)
         asks = rescales(type(mine))
         if not asks:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, lost_by_broker
@@ -53,10 +54,7 @@ class RestoreOrder:
 
 @dataclass
 class PartitionRestore:
-    """The restore of one partition, over ports.
-
-    `share`: what it is of its operator. `migration` None: its state is as it was.
-    """
+    """The restore of one partition, over ports. `share`: what it is of its operator."""
 
     files: Files
     store: Store
@@ -64,7 +62,10 @@ class PartitionRestore:
     task: Task
     identity: Identity
     share: Share
-    migration: Migration | None = None
+
+    @cached_property
+    def _migration(self) -> Migration:
+        return Migration(self.share.instance())
 
     def run(self, order: RestoreOrder) -> Restored:
         self.log.create()
@@ -113,7 +114,7 @@ class PartitionRestore:
     def _is_of_before(self, order: RestoreOrder, held: Restored) -> bool:
         """Whether the log may end with state that this revision's operator has to migrate."""
         return (
-            self.migration is not None and self.migration.is_written
+            self._migration.is_written
             and held.epoch == order.base_epoch
             and any(pointer.epoch == order.base_epoch for pointer in _usable(order))
         )  # fmt: skip
@@ -167,7 +168,7 @@ class PartitionRestore:
     def _state(self, manifest: Manifest, partition: int) -> Mapping[str, Any]:
         """What a partition of the operator had, as this revision keeps it."""
         found = read_state(self.store, manifest, self.task.operator, partition)
-        return found if self.migration is None else self.migration.run(found, manifest.epoch)
+        return self._migration.run(found, manifest.epoch)
 
     def _at(self, epoch: int, source: str) -> Restored:
         return Restored(self.task.gid, epoch, epoch + 1, source)

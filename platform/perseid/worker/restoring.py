@@ -19,7 +19,6 @@ from perseid.worker import flow, graph, resume, stages, tasks
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
-from perseid.worker.migration import Migration
 from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
 from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
@@ -143,16 +142,11 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     store = open_store(context.deployment.store)
     state = tasks.state_of(context, task)
     share = flow.share(context, task)
-    migration = Migration(state.operator)
-    work = PartitionRestore(files, store, state.log, task, identity, share, migration)
+    work = PartitionRestore(files, store, state.log, task, identity, share)
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)
-    return replace(
-        found,
-        rows=sum(p.rows for p in state.live.values()),
-        bytes=sum(p.size_bytes for p in state.live.values()),
-    )
+    return replace(found, rows=state.rows, bytes=state.size_bytes)
 
 
 def _anchored(work: Any, slots: pa.Table, _anchor: pa.Table) -> pa.Table:

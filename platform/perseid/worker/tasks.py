@@ -187,8 +187,8 @@ def _run_keyed(
     report["retained"] = result.retained
     report["changed_bytes"] = result.changed_bytes
     report["rows_out"] = sum(table.num_rows for table in result.outputs.values())
-    report["state_rows"] = sum(p.rows for p in state.live.values())
-    report["state_bytes"] = sum(p.size_bytes for p in state.live.values())
+    report["state_rows"] = state.rows
+    report["state_bytes"] = state.size_bytes
     return result.outputs, result.letters
 
 

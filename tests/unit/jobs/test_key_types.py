@@ -54,6 +54,26 @@ def said(folder: Path, left: str, right: str, lefts: str = "a", output: str = "s
     return ""
 
 
+SIDED = """
+
+class Sided(Operator):
+    outputs = {"late": pa.schema([("k", pa.int64())])}
+
+    def process(self, batch, out): ...
+"""
+
+
+def test_the_columns_of_another_output_are_known_too(tmp_path: Path) -> None:
+    """Its rows never met those of `b`, whose keys are strings."""
+    split = '  d: {input: a, key: k, use: "m:Sided"}\n'
+    text = JOB.replace("LEFTS", "d.late").replace("LEFT", "string").replace("RIGHT", "string")
+    (tmp_path / "job.yaml").write_text(text.replace("operators:\n", f"operators:\n{split}"))
+    (tmp_path / "m.py").write_text(CODE.replace("OUTPUT", "string") + SIDED)
+    with pytest.raises(JobFileErrors, match="column 'k' is int64 in left, string in right"):
+        load_checked(parse.load(tmp_path), tmp_path)
+    forget(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["float64", "bool", "timestamp"])
 def test_keys_that_have_no_partition_are_refused(tmp_path: Path, kind: str) -> None:
     shown = ARROW_TYPES[kind]

@@ -56,6 +56,24 @@ def test_windows_and_joins_behind_each_other_add_up(tmp_path: Path) -> None:
                            "and operator j looks 30m back")  # fmt: skip
 
 
+def test_what_reads_another_output_of_a_window_adds_up_too(tmp_path: Path) -> None:
+    process = "    def process(self, batch, out): ...\n\n"
+    code = (
+        "from perseid.jobs import Operator, pa\n\nclass Sided(Operator):\n    history_ms = 1\n"
+        f'    outputs = {{"late": pa.schema([("k", pa.string())])}}\n{process}'
+        f"class Behind(Operator):\n    history_ms = 2\n{process}"
+    )
+    (tmp_path / "m.py").write_text(code)
+    (tmp_path / "job.yaml").write_text(
+        "name: job\nsources:\n  a: {topic: in, format: json, columns: {k: string}}\noperators:\n"
+        '  o: {input: a, key: k, use: "m:Sided"}\n  p: {input: o.late, key: k, use: "m:Behind"}\n'
+        "sinks:\n  s: {input: p, topic: out, format: json, key: k}\n"
+        "  t: {input: o, topic: more, format: json, key: k}\n"
+    )
+    spec = parse.load(tmp_path)
+    assert looks_back("a", spec, load_checked(spec, tmp_path)) == (3, ("o", "p"))
+
+
 @pytest.mark.parametrize(
     ("window", "minutes"),
     [

@@ -25,7 +25,6 @@ from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
-from perseid.worker.migration import Migration
 from perseid.worker.partition_state import EpochResult, PartitionState
 from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
@@ -143,9 +142,8 @@ class Partition:
         }  # fmt: skip
         order = RestoreOrder(pointers=pointers, generation=generation, **fields)
         work = PartitionRestore(
-            self.files, self.store, log, self.task, self.identity, self.share(self.task.partition),
-            Migration(self.made(0, 1)),
-        )  # fmt: skip
+            self.files, self.store, log, self.task, self.identity, self.share(self.task.partition)
+        )
         found = work.run(order)
         state = self.state(log)
         state.bring_to(found.epoch)

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 from perseid.cli import output
@@ -89,12 +88,7 @@ class _Counted:
     def __enter__(self) -> _Counted:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait(30)
         self._thread.join(5)

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from types import TracebackType
 
 from perseid.errors import PermanentError
 
@@ -34,15 +33,10 @@ class Standstill:
             self._processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.terminate()
-            told, _ = process.communicate(timeout=30)
+            told = process.communicate(timeout=30)[0]
             self.gaps_s += [float(json.loads(line)["gap_s"]) for line in told.splitlines()]
 
     @property

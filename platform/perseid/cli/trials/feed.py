@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 from perseid.errors import PermanentError
@@ -50,12 +49,7 @@ class Feed:
     def __enter__(self) -> Feed:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def order(self, rate: float, limit: int) -> None:

@@ -175,7 +175,7 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
     context.reports[task.gid] = {
         "gid": task.gid, "changed_bytes": result.changed_bytes,
-        "state_bytes": sum(p.size_bytes for p in state.live.values()),
+        "state_bytes": state.size_bytes,
     }  # fmt: skip
     if result.retained:
         context.world.gates.hit("output retained")
