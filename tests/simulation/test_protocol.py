@@ -11,7 +11,9 @@ SEEDS = 2000
 FIRST = 1000
 FAILED_SHOWN = 3
 # Each of these seeds failed once: with the code of before, and with the engine of then.
-REGRESSIONS = (6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334)
+REGRESSIONS = (
+    6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
+)  # fmt: skip
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself

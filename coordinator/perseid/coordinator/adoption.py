@@ -133,10 +133,15 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
         if isinstance(r, PartDone) and r.job_uuid == job.entry.uuid and r.epoch == last.token.epoch
     }
     collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
-    job = replace(job, collecting=collecting)
+    job = checkpoints.unfounded(replace(job, collecting=collecting))
+    generation = job.plan.generation if job.plan is not None else None
     for record in records:
-        if isinstance(record, PartFailed) and record.job_uuid == job.entry.uuid:
+        if record.job_uuid != job.entry.uuid or record.generation != generation:
+            continue
+        if isinstance(record, PartFailed):
             job = checkpoints.part_failed(job, record)
+        elif isinstance(record, FragmentState) and record.state == "running":
+            job = checkpoints.passed_over(job, record.epoch)
     return job
 
 

@@ -50,7 +50,7 @@ def part_done(job: JobState, part: PartDone) -> JobState:
         return job
     key = (part.generation, part.operator, part.partition)
     parts = {**job.collecting.parts, key: part}
-    return replace(job, collecting=replace(job.collecting, parts=parts))
+    return unfounded(replace(job, collecting=replace(job.collecting, parts=parts)))
 
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:
@@ -61,6 +61,21 @@ def part_failed(job: JobState, part: PartFailed) -> JobState:
         return job
     where = f"{part.operator}-{part.partition}"
     return given_up(job, f"part {where} could not be written: {part.reason}")
+
+
+def unfounded(job: JobState) -> JobState:
+    """Gives the checkpoint up when a part of the present owner changes one that is not kept.
+
+    That owner did not hear in time of the checkpoints that were completed since.
+    """
+    if job.collecting is None or job.plan is None or job.checkpoint_ready:
+        return job
+    for (generation, operator, partition), part in job.collecting.parts.items():
+        if generation == job.plan.generation and not _stands(job, part):
+            base = part.chain[-1].epoch
+            return given_up(job, f"part {operator}-{partition} changes checkpoint {base}, which "
+                                 "is no longer kept")  # fmt: skip
+    return job
 
 
 def new_owner(job: JobState, plan: Plan) -> JobState:
@@ -146,9 +161,10 @@ def _kept(
 ) -> tuple[CheckpointPointer, ...]:
     """The newest two, and the newest that shares no file with the newest if those two do.
 
-    One damaged file of a chain takes all behind it along.
+    One damaged file of a chain takes all behind it along. A chain is known by its base: the next
+    one may have begun before its last link came.
     """
-    apart = [pointer for pointer in older if pointer.epoch < newest.base_epoch]
+    apart = [pointer for pointer in older if pointer.base_epoch != newest.base_epoch]
     return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
 
 

@@ -64,10 +64,6 @@ class StateLog:
         with fenced(self.directory):
             self._files.make_directory(self.directory)
 
-    def begin(self, epoch: int, generation: int, token_offset: int) -> LogEntry:
-        """Says that the state at the end of `epoch` is empty. The first epoch is the next one."""
-        return self.write_snapshot(epoch, generation, token_offset, {})
-
     # Read ---------------------------------------------------------------------------------------
 
     def epochs(self) -> list[int]:

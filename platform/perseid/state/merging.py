@@ -128,14 +128,17 @@ def _keyed_net(keys: list[str], deltas: Sequence[pa.Table]) -> pa.Table:
 
 
 def _keyed_whole(keys: list[str], base: pa.Table | None, delta: pa.Table) -> pa.Table:
-    deleted = _deleted(delta)
-    columns = [name for name in delta.schema.names if name != DELETED]
-    rows = delta.filter(pa.array(~deleted)).select(columns).combine_chunks()
+    rows, gone = delta, delta.slice(0, 0)
+    if DELETED in delta.schema.names:
+        deleted = _deleted(delta)
+        rows, gone = delta.filter(pa.array(~deleted)), delta.filter(pa.array(deleted))
+        rows = rows.drop_columns([DELETED])
+    rows = rows.combine_chunks()
     if base is None or not len(base):
         return rows
     base = base.combine_chunks()
     new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
-    stays = _rows_of(keys, delta.filter(pa.array(deleted)), base) < 0
+    stays = _rows_of(keys, gone, base) < 0
     known = np.zeros(len(rows), bool)
     known[new[stays & (new >= 0)]] = True
     places = np.where(new >= 0, new + len(base), np.arange(len(base)))[stays]

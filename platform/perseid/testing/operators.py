@@ -37,6 +37,7 @@ from perseid.worker.migration import Migration
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.parts import write_snapshot
 from perseid.worker.poison import sieve_of
 from perseid.worker.resplit import share_of
 
@@ -151,7 +152,8 @@ class Harness:
         """The state of now, as a checkpoint has it."""
         parts = []
         for state in self._states:
-            state.snapshot(self.number, 1, self._issued)
+            order = state.part_order(self._job.name, 1, self.number, self._issued, None)
+            write_snapshot(state.log, order)
             parts.append(state.log.snapshot(self.number).sections)
         return Snapshot(self.number, self.now, tuple(parts))
 

@@ -14,6 +14,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # of part writers, for one part
+TELL_AGAIN_S = 1.0
+TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
 
 
 @cache
@@ -70,15 +73,27 @@ def _collect(state_log: StateLog, epoch: int) -> None:
 
 
 def _upload(context: FragmentContext, order: PartOrder) -> None:
-    progress = _progress(context.deployment.kafka, context.job)
+    told: PartDone | PartFailed
     try:
-        progress.append(_written(context.deployment.store, order))
+        told = _written(context.deployment.store, order)
     except Exception as error:  # every failure must be told: the coordinator waits for the part
-        failed = PartFailed(
+        told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, f"{type(error).__name__}: {error}",
         )  # fmt: skip
-        progress.append(failed)
+    _tell_until_heard(_progress(context.deployment.kafka, context.job), told)
+
+
+def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> None:
+    """Nobody else knows what came of the part: the checkpoint would wait until it is given up."""
+    for _ in range(TELLINGS_MAX):
+        try:
+            progress.append(told)
+        except RetryableError as error:
+            log.warning("a checkpoint's part is not told yet: %s", error)
+            time.sleep(TELL_AGAIN_S)
+        else:
+            return
 
 
 def _written(store: str, order: PartOrder) -> PartDone:

@@ -37,7 +37,9 @@ class Migration:
         return migrates(type(self.operator))
 
     def run(self, sections: Mapping[str, Any], epoch: int) -> Mapping[str, Any]:
-        """The sections of a snapshot of `epoch`, for this revision's primitives.
+        """The sections of a snapshot of `epoch`, with one for each of this revision's primitives.
+
+        So a primitive without one is new, and none that is only empty.
 
         Raises:
             PermanentError: they differ and there is no `migrate`, or it raised, or what it returned
@@ -52,11 +54,12 @@ class Migration:
                 f"{'; '.join(differences)}. Give the class a method migrate(self, old), or go back "
                 "to the revision of before"
             )
-        if not old or (not differences and live.keys() <= old.keys()):
-            return sections
+        empty = {STATE + n: ipc_bytes(p.fresh().snapshot()) for n, p in live.items()}
+        if not self.is_written or not old or (not differences and live.keys() <= old.keys()):
+            return {**empty, **sections}
         made = operators.migrate(self.operator, old, epoch)
         others = {name: data for name, data in sections.items() if not _is_state(name)}
-        return {**others, **dict(self._sections(live, old, made))}
+        return {**empty, **others, **dict(self._sections(live, old, made))}
 
     def _sections(
         self, live: Mapping[str, Primitive], old: Tables, made: Any

@@ -143,17 +143,6 @@ class PartitionState:
             tuple(map(section_of, self.feeds_back)),
         )  # fmt: skip
 
-    def snapshot(self, epoch: int, generation: int, token_offset: int) -> None:
-        """Writes the state of `epoch` into the log as one file, unless it is there."""
-        if epoch in self.log.snapshots():
-            return
-        self.bring_to(epoch)
-        sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
-        if self.feeds_back:
-            held = self.log.entry(epoch).sections
-            sections |= {name: held[name] for name in map(section_of, self.feeds_back)}
-        self.log.write_snapshot(epoch, generation, token_offset, sections)
-
     def bring_to(self, epoch: int) -> None:
         """Makes the resident state that of `epoch`; RetryableError when the log falls short."""
         if self.epoch == epoch:

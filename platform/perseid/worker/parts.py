@@ -98,13 +98,13 @@ def make(order: PartOrder, files: Files, store: Store) -> PartDone:
     started = time.monotonic()
     log = StateLog(files, order.directory, order.identity)
     before = _before(order, store)
-    if before is None or _outgrown(log):
-        write_snapshot(log, order)
     sections: Mapping[str, Any]
     if before is None:
         kind, chain = PART, tuple[PartFile, ...]()
-        sections = _checked(log, order, log.snapshot(order.epoch)).sections
+        sections = _checked(log, order, write_snapshot(log, order)).sections
     else:
+        if _outgrown(log):
+            write_snapshot(log, order)
         part = before.part(order.identity.operator, order.identity.partition)
         kind, chain = NET, part.files(before.epoch)
         sections = _net(log, order, before.epoch)
@@ -127,17 +127,17 @@ def make(order: PartOrder, files: Files, store: Store) -> PartDone:
     )
 
 
-def write_snapshot(log: StateLog, order: PartOrder) -> None:
+def write_snapshot(log: StateLog, order: PartOrder) -> LogEntry:
     """Puts the state of the order's epoch into the log as one file, unless it is there."""
     if order.epoch in log.snapshots():
-        return
+        return log.snapshot(order.epoch)
     base, entries = log.load(order.epoch)
     if base is None or not entries:
         raise _short(log, order)
     last = _checked(log, order, entries[-1])
     sections = whole_sections(order.schemas, base.sections, [e.sections for e in entries])
     sections |= {name: last.sections[name] for name in order.emitted}
-    log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+    return log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
 
 
 def _net(log: StateLog, order: PartOrder, after: int) -> dict[str, Any]:

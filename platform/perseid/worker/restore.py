@@ -80,7 +80,10 @@ class PartitionRestore:
             if order.pointers:
                 raise self._unreadable(order, events)
             self.log.discard_from(0)
-            self.log.begin(order.base_epoch, order.generation, order.base_offset)
+            self.log.write_snapshot(
+                order.base_epoch, order.generation, order.base_offset,
+                self._migration.run({}, order.base_epoch),
+            )  # fmt: skip
             found = self._at(order.base_epoch, "scratch")
         return replace(found, events=tuple(events))
 
@@ -159,7 +162,7 @@ class PartitionRestore:
     def _part(self, manifest: Manifest, pointer: CheckpointPointer) -> Mapping[str, Any]:
         count = manifest.parallelism(self.task.operator)
         if pointer.layout != self.identity.layout and count == 0:
-            return {}  # an operator that this layout has added starts empty
+            return self._migration.run({}, pointer.epoch)  # added by this layout: starts empty
         if pointer.layout == self.identity.layout or count == self.share.parallelism:
             return self._state(manifest, self.task.partition)
         parts = (self._state(manifest, number) for number in range(count))

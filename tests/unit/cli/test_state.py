@@ -70,7 +70,7 @@ def fill(folder: Path, root: str, partition: int) -> None:
     directory = log_directory(owner_directory(root, "u1", 1, OWNER), "counts", partition)
     log = StateLog(LocalFiles(), directory, blob.Identity("u1", 1, "counts", partition))
     log.create()
-    log.begin(0, 1, 0)
+    log.write_snapshot(0, 1, 0, {})
     words = pa.table({"word": list(WORDS), "n": list(WORDS.values())})
     mine = words.filter(pa.array(partitions(words, ("word",), COUNT) == partition))
     live = PartitionState(operator, bind(operator), log)

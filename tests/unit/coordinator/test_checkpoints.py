@@ -93,6 +93,14 @@ def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> No
     ]  # fmt: skip
 
 
+def test_a_chain_that_began_before_the_last_link_of_another_one_is_kept_beside_it() -> None:
+    """Simulation seed 1079: 4 was whole, 5 and 7 changed 3, and 4 was forgotten."""
+    kept: tuple[CheckpointPointer, ...] = ()
+    for number, base in ((2, 2), (3, 3), (4, 4), (5, 3), (7, 3), (8, 3)):
+        kept = checkpoints._kept(pointer_of(number, base), kept)
+    assert [p.epoch for p in kept] == [8, 7, 4]
+
+
 def pointer_of(number: int, base: int) -> CheckpointPointer:
     return CheckpointPointer(number, 1, 1, "r", 10 * number, f"c-{number}", 1, 7, 0, base)
 
@@ -107,6 +115,8 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
         say(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
             done(world, token, leader.job().tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
+        assert leader.job().collecting is None, "given up at once; simulation seed 1779"
+    assert "changes checkpoint 1, which is no longer kept" in leader.job().events[-1]
 
 
 def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> None:
@@ -208,6 +218,20 @@ def test_a_new_leader_completes_what_the_old_one_was_collecting(
     successor.look()
     say(world, successor, part(world, token, 1), done(world, token, leader.job().tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
+
+
+def test_a_new_leader_gives_up_what_the_present_owner_went_on_behind(
+    world: World, leader: Leader
+) -> None:
+    """Simulation seeds 1199 and 1899: it collected until the 300 s were over."""
+    token = checkpoint_token(world, leader)
+    world.workers = ["w2-1"]
+    leader.look()
+    world.say(JOB, "running", epoch=token.epoch)
+    successor = Leader(world)
+    successor.look()
+    assert successor.job().done == token.epoch
+    assert successor.job().collecting is None
 
 
 def test_an_idle_job_takes_a_checkpoint_only_when_the_replay_gets_long(

@@ -35,7 +35,7 @@ def owned_log(
 
 def filled(files: MemoryFiles, first: int = 5, last: int = 9) -> StateLog:
     log = owned_log(files)
-    log.begin(first - 1, 1, token(first - 1))
+    log.write_snapshot(first - 1, 1, token(first - 1), {})
     for epoch in range(first, last + 1):
         log.append(epoch, 1, token(epoch), content(epoch))
     return log
@@ -177,7 +177,7 @@ def test_swapped_files_are_found() -> None:
     files = MemoryFiles()
     log = filled(files)
     other = owned_log(files, identity=Identity(UUID, LAYOUT, "counts", 1))
-    other.begin(4, 1, token(4))
+    other.write_snapshot(4, 1, token(4), {})
     other.append(5, 1, token(5), content(5))
     seventh = files.read(path_of(log, "e-000000000007.delta"))
     path = path_of(log, "e-000000000006.delta")

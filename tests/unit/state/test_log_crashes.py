@@ -40,7 +40,7 @@ class History:
         """Adopts the log, brings a table up to date and goes on to `last`."""
         log = owned_log(self.files, generation)
         if log.last_epoch() is None:
-            log.begin(FIRST - 1, generation, token(FIRST - 1))
+            log.write_snapshot(FIRST - 1, generation, token(FIRST - 1), {})
             self.begun = True
         table, reached = restored(log)
         for epoch in range(reached + 1, last + 1):
@@ -180,7 +180,7 @@ def test_crashes_in_a_row_of_owner_after_owner(crashes: list[int], chance: rando
 def test_a_failing_file_system_commits_nothing_and_the_next_attempt_works(what: str) -> None:
     files = MemoryFiles(sync=True)
     log = owned_log(files, 1)
-    log.begin(2, 1, token(2))
+    log.write_snapshot(2, 1, token(2), {})
     files.fail(what, errno.ENOSPC)
     with pytest.raises(RetryableError, match=r"e-000000000003.*No space left on device"):
         log.append(3, 1, token(3), {"out": b"x"})
@@ -193,7 +193,7 @@ def test_a_failing_file_system_commits_nothing_and_the_next_attempt_works(what: 
 def test_a_file_cut_at_any_byte_is_never_loaded() -> None:
     files = MemoryFiles()
     log = owned_log(files, 1)
-    log.begin(2, 1, token(2))
+    log.write_snapshot(2, 1, token(2), {})
     log.append(3, 1, token(3), {"out": b"0123456789"})
     path = f"{log.directory}/e-000000000003.delta"
     whole = files.read(path)

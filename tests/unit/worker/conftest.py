@@ -99,7 +99,7 @@ class Partition:
 
     def begun(self) -> PartitionState:
         state = self.state(self.take_over(1))
-        state.log.begin(0, 1, 100)
+        state.log.write_snapshot(0, 1, 100, {})
         return state
 
     def run(self, state: PartitionState, epoch: int, offset: int | None = None) -> EpochResult:

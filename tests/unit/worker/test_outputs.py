@@ -26,6 +26,7 @@ from perseid.worker import feedback, flow, tasks
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import inputs
 from perseid.worker.feedback import last_output
+from perseid.worker.parts import write_snapshot
 from perseid.worker.poison import Sieve
 from perseid.worker.sink import CommitResult
 
@@ -137,7 +138,7 @@ def test_a_checkpoint_has_the_outputs_that_are_fed_back_and_no_others(sided: Any
     following = Token(1, "uuid", 2, 101, "r", 1, (), 2)
     heard = last_output(state.log, following, "odd")
     assert heard.to_pylist() == [{"key": "k0", "n": 1}]
-    state.snapshot(1, 1, 101)
+    write_snapshot(state.log, state.part_order("job", 1, 1, 101, None))
     assert [n for n in state.log.snapshot(1).sections if n.startswith("out")] == ["out.odd"]
     state.log.collect(1)
     assert last_output(state.log, following, "odd") == heard
@@ -229,7 +230,7 @@ class Fragment:
         for task in self.context.layout.stateful_tasks:
             log = tasks.log_of(self.context, task)
             log.create()
-            log.begin(0, 1, 100)
+            log.write_snapshot(0, 1, 100, {})
 
     def commit(self, _epoch: int, _offset: int, _generation: int, batches: Any) -> CommitResult:
         self.transactions.append([batch.topic for batch in batches])

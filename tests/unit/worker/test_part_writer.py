@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,8 @@ from perseid.state.checkpoint import Manifest, Part
 from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog
 from perseid.state.store import LocalStore
+from perseid.topics.log import ProgressLog
+from perseid.topics.records import PartFailed
 from perseid.worker import checkpoints
 from perseid.worker.parts import PartOrder
 
@@ -29,7 +32,7 @@ def order(tmp_path: Path) -> PartOrder:
     """Of a log with one epoch, in which a value was set."""
     log = StateLog(LocalFiles(), str(tmp_path / "log"), IDENTITY)
     log.create()
-    log.begin(0, 1, 10)
+    log.write_snapshot(0, 1, 10, {})
     log.append(1, 1, 11, {"state.n": ipc_bytes(pa.table({"value": [7]})), "out": b""})
     schemas = {"n": Value(pa.int64()).schema()}
     return PartOrder("job", IDENTITY, log.directory, 1, 1, 11, None, schemas, ())
@@ -77,3 +80,28 @@ def test_a_writer_that_dies_is_followed_by_another(
     monkeypatch.setenv("PERSEID_CRASH_POINTS", str(points))
     assert checkpoints._written(str(tmp_path / "store"), order).epoch == 1
     assert not crashpoints.armed(points, "checkpoint.during-upload")
+
+
+class DeafProgress:
+    """A broker that is away for the first `refusals` appends."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals, self.heard = refusals, list[object]()
+
+    def append(self, record: object) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RetryableError("no answer")
+        self.heard.append(record)
+
+
+def test_what_came_of_a_part_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint, and a switch with it, waited 300 s for a report that was lost."""
+    monkeypatch.setattr(checkpoints, "TELL_AGAIN_S", 0.0)
+    failed = PartFailed("uuid", 1, 1, "counts", 0, "disk full")
+    progress = DeafProgress(3)
+    checkpoints._tell_until_heard(cast(ProgressLog, progress), failed)
+    assert progress.heard == [failed]
+    for_ever = DeafProgress(10 * checkpoints.TELLINGS_MAX)
+    checkpoints._tell_until_heard(cast(ProgressLog, for_ever), failed)
+    assert for_ever.heard == []

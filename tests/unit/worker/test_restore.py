@@ -15,6 +15,7 @@ from perseid.jobs.operator import Operator
 from perseid.state import Table, Value, blob
 from perseid.testing.files import MemoryFiles
 from perseid.worker.partition import partitions
+from perseid.worker.parts import write_snapshot
 from perseid.worker.resume import Restored
 
 TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)
@@ -27,7 +28,7 @@ def ran(partition: Any, last: int, snapshots: tuple[int, ...] = ()) -> Any:
     for epoch in range(1, last + 1):
         partition.run(state, epoch)
         if epoch in snapshots:
-            state.snapshot(epoch, 1, 100 + epoch)
+            write_snapshot(state.log, state.part_order("job", 1, epoch, 100 + epoch, None))
     return state
 
 
@@ -170,7 +171,7 @@ def test_entries_of_tokens_that_were_taken_back_are_discarded(
 
 def test_entries_above_the_tip_are_discarded(partition: Any) -> None:
     state = ran(partition, 6)
-    state.snapshot(6, 1, 106)
+    write_snapshot(state.log, state.part_order("job", 1, 6, 106, None))
     found, restored = partition.restore(2, 4)
     assert (found.epoch, restored.log.snapshots()) == (4, [0])
 

@@ -12,6 +12,7 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Timers
 from perseid.testing.files import Crashed
 from perseid.worker.partition_state import PartitionState
+from perseid.worker.parts import write_snapshot
 
 
 class Sessions(Operator):
@@ -77,7 +78,7 @@ def test_another_host_goes_on_from_a_checkpoint(partition: Any) -> None:
     state = partition.begun()
     for epoch in (1, 2, 3):
         run(partition, state, epoch)
-    state.snapshot(3, 1, 103)
+    write_snapshot(state.log, state.part_order("job", 1, 3, 103, None))
     pointer = partition.checkpoint(3)
     partition.files = type(partition.files)()
     found, state = partition.restore(2, 3, (pointer,))

@@ -16,6 +16,7 @@ from perseid.testing.simulation.ports import (
     SimulatedTransactions,
 )
 from perseid.testing.simulation.tasks import (
+    TELL_AGAIN_S,
     Context,
     Keep,
     feedback_rows,
@@ -49,7 +50,6 @@ from perseid.worker.stages import Counts
 ATTEMPTS_MAX = 4  # of one Spark task
 ROUNDS_MAX = 4
 TOKEN_POLL_S = 0.1
-TELL_AGAIN_S = 0.5
 
 
 class Fragment:

@@ -108,10 +108,10 @@ class Sums(Primitive):
 
     def _table(self, keys: Iterable[str]) -> pa.Table:
         listed = list(keys)
-        numbers = np.array([self._rows[key] for key in listed], np.int64)
-        columns = numbers.reshape(-1, len(self._names)).T.copy()
-        arrays = [pa.array(listed, pa.string()), *map(pa.array, columns)]
-        return pa.Table.from_arrays(arrays, schema=self._schema)
+        if not listed:
+            return self._schema.empty_table()
+        columns = zip(*[self._rows[key] for key in listed], strict=True)
+        return pa.table([listed, *columns], schema=self._schema)
 
 
 @cache

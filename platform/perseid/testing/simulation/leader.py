@@ -216,7 +216,7 @@ class Life:
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
-            if self.world.tails_lost:
+            if self.world.tails_lost or self.world.no_way_back:
                 raise Reported(str(after.error))
             raise Defect(f"the job failed: {after.error}")
         outcomes: list[ev.Event] = []

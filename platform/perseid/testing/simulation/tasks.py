@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from perseid.errors import PerseidError
+from perseid.errors import PerseidError, RetryableError
 from perseid.jobs.layout import Layout, Task
 from perseid.jobs.operator import Emitter
 from perseid.jobs.spec import JobSpec, output_of, producer
@@ -50,6 +50,8 @@ from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
 from perseid.worker.stages import Counts
+
+TELL_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,10 @@ def _upload(context: Context, order: PartOrder) -> None:
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
         )  # fmt: skip
-    try:
-        context.progress().append(told)
-    except PerseidError as error:
-        world.simulation.say(f"a part is not told: {error}")
+    while True:  # as `perseid.worker.checkpoints`
+        try:
+            context.progress().append(told)
+        except RetryableError:
+            world.simulation.sleep(TELL_AGAIN_S)
+        else:
+            return

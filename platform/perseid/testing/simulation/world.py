@@ -55,6 +55,7 @@ class World:
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
+        self.damaged: set[str] = set()  # of the store, by `damage_checkpoint`
         self.asks = False  # for a checkpoint, every second
         self.rescales = False  # now and then
         self.applies: random.Random | None = None  # other revisions: a chance of their own
@@ -168,17 +169,18 @@ class World:
         found = self.registry.pointers(job.JOB)
         if found is None or not all(map(self._whole, found.pointers)):
             return
-        if found.pointers[-1].epoch >= found.pointers[0].base_epoch:
-            return
         plan, entry = self.registry.plan(job.JOB), self.registry.job_entry(job.JOB)
         assert plan is not None
         assert entry is not None
-        if found.pointers[1].epoch < plan.base_epoch or entry.value.revision != plan.revision:
+        newest, *older = found.pointers
+        ways_back = [p.epoch for p in older if p.base_epoch != newest.base_epoch]
+        if max(ways_back, default=-1) < plan.base_epoch or entry.value.revision != plan.revision:
             return  # there is no way back behind the plan's base, nor behind the one to come
-        folder = found.pointers[0].manifest.rpartition("/")[0]
+        folder = newest.manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
         self.simulation.say(f"DAMAGED {path}")
+        self.damaged.add(path)
         if self.gates.toss():
             del self.store.content[path]
             return
@@ -186,9 +188,29 @@ class World:
         data[self.simulation.random.randrange(len(data))] ^= 0x55
         self.store.content[path] = bytes(data)
 
-    def _whole(self, pointer: CheckpointPointer) -> bool:
-        store = MemoryStore()  # the same content without the gates
+    @property
+    def no_way_back(self) -> bool:
+        """Whether all that the plan may go back to was damaged: a switch came behind the damage."""
+        plan = self.registry.plan(job.JOB)
+        assert plan is not None
+        usable = [p for p in plan.checkpoints if p.epoch >= plan.base_epoch]
+        return bool(usable) and all(map(self._damaged, usable))
+
+    def _damaged(self, pointer: CheckpointPointer) -> bool:
+        if pointer.manifest in self.damaged:
+            return True
+        manifest = checkpoint.read_manifest(self._content(), pointer.manifest, pointer.crc)
+        files = [file for part in manifest.parts for file in part.files(manifest.epoch)]
+        return not self.damaged.isdisjoint(file.path for file in files)
+
+    def _content(self) -> MemoryStore:
+        """The same content without the gates."""
+        store = MemoryStore()
         store.content = self.store.content
+        return store
+
+    def _whole(self, pointer: CheckpointPointer) -> bool:
+        store = self._content()
         try:
             manifest = checkpoint.read_manifest(store, pointer.manifest, pointer.crc)
             for part in manifest.parts:
