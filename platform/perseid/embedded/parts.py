@@ -91,7 +91,8 @@ def broker_classpath(jars: Path) -> str:
 
 def broker(java: Path, folder: Path, jars: Path) -> ProcessSpec:
     command = [
-        str(java / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+        str(java / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC", "-XX:-UsePerfData",
         "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         f"-Dkafka.logs.dir={folder}", "-cp", broker_classpath(jars),
         "kafka.Kafka", str(folder / "server.properties"),

@@ -13,14 +13,11 @@ from perseid.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Ten times Java's thresholds: the driver's JVM moves few rows, and its optimising compiler would
-# take a core for the first minutes of a worker, which a restarted one takes from its neighbour.
-COMPILE_LATE = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
-    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
-)
+# The driver's JVM moves few rows. Its optimising compiler would take a fifth of a core for minutes,
+# which a restarted worker takes from its neighbour, and the profiles for it slow down all the rest.
+COMPILE_LITTLE = "-XX:TieredStopAtLevel=1"
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
-JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
+JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LITTLE}"
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
