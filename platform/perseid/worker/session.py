@@ -13,11 +13,15 @@ from perseid.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The driver's JVM moves few rows. Its optimising compiler would take a fifth of a core for minutes,
-# which a restarted worker takes from its neighbour, and the profiles for it slow down all the rest.
-COMPILE_LITTLE = "-XX:TieredStopAtLevel=1"
+# A hundred times Java's thresholds: only what runs once a row, which is SQL, is worth the
+# optimising compiler. The driver's own code would keep it busy for minutes, on a core that the
+# job needs.
+COMPILE_LATE = (
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
+    "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
+)
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
-JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LITTLE}"
+JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
