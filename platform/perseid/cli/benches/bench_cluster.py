@@ -58,10 +58,13 @@ class Place:
 def place(data: Path | None) -> Iterator[Place]:
     """A cluster without engines; below `data` when it is given, else in a folder that goes again.
 
-    A cluster of the user's own is left alone, but it costs time on the same cores, so it is named.
+    What it has written goes too, unless `data` had something in it before: each run leaves
+    gigabytes, and on a tmpfs they are the machine's memory. A cluster of the user's own is left
+    alone, but it costs time on the same cores, so it is named.
     """
     if data is None and any(p.alive for p in processes(locate(None))):
         output.note("perseid: a cluster runs on this machine too; `perseid down` for true figures")
+    ours = data is None or not data.exists() or not any(data.iterdir())
     folder = data or Path(tempfile.mkdtemp(prefix="perseid-bench-"))
     cluster = Cluster(folder, say=output.note)
     try:
@@ -71,6 +74,6 @@ def place(data: Path | None) -> Iterator[Place]:
         cluster.down()
         output.note(f"perseid: the logs of what failed are below {folder}")
         raise
-    cluster.down(purge=data is None)
+    cluster.down(purge=ours)
     if data is None:
         shutil.rmtree(folder, ignore_errors=True)
