@@ -54,12 +54,15 @@ class Migration:
                 f"{'; '.join(differences)}. Give the class a method migrate(self, old), or go back "
                 "to the revision of before"
             )
-        empty = {STATE + n: ipc_bytes(p.fresh().snapshot()) for n, p in live.items()}
-        if not self.is_written or not old or (not differences and live.keys() <= old.keys()):
-            return {**empty, **sections}
-        made = operators.migrate(self.operator, old, epoch)
-        others = {name: data for name, data in sections.items() if not _is_state(name)}
-        return {**empty, **others, **dict(self._sections(live, old, made))}
+        found = dict(sections)
+        if self.is_written and old and (differences or not live.keys() <= old.keys()):
+            made = operators.migrate(self.operator, old, epoch)
+            found = {name: data for name, data in sections.items() if not _is_state(name)}
+            found |= self._sections(live, old, made)
+        for name, primitive in live.items():
+            if STATE + name not in found:
+                found[STATE + name] = ipc_bytes(primitive.fresh().snapshot())
+        return found
 
     def _sections(
         self, live: Mapping[str, Primitive], old: Tables, made: Any

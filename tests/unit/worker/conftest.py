@@ -26,6 +26,7 @@ from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
 from perseid.worker.partition_state import EpochResult, PartitionState
+from perseid.worker.parts import write_snapshot
 from perseid.worker.resplit import Share
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
@@ -115,6 +116,12 @@ class Partition:
         token = Token(1, "uuid", epoch, at - 1, "r", 1, (), epoch, watermark)
         out = Emitter("totals", None, self.operator.outputs)
         return state.run(token, at, 1, {"input": rows}, out)
+
+    def snapshot(self, state: PartitionState, epoch: int, generation: int = 1) -> None:
+        """Has the state of `epoch` written into the log as one file."""
+        write_snapshot(
+            state.log, state.part_order("job", generation, epoch, 100 + epoch, None)
+        )
 
     def checkpoint(self, epoch: int, generation: int = 1) -> CheckpointPointer:
         """Puts the log's snapshot of `epoch` into the store."""

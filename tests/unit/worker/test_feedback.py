@@ -16,7 +16,6 @@ from perseid.worker import graph
 from perseid.worker.edges import inputs
 from perseid.worker.feedback import last_output, rows
 from perseid.worker.partition import partitions
-from perseid.worker.parts import write_snapshot
 
 COLUMNS = pa.schema([("key", pa.string()), ("n", pa.int64())])
 
@@ -45,7 +44,7 @@ def test_a_collected_log_and_another_host_hear_the_same(partition: Any) -> None:
     state.feeds_back = [MAIN]
     for epoch in (1, 2):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 2, 102, None))
+    partition.snapshot(state, 2)
     assert emitted(partition, state.log, 3) == [3, 2]
     state.log.collect(2)
     assert state.log.epochs() == []

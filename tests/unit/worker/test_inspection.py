@@ -13,7 +13,6 @@ from perseid.errors import PermanentError, RefusedError
 from perseid.records import CheckpointPointer, Plan
 from perseid.testing.files import MemoryFiles
 from perseid.worker.inspection import TRIES, Inspector, Moment, Place, Read
-from perseid.worker.parts import write_snapshot
 
 Look = Callable[..., tuple[Moment, dict[str, int]]]
 
@@ -79,7 +78,7 @@ def test_files_that_are_collected_meanwhile(partition: Any, look: Look, totals_a
 
     def collect() -> None:
         partition.files.meanwhile = lambda: None
-        write_snapshot(state.log, state.part_order("job", 1, 3, 103, None))
+        partition.snapshot(state, 3)
         state.log.collect(3)
         partition.run(state, 4)
 
@@ -106,7 +105,7 @@ def test_a_takeover_that_has_not_renamed_yet_is_waited_for(
     state = partition.begun()
     for epoch in (1, 2):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 2, 102, None))
+    partition.snapshot(state, 2)
     pointer = partition.checkpoint(2)
     partition.run(state, 3)
     away = [place("w9-a", 2, pointer)] * (TRIES - 1)
@@ -122,7 +121,7 @@ def test_a_stopped_jobs_log_counts_unless_a_checkpoint_is_newer(
     state = partition.begun()
     for epoch in (1, 2):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 2, 102, None))
+    partition.snapshot(state, 2)
     pointer = partition.checkpoint(2)
     assert look(place(None, 2, pointer)) == (Moment(2, "log"), totals_at(2))
     state.log.discard_from(2)
@@ -136,7 +135,7 @@ def test_the_older_checkpoint_when_the_newest_is_damaged(
     pointers: list[CheckpointPointer] = []
     for epoch in (1, 2):
         partition.run(state, epoch)
-        write_snapshot(state.log, state.part_order("job", 1, epoch, 100 + epoch, None))
+        partition.snapshot(state, epoch)
         pointers.insert(0, partition.checkpoint(epoch))
     partition.files.delete("/state/uuid")
     newest = pointers[0].manifest.rpartition("/")[0]

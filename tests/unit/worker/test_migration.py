@@ -13,7 +13,6 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Table, Value
 from perseid.state.merging import STATE
 from perseid.testing.files import Crashed
-from perseid.worker.parts import write_snapshot
 
 SWITCH = {"base_epoch": 3, "base_offset": 103}
 
@@ -44,7 +43,7 @@ def switched(partition: Any) -> Any:
     state = partition.begun()
     for epoch in (1, 2, 3):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 3, 103, None))
+    partition.snapshot(state, 3)
     pointer = partition.checkpoint(3)
     Wider.asked.clear()
     partition.operator = Wider
@@ -148,7 +147,7 @@ def test_a_migrate_that_raises_is_told_with_its_traceback(
 def test_equal_primitives_are_not_migrated(partition: Any, switched: Any) -> None:
     _, state = partition.restore(2, 3, (switched,), **SWITCH)
     partition.run(state, 4)
-    write_snapshot(state.log, state.part_order("job", 2, 4, 104, None))
+    partition.snapshot(state, 4, generation=2)
     pointer = partition.checkpoint(4, generation=2)
     found, state = partition.restore(3, 4, (pointer,), base_epoch=4, base_offset=104)
     assert (found.source, len(Wider.asked)) == ("checkpoint:4", 1)
@@ -164,7 +163,7 @@ def test_a_primitive_without_rows_needs_no_migrate(partition: Any, is_new: bool)
     state = partition.begun()
     for epoch in (1, 2, 3):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 3, 103, None))
+    partition.snapshot(state, 3)
     assert STATE + "untouched" not in state.log.snapshot(3).sections
     pointer = partition.checkpoint(3)
     partition.files.delete("/state")
@@ -181,7 +180,7 @@ def test_a_migrate_is_not_asked_again_because_a_primitive_is_empty(
     _, state = partition.restore(2, 3, (switched,), **SWITCH)
     assert {STATE + name for name in state.live} <= state.log.snapshot(3).sections.keys()
     partition.run(state, 4)
-    write_snapshot(state.log, state.part_order("job", 2, 4, 104, None))
+    partition.snapshot(state, 4, generation=2)
     pointer = partition.checkpoint(4, generation=2)
     partition.restore(3, 4, (pointer,), base_epoch=4, base_offset=104)
     assert len(Wider.asked) == 1

@@ -26,7 +26,6 @@ from perseid.worker import feedback, flow, tasks
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import inputs
 from perseid.worker.feedback import last_output
-from perseid.worker.parts import write_snapshot
 from perseid.worker.poison import Sieve
 from perseid.worker.sink import CommitResult
 
@@ -138,7 +137,7 @@ def test_a_checkpoint_has_the_outputs_that_are_fed_back_and_no_others(sided: Any
     following = Token(1, "uuid", 2, 101, "r", 1, (), 2)
     heard = last_output(state.log, following, "odd")
     assert heard.to_pylist() == [{"key": "k0", "n": 1}]
-    write_snapshot(state.log, state.part_order("job", 1, 1, 101, None))
+    sided.snapshot(state, 1)
     assert [n for n in state.log.snapshot(1).sections if n.startswith("out")] == ["out.odd"]
     state.log.collect(1)
     assert last_output(state.log, following, "odd") == heard

@@ -9,7 +9,6 @@ import pytest
 
 from perseid.errors import FencedError, PermanentError, RetryableError
 from perseid.testing.files import Crashed
-from perseid.worker.parts import write_snapshot
 from perseid.worker.poison import Sieve
 
 
@@ -101,7 +100,7 @@ def test_a_copy_whose_next_deltas_are_collected_loads_the_snapshot(
     behind.bring_to(1)
     for epoch in (2, 3, 4):
         partition.run(one, epoch)
-    write_snapshot(one.log, one.part_order("job", 1, 3, 103, None))
+    partition.snapshot(one, 3)
     one.log.collect(3)
     behind.bring_to(4)
     assert partition.totals(behind) == totals_at(4)
@@ -184,8 +183,8 @@ def test_a_snapshot_is_that_of_its_epoch_though_the_copy_is_ahead(
     state = partition.begun()
     for epoch in (1, 2, 3):
         partition.run(state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 2, 102, None))
-    write_snapshot(state.log, state.part_order("job", 1, 2, 102, None))
+    partition.snapshot(state, 2)
+    partition.snapshot(state, 2)
     assert partition.log().snapshots() == [0, 2]
     fresh = partition.state()
     fresh.log.collect(2)
@@ -208,7 +207,7 @@ def test_a_primitive_that_a_revision_has_added_starts_empty(partition: Any) -> N
     state.log.discard_from(1)
     state.epoch = None
     partition.run(state, 1)
-    write_snapshot(state.log, state.part_order("job", 1, 1, 101, None))
+    partition.snapshot(state, 1)
     newer = partition.state()
     newer.bring_to(1)
     assert newer.live["rows"].get() == 0

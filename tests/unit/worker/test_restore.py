@@ -15,7 +15,6 @@ from perseid.jobs.operator import Operator
 from perseid.state import Table, Value, blob
 from perseid.testing.files import MemoryFiles
 from perseid.worker.partition import partitions
-from perseid.worker.parts import write_snapshot
 from perseid.worker.resume import Restored
 
 TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)
@@ -28,7 +27,7 @@ def ran(partition: Any, last: int, snapshots: tuple[int, ...] = ()) -> Any:
     for epoch in range(1, last + 1):
         partition.run(state, epoch)
         if epoch in snapshots:
-            write_snapshot(state.log, state.part_order("job", 1, epoch, 100 + epoch, None))
+            partition.snapshot(state, epoch)
     return state
 
 
@@ -171,7 +170,7 @@ def test_entries_of_tokens_that_were_taken_back_are_discarded(
 
 def test_entries_above_the_tip_are_discarded(partition: Any) -> None:
     state = ran(partition, 6)
-    write_snapshot(state.log, state.part_order("job", 1, 6, 106, None))
+    partition.snapshot(state, 6)
     found, restored = partition.restore(2, 4)
     assert (found.epoch, restored.log.snapshots()) == (4, [0])
 

@@ -12,7 +12,6 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Timers
 from perseid.testing.files import Crashed
 from perseid.worker.partition_state import PartitionState
-from perseid.worker.parts import write_snapshot
 
 
 class Sessions(Operator):
@@ -78,7 +77,7 @@ def test_another_host_goes_on_from_a_checkpoint(partition: Any) -> None:
     state = partition.begun()
     for epoch in (1, 2, 3):
         run(partition, state, epoch)
-    write_snapshot(state.log, state.part_order("job", 1, 3, 103, None))
+    partition.snapshot(state, 3)
     pointer = partition.checkpoint(3)
     partition.files = type(partition.files)()
     found, state = partition.restore(2, 3, (pointer,))

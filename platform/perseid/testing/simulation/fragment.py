@@ -16,7 +16,6 @@ from perseid.testing.simulation.ports import (
     SimulatedTransactions,
 )
 from perseid.testing.simulation.tasks import (
-    TELL_AGAIN_S,
     Context,
     Keep,
     feedback_rows,
@@ -272,13 +271,7 @@ class Fragment:
                 record, error_kind=type(error).__name__, error=str(error),
                 permanent=isinstance(error, PermanentError),
             )  # fmt: skip
-        while True:
-            try:
-                self.context.progress().append(record)
-            except RetryableError:
-                self.world.simulation.sleep(TELL_AGAIN_S)
-                continue
-            return
+        self.context.tell_until_heard(record)
 
     def _end_with(self, error: PerseidError) -> None:
         self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")

@@ -38,7 +38,7 @@ from perseid.testing.simulation.ports import (
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import PartDone, PartFailed
+from perseid.topics.records import PartDone, PartFailed, ProgressRecord
 from perseid.worker import feedback, graph
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
@@ -93,6 +93,16 @@ class Context:
 
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
+
+    def tell_until_heard(self, record: ProgressRecord) -> None:
+        """What nobody else knows."""
+        while True:
+            try:
+                self.progress().append(record)
+            except RetryableError:
+                self.world.simulation.sleep(TELL_AGAIN_S)
+            else:
+                return
 
 
 @dataclass
@@ -248,10 +258,4 @@ def _upload(context: Context, order: PartOrder) -> None:
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
         )  # fmt: skip
-    while True:  # as `perseid.worker.checkpoints`
-        try:
-            context.progress().append(told)
-        except RetryableError:
-            world.simulation.sleep(TELL_AGAIN_S)
-        else:
-            return
+    context.tell_until_heard(told)
