@@ -10,6 +10,7 @@ from perseid.testing.simulation.scenario import run
 SEEDS = 2000
 FIRST = 1000
 FAILED_SHOWN = 3
+TOLD_EVERY = 5000  # seeds
 # Each of these seeds failed once: with the code of before, and with the engine of then.
 REGRESSIONS = (
     6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
@@ -21,11 +22,14 @@ def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> No
     tally = Tally()
     for outcome in play(range(FIRST, FIRST + (seeds or SEEDS))):
         tally.take(outcome)
+        if outcome.error or tally.seeds % TOLD_EVERY == 0:
+            with capsys.disabled():  # a long run must not keep what it found to itself
+                print(f"\n{outcome.explain() if outcome.error else f'{tally.seeds} seeds'}")
         if len(tally.failed) == FAILED_SHOWN:
             break
     with capsys.disabled():
         print(f"\n{tally.told()}")
-    assert not tally.failed, "\n\n".join(outcome.explain() for outcome in tally.failed)
+    assert not tally.failed, [outcome.seed for outcome in tally.failed]
     if tally.seeds >= SEEDS:
         assert not tally.never_hit
 
