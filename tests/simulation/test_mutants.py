@@ -356,6 +356,15 @@ def tokens_of_other_layouts_run() -> AbstractContextManager[Any]:
     return patch.object(EpochFeed, "feed", mutant)
 
 
+def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
+    """A late attempt whose base is gone puts the whole state where the changes were."""
+
+    def mutant(folder: str, operator: str, partition: int, _kind: str) -> str:
+        return checkpoint.part_path(folder, operator, partition)
+
+    return patch.object(parts, "part_path", mutant)
+
+
 FOUND_BY: list[tuple[Mutant, int]] = [
     (no_read_back, 0),
     (ledger_outside_the_transaction, 0),
@@ -372,7 +381,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (collecting_takes_the_base, 2),
     (conflicts_are_swallowed, 11),
     (checksums_are_not_checked, 4),
-    (generations_start_again, 10),
+    (generations_start_again, 30),
     (logs_are_collected_too_early, 447),
     (ledger_is_read_before_the_fence, 15),
     (unknown_commit_counts_as_done, 26),
@@ -385,6 +394,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (checkpoints_without_output, 202),
     (the_main_output_is_fed_back, 15),
     (tokens_of_other_layouts_run, 7),
+    (kinds_of_parts_share_a_name, 8419),
 ]
 
 

@@ -6,9 +6,14 @@ there, wait until all input is committed, and let the independent verifier read 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from perseid.records import crashpoints
@@ -16,6 +21,7 @@ from perseid.records.crashpoints import Victim
 from perseid.testing.running import RunningCluster, example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
+from perseid.worker import part_writer
 
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two
@@ -117,6 +123,51 @@ def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
             break
     assert not crashpoints.armed(crash_points, point), f"nobody died at {point}"
     judge(running)
+
+
+def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
+    running: RunningCluster, job: str
+) -> None:
+    """It waited for the part for 300 s: nobody else knew of the order."""
+    two_workers(running)
+    running.produce("killed-lines", lines(LINES, 97))
+    running.wait_job(job, lambda j: newest_checkpoint(j) > 0, "at a checkpoint")
+    complete = newest_checkpoint(running.job(job))
+    writers = part_writers(running, running.job(job)["owner"])
+    assert writers
+    for writer in writers:
+        writer.suspend()
+    try:
+        running.produce("killed-lines", lines(LINES, 98))
+        holder = until(lambda: left_behind(running, job), 60.0, "an order behind its epoch")
+        os.kill(holder, signal.SIGKILL)
+    finally:
+        for writer in writers:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends with its process
+                writer.resume()
+    running.produce("killed-lines", lines(LINES, 99))
+    running.wait_job(job, lambda j: newest_checkpoint(j) > complete, "at a checkpoint", 60.0)
+    judge(running)
+
+
+def part_writers(running: RunningCluster, owner: str) -> list[psutil.Process]:
+    worker = psutil.Process(running.cluster.pid(owner.rpartition("-")[0]))
+    below = [p for p in worker.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in below if part_writer.__name__ in p.cmdline()]
+
+
+def left_behind(running: RunningCluster, job: str) -> int | None:
+    """A process that has not written a part yet while the job is two epochs further on."""
+    done = running.job(job)["committed_epoch"] or 0
+    for order in Path(running.cluster.deployment.state).rglob("c-*.order"):
+        _, _, epoch, holder = order.stem.split("-")
+        if int(epoch) + 2 <= done:
+            return int(holder)
+    return None
+
+
+def newest_checkpoint(job: dict[str, Any]) -> int:
+    return int(job["checkpoint"]["epoch"]) if job["checkpoint"] is not None else 0
 
 
 def two_workers(running: RunningCluster) -> None:

@@ -1,14 +1,17 @@
 """Checkpoints in the store: one part an operator partition, one manifest that names them all.
 
-    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/<operator>-<partition>.part
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/<operator>-<partition>.<kind>
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/manifest.json
 
 A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
-state, of kind "part", or what changed since the checkpoint before, of kind "net". The manifest
-names each part with the chain of files before it that it needs, the whole state first, and has
-size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes the
-checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and the
-caller takes the checkpoint before, never an empty state.
+state, of kind "part", or what changed since the checkpoint before, of kind "net". Each has a name
+of its own: an attempt that comes late, when the base is gone, must not replace what counts by now.
+So whoever writes a file again writes the same.
+
+The manifest names each part with the chain of files before it that it needs, the whole state first,
+and has size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes
+the checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and
+the caller takes the checkpoint before, never an empty state.
 """
 
 from __future__ import annotations
@@ -111,9 +114,9 @@ def checkpoint_folder(job: str, job_uuid: str, epoch: int, generation: int) -> s
     return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}"
 
 
-def part_path(folder: str, operator: str, partition: int) -> str:
-    """Where a part is, given its `checkpoint_folder`."""
-    return f"{folder}/{operator}-{partition}.part"
+def part_path(folder: str, operator: str, partition: int, kind: str = PART) -> str:
+    """Where a part of `kind` is, given its `checkpoint_folder`."""
+    return f"{folder}/{operator}-{partition}.{kind}"
 
 
 def manifest_path(job: str, job_uuid: str, epoch: int, generation: int) -> str:

@@ -35,7 +35,7 @@ from perseid.worker import flow, frames, graph, parts, query, reports, source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, history
-from perseid.worker.restoring import restore_all
+from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ class Fragment:
 
     def _run(self, clients: Clients, telling: threading.Thread) -> None:
         context = self._context()
-        past = self._history(clients)
         runner = EpochRunner(self.spark, context)
+        fence(runner)
+        past = self._history(clients)
         with ThreadPoolExecutor(1, "perseid-plan") as beside:
             planned = beside.submit(runner.prepare)
             done, origin, events = restore_all(runner, self.plan, past)

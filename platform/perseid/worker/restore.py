@@ -1,6 +1,7 @@
 """Bringing one operator partition's state back: from the log on this host, else a checkpoint.
 
-1. The owner's directory of a dead owner on this host is renamed to ours; the old one is fenced.
+1. The directory of the owner before on this host is renamed to ours, which fences that owner,
+   before the token log is read (`restoring.fence`).
 2. The log is repaired: what is damaged, and all behind it, is set aside; entries made for tokens
    that were taken back are discarded. A token that is gone without that is an error: the broker has
    lost it, and what came of its epoch may stand in the sink topics.
@@ -26,7 +27,7 @@ from perseid.records import CheckpointPointer, crashpoints
 from perseid.state.blob import Identity
 from perseid.state.checkpoint import Manifest, read_manifest, read_state
 from perseid.state.files import Files
-from perseid.state.log import StateLog, adopt
+from perseid.state.log import StateLog
 from perseid.state.store import Store
 from perseid.worker.migration import Migration
 from perseid.worker.resplit import Share
@@ -180,8 +181,3 @@ class PartitionRestore:
 def _usable(order: RestoreOrder) -> tuple[CheckpointPointer, ...]:
     """Newest first; none above the floor."""
     return tuple(p for p in order.pointers if order.floor is None or p.epoch <= order.floor)
-
-
-def take_over(files: Files, root: str, identity: Identity, owner: str) -> None:
-    """Makes the owner's directory ours; harmless when another task of ours has done it."""
-    adopt(files, root, identity.job_uuid, identity.layout, owner)

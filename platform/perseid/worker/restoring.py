@@ -15,11 +15,13 @@ import orjson
 import pyarrow as pa
 
 from perseid.errors import RetryableError
+from perseid.state.files import LocalFiles
+from perseid.state.log import adopt
 from perseid.worker import flow, graph, resume, stages, tasks
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
-from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
+from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
 
@@ -31,6 +33,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
+
+
+def fence(runner: EpochRunner) -> None:
+    """Takes the state logs over from the owner before, on all hosts that will restore.
+
+    Before the tokens are read: else it may run, meanwhile, one that is issued behind them.
+    """
+    context = runner.context
+    if context.lanes:
+        _take_over(context)
+        return
+    width = context.width(1, narrow=False)
+    hosts = runner.spark.range(0, width, 1, width).mapInArrow(
+        partial(_take_over_host, context), "id long"
+    )
+    hosts.collect()
+
+
+def _take_over_host(
+    context: FragmentContext, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    stages.explained(lambda: _take_over(context))
+    yield from batches
+
+
+def _take_over(context: FragmentContext) -> None:
+    """Harmless when another task of ours has done it."""
+    number = context.layout.number
+    adopt(LocalFiles(), context.deployment.state, context.job_uuid, number, context.owner)
 
 
 def restore_all(
@@ -133,16 +164,14 @@ def restore_slots(
 
 def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
     from perseid.state.blob import Identity
-    from perseid.state.files import LocalFiles
     from perseid.state.store import open_store
 
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
-    files = LocalFiles()
-    take_over(files, context.deployment.state, identity, context.owner)
+    _take_over(context)  # cluster masters may have put this task on another host than `fence`
     store = open_store(context.deployment.store)
     state = tasks.state_of(context, task)
     share = flow.share(context, task)
-    work = PartitionRestore(files, store, state.log, task, identity, share)
+    work = PartitionRestore(LocalFiles(), store, state.log, task, identity, share)
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.coordinator import checkpoints
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import MAIN
 from perseid.records import CheckpointPointer, PartFile
@@ -180,10 +181,12 @@ def test_chains_restore_to_the_state_whatever_happens(
     monkeypatch.setattr(checkpoint, "LINKS_SMALL", 0 if seed % 2 else 1 << 16)
     history = begin(seed)
     rng, files = history.rng, history.partition.files
+    orders: list[parts.PartOrder] = []
     for _ in range(20):
         for _ in range(rng.randrange(1, 4)):
             history.run()
         order = history.order()
+        orders.append(order)
         if rng.random() < 0.3:
             files.crash_at(rng.randrange(6))  # the part writer dies; another one takes the order
             try:
@@ -194,6 +197,8 @@ def test_chains_restore_to_the_state_whatever_happens(
             files.restart()
         else:
             history.complete(order)
+        with contextlib.suppress(PerseidError):  # an attempt that was given up goes on, late
+            make(rng.choice(orders), files, history.partition.store)
         history.check()
         if rng.random() < 0.1:
             history.take_over(keep_log=rng.random() < 0.5)
@@ -213,6 +218,22 @@ def test_a_part_of_changes_is_small_and_the_whole_state_comes_again(
     assert history.links == [*range(LINKS_MAX + 1), *range(LINKS_MAX + 1), 0]
     whole, first, *_ = history.live()[1][1].parts[0].files(0)
     assert first.bytes < whole.bytes / 20
+
+
+def test_a_late_attempt_leaves_alone_what_counts(begin: Callable[[int], History]) -> None:
+    """It found its base gone, took the whole state instead, and put it under the part's name."""
+    history = begin(9)
+    history.run()
+    history.complete(history.order())
+    history.run()
+    late = history.order()
+    history.complete(late)
+    assert history.links == [0, 1]
+    _, newest = history.live()[0]
+    del history.partition.store.content[history.pointers[1].manifest]
+    assert make(late, history.partition.files, history.partition.store).chain == ()
+    sections = checkpoint.read_state(history.partition.store, newest, "totals", 0)
+    assert model_of(sections) == history.models[2]
 
 
 def test_a_new_owner_begins_with_the_whole_state(begin: Callable[[int], History]) -> None:

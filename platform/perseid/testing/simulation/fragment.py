@@ -7,6 +7,7 @@ from dataclasses import replace
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
 from perseid.jobs.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
+from perseid.state.log import adopt
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (
@@ -42,7 +43,7 @@ from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, history
-from perseid.worker.restore import PartitionRestore, RestoreOrder, take_over
+from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 from perseid.worker.stages import Counts
 
@@ -74,6 +75,10 @@ class Fragment:
             self._end_with(error)
 
     def _run(self) -> None:
+        context = self.context
+        adopt(
+            context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner
+        )  # fmt: skip
         past = self._history()
         done, source, events = self._restore_all(past)
         self.epoch = done
@@ -213,12 +218,12 @@ class Fragment:
 
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context
-        identity = context.identity(task)
-        take_over(context.files, STATE, identity, context.owner)
         keep = self.borrow()
         state = keep.state(task)
-        share = context.share(task)
-        work = PartitionRestore(context.files, self.world.store, state.log, task, identity, share)
+        work = PartitionRestore(
+            context.files, self.world.store, state.log, task, context.identity(task),
+            context.share(task),
+        )  # fmt: skip
         found = work.run(order)
         state.epoch = None
         state.bring_to(found.epoch)
