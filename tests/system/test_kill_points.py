@@ -158,10 +158,11 @@ def part_writers(running: RunningCluster, owner: str) -> list[psutil.Process]:
 
 def left_behind(running: RunningCluster, job: str) -> int | None:
     """A process that has not written a part yet while the job is two epochs further on."""
-    done = running.job(job)["committed_epoch"] or 0
+    found = running.job(job)
+    done, generation = found["committed_epoch"] or 0, found["generation"]
     for order in Path(running.cluster.deployment.state).rglob("c-*.order"):
-        _, _, epoch, holder = order.stem.split("-")
-        if int(epoch) + 2 <= done:
+        _, of_generation, epoch, holder = order.stem.split("-")
+        if int(of_generation) == generation and int(epoch) + 2 <= done:
             return int(holder)
     return None
 

@@ -18,6 +18,7 @@ from perseid.errors import RetryableError
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
 from perseid.worker import flow, graph, resume, stages, tasks
+from perseid.worker.checkpoints import go_on_with_orders
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
@@ -175,6 +176,7 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)
+    go_on_with_orders(context, state.log.directory)  # the owner before's, which are over
     return replace(found, rows=state.rows, bytes=state.size_bytes)
 
 
