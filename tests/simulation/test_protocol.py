@@ -25,7 +25,8 @@ def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> No
         tally.take(outcome)
         if outcome.error or tally.seeds % TOLD_EVERY == 0:
             with capsys.disabled():  # a long run must not keep what it found to itself
-                print(f"\n{outcome.explain() if outcome.error else f'{tally.seeds} seeds'}")
+                said = outcome.explain() if outcome.error else f"{tally.seeds} seeds"
+                print(f"\n{said}", flush=True)
         if len(tally.failed) == FAILED_SHOWN:
             break
     with capsys.disabled():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Table, Value
 from perseid.state.merging import STATE
 from perseid.testing.files import Crashed
+from perseid.worker.partition import partitions
 
 SWITCH = {"base_epoch": 3, "base_offset": 103}
 
@@ -70,6 +72,29 @@ def test_state_is_migrated_once_and_what_follows_is_in_the_log(
     assert (found.epoch, found.source, len(Wider.asked)) == (4, "log", 1)
     assert sums(state)["all"] == (10, 1)
     assert state.live["seen"].get() == 8
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_state_of_another_revision_and_another_parallelism_is_migrated_and_then_dealt_out(
+    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """What `rescale` gets is of the new primitives, and each key is where its rows go."""
+
+    def rescale(self: Wider, old: list[Wider]) -> None:
+        self.seen.set(sum(one.seen.get() for one in old) if self.partition == 0 else 0)
+
+    monkeypatch.setattr(Wider, "rescale", rescale)
+    keys = pa.table({"key": ["all", "k1", "k2", "k3"]})
+    homes = dict(zip(keys["key"].to_pylist(), partitions(keys, ("key",), 3), strict=True))
+    assert len(set(homes.values())) > 1
+    partition.parallelism = 3
+    partition.task = replace(partition.task, gid=number, partition=number)
+    partition.identity = replace(partition.identity, layout=2, partition=number)
+    found, state = partition.restore(2, 3, (switched,), **SWITCH)
+    assert (found.epoch, found.source) == (3, "checkpoint:3")
+    before = {"all": (6, 0), "k1": (1, 0), "k2": (2, 0), "k3": (3, 0)}
+    assert sums(state) == {key: n for key, n in before.items() if homes[key] == number}
+    assert state.live["seen"].get() == (6 if number == 0 else 0)
 
 
 def test_a_crash_at_any_step_migrates_again(partition: Any, switched: Any) -> None:
