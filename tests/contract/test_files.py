@@ -91,14 +91,22 @@ def test_directories(files: Files, top: str) -> None:
 def test_a_renamed_directory_moves_whole_and_fences_its_old_name(files: Files, top: str) -> None:
     files.make_directory(f"{top}/old/log", parents=True)
     files.write_new(f"{top}/old/log/a", [b"1"])
-    assert files.rename(f"{top}/old", f"{top}/far/new")
-    assert files.read(f"{top}/far/new/log/a") == b"1"
-    assert files.list(top) == ["far"]
+    assert files.rename(f"{top}/old", f"{top}/new")
+    assert files.read(f"{top}/new/log/a") == b"1"
+    assert files.list(top) == ["new"]
     with pytest.raises(FileNotFoundError):
         files.write_new(f"{top}/old/log/b", [b"2"])
     with pytest.raises(FileNotFoundError):
         files.make_directory(f"{top}/old/log")
-    assert not files.rename(f"{top}/old", f"{top}/far/other")
+    assert not files.rename(f"{top}/old", f"{top}/other")
+
+
+def test_rename_makes_no_directory(files: Files, top: str) -> None:
+    """It would give a fenced owner its own back."""
+    files.write_new(f"{top}/a", [b"1"])
+    assert not files.rename(f"{top}/a", f"{top}/gone/b")
+    assert not files.rename(f"{top}/gone/a", f"{top}/gone/b")
+    assert files.list(top) == ["a"]
 
 
 def test_rename_does_not_replace_a_directory_in_use(files: Files, top: str) -> None:

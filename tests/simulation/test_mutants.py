@@ -360,7 +360,7 @@ def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
     """A late attempt whose base is gone puts the whole state where the changes were."""
 
     def mutant(folder: str, operator: str, partition: int, _kind: str) -> str:
-        return checkpoint.part_path(folder, operator, partition)
+        return checkpoint.part_path(folder, operator, partition, checkpoint.PART)
 
     return patch.object(parts, "part_path", mutant)
 

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 
 from perseid.embedded import Cluster, faults, health
-from perseid.embedded.identity import Mark, mark, send, tagged, wait_gone
+from perseid.embedded.identity import send, tagged, wait_gone
 from perseid.errors import RefusedError
+from perseid.records.marks import Mark, mark
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
 

@@ -6,10 +6,10 @@ there, wait until all input is committed, and let the independent verifier read 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-from collections.abc import Iterator
+import glob
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,45 +130,60 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
 ) -> None:
     """It waited for the part for 300 s: nobody else knew of the order."""
     two_workers(running)
-    running.produce("killed-lines", lines(LINES, 97))
-    running.wait_job(job, lambda j: newest_checkpoint(j) > 0, "at a checkpoint")
-    complete = newest_checkpoint(running.job(job))
-    writers = part_writers(running, running.job(job)["owner"])
-    assert writers
-    for writer in writers:
-        writer.suspend()
-    try:
-        running.produce("killed-lines", lines(LINES, 98))
-        holder = until(lambda: left_behind(running, job), 60.0, "an order behind its epoch")
-        os.kill(holder, signal.SIGKILL)
-    finally:
+    seed = itertools.count(97_000)
+
+    def fed(wanted: Callable[[dict[str, Any]], Any], what: str) -> Any:
+        """What `wanted` says of the job, under input, as soon as it says something."""
+
+        def look() -> Any:
+            running.produce("killed-lines", lines(LINES // 4, next(seed)))
+            found = running.job(job)
+            return wanted(found) if found else None
+
+        return until(look, REACH_S, what)
+
+    writers = fed(lambda j: part_writers(running, j), "part writers of the owner")
+    with ExitStack() as resumed:
         for writer in writers:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ends with its process
-                writer.resume()
-    running.produce("killed-lines", lines(LINES, 99))
-    running.wait_job(job, lambda j: newest_checkpoint(j) > complete, "at a checkpoint", 60.0)
+            resumed.callback(resume, writer)
+            writer.suspend()
+        holder, epoch = fed(lambda j: left_behind(running, j, writers), "a part that waits")
+        holder.kill()
+    fed(lambda j: j["checkpoint"] and j["checkpoint"]["epoch"] >= epoch, f"the checkpoint of epoch {epoch}")
+    given_up = [text for text in running.job(job)["events"] if f"epoch {epoch} given up" in text]
+    assert not given_up
     judge(running)
 
 
-def part_writers(running: RunningCluster, owner: str) -> list[psutil.Process]:
-    worker = psutil.Process(running.cluster.pid(owner.rpartition("-")[0]))
-    below = [p for p in worker.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-    return [p for p in below if part_writer.__name__ in p.cmdline()]
+def part_writers(running: RunningCluster, job: dict[str, Any]) -> list[psutil.Process]:
+    worker = psutil.Process(running.cluster.pid(job["owner"].rpartition("-")[0]))
+    found = []
+    for process in worker.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # ended meanwhile, or is about to
+            if part_writer.__name__ in process.cmdline():
+                found.append(process)
+    return found
 
 
-def left_behind(running: RunningCluster, job: str) -> int | None:
-    """A process that has not written a part yet while the job is two epochs further on."""
-    found = running.job(job)
-    done, generation = found["committed_epoch"] or 0, found["generation"]
-    for order in Path(running.cluster.deployment.state).rglob("c-*.order"):
-        _, of_generation, epoch, holder = order.stem.split("-")
-        if int(of_generation) == generation and int(epoch) + 2 <= done:
-            return int(holder)
+def resume(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):  # it ends with the process that it works for
+        process.resume()
+
+
+def left_behind(
+    running: RunningCluster, job: dict[str, Any], writers: list[psutil.Process]
+) -> tuple[psutil.Process, int] | None:
+    """A process whose writer has not written a part, and the part's epoch.
+
+    Two epochs behind it are done: so no task that could be tried again knows of the order.
+    """
+    holders = {parent.pid: parent for w in writers if (parent := w.parent()) is not None}
+    orders = f"{running.cluster.deployment.state}/*/*/*/orders/o-*.order"
+    for path in glob.glob(orders):
+        _, epoch, *_, holder, _ = Path(path).stem.split("-")
+        if int(holder) in holders and int(epoch) + 2 <= job["committed_epoch"]:
+            return holders[int(holder)], int(epoch)
     return None
-
-
-def newest_checkpoint(job: dict[str, Any]) -> int:
-    return int(job["checkpoint"]["epoch"]) if job["checkpoint"] is not None else 0
 
 
 def two_workers(running: RunningCluster) -> None:

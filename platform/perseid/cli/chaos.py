@@ -14,7 +14,7 @@ from perseid.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from perseid.embedded import Cluster
-    from perseid.embedded.identity import Mark
+    from perseid.records.marks import Mark
     from perseid.registry import Registry
 
 app = typer.Typer(rich_markup_mode=None)
@@ -57,7 +57,7 @@ def kill(
 
 
 def _victim(cluster: Cluster, what: str, job: str | None, *, supervisor: bool) -> Mark:
-    from perseid.embedded.identity import mark
+    from perseid.records.marks import mark
 
     if what in {row.name for row in cluster.processes()}:
         row = cluster.process(what)

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perseid.embedded import lifecycle, table
-from perseid.embedded.identity import Mark, mark, send, tag, tagged, wait_gone
+from perseid.embedded.identity import send, tag, tagged, wait_gone
 from perseid.embedded.paths import Home, deployment, locate
 from perseid.embedded.prepare import Outside
 from perseid.embedded.table import ProcessInfo
 from perseid.embedded.waiting import until
 from perseid.errors import RefusedError
 from perseid.records import Deployment
+from perseid.records.marks import Mark, mark
 
 
 class Cluster:

@@ -1,9 +1,8 @@
-"""Which process is meant: a pid alone is not enough, because the kernel gives it out again.
+"""Signals to exactly the process that is meant, and the end of all that it has left behind.
 
-A `Mark` is pid + start time; signals go only to the process that still has both. All processes
+Signals go only to the process that still has its `Mark`, pid and start time. All processes
 below a supervisor also carry a tag in their environment, so that what a dead parent left behind
 (a JVM, Spark's Python workers, which make process groups of their own) is found and killed.
-Zombies count as dead: they hold no port and no file.
 """
 
 from __future__ import annotations
@@ -12,28 +11,11 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from perseid.records.marks import Mark, alive, mark
+
 TAG = "PERSEID_PROCESS"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One life of one process. `started` is in clock ticks since boot."""
-
-    pid: int
-    started: int
-
-
-def mark(pid: int) -> Mark | None:
-    """The mark of a living process, None when there is none."""
-    found = _state_and_start(pid)
-    return Mark(pid, found[1]) if found is not None and found[0] not in "ZX" else None
-
-
-def alive(who: Mark | None) -> bool:
-    return who is not None and mark(who.pid) == who
 
 
 def send(who: Mark | None, number: int) -> bool:
@@ -95,13 +77,3 @@ def sweep(value: str, timeout_s: float = 5.0) -> int:
             break
         time.sleep(0.005)
     return len(killed)
-
-
-def _state_and_start(pid: int) -> tuple[str, int] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
-    # The name in parentheses may hold spaces and parentheses itself.
-    fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], int(fields[19])

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from perseid.embedded import keeper_lock
-from perseid.embedded.identity import Mark, alive, mark, send, wait_gone
+from perseid.embedded.identity import send, wait_gone
 from perseid.embedded.paths import Home
 from perseid.embedded.signals import Signals
 from perseid.embedded.table import (
@@ -30,6 +30,7 @@ from perseid.embedded.table import (
     write_running,
     write_specs,
 )
+from perseid.records.marks import Mark, alive, mark
 
 # An adopted supervisor is not a child, so its death is seen by looking.
 LOOK_S = 0.2

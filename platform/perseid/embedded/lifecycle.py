@@ -20,13 +20,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from perseid.embedded import health, keeper_lock, table
-from perseid.embedded.identity import Mark, send, sweep, tagged, wait_gone
+from perseid.embedded.identity import send, sweep, tagged, wait_gone
 from perseid.embedded.paths import Home, state_root
 from perseid.embedded.prepare import Outside, prepare
 from perseid.embedded.table import ProcessInfo, ProcessSpec
 from perseid.embedded.waiting import WaitedInVain, until
 from perseid.errors import RefusedError, RetryableError
 from perseid.records import Deployment
+from perseid.records.marks import Mark
 
 Say = Callable[[str], None]
 # Two cold JVMs and a log recovery on a loaded two-core machine; normally three to five seconds.

@@ -18,11 +18,12 @@ from typing import BinaryIO
 
 from perseid.embedded import keeper_lock
 from perseid.embedded.hint import Hint
-from perseid.embedded.identity import Mark, mark, sweep, tag, wait_gone
+from perseid.embedded.identity import sweep, tag, wait_gone
 from perseid.embedded.paths import Home
 from perseid.embedded.restarts import delay_s, early_deaths
 from perseid.embedded.signals import Signals, die_with_parent
 from perseid.embedded.table import ProcessSpec, Running, read_running, read_specs, write_running
+from perseid.records.marks import Mark, mark
 
 # How often a supervisor looks whether the keeper still lives.
 KEEPER_CHECK_S = 1.0

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perseid.embedded.identity import Mark, alive
 from perseid.embedded.paths import Home
+from perseid.records.marks import Mark, alive
 
 
 @dataclass(frozen=True, slots=True)

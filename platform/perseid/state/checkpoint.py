@@ -114,7 +114,7 @@ def checkpoint_folder(job: str, job_uuid: str, epoch: int, generation: int) -> s
     return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}"
 
 
-def part_path(folder: str, operator: str, partition: int, kind: str = PART) -> str:
+def part_path(folder: str, operator: str, partition: int, kind: str) -> str:
     """Where a part of `kind` is, given its `checkpoint_folder`."""
     return f"{folder}/{operator}-{partition}.{kind}"
 

@@ -43,9 +43,10 @@ class Files(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> bool:
-        """Renames a file or directory in one step, making `target`'s parents first.
+        """Renames a file or directory in one step.
 
-        False, and nothing changed, when `source` is gone or `target` is a directory in use.
+        False, and nothing changed, when `source` or the directory of `target` is gone, or `target`
+        is a directory in use. It makes none: that would give a fenced owner its directory back.
         """
         ...
 
@@ -104,7 +105,6 @@ class LocalFiles:
 
     def rename(self, source: str, target: str) -> bool:
         with faults("rename", source):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             try:
                 os.rename(source, target)
             except FileNotFoundError:

@@ -111,9 +111,10 @@ class MemoryFiles:
             self._step("rename")
             if source not in self._files and source not in self._directories:
                 return False
+            if os.path.dirname(target) not in self._directories:
+                return False
             if target in self._directories and (source in self._files or self.list(target)):
                 return False
-            self._add_directories(os.path.dirname(target))
             self._listed.clear()
             for held in (self._files, self._durable):
                 for path in [p for p in held if p == source or p.startswith(source + "/")]:

@@ -4,8 +4,8 @@ The flagged epoch's task notes the order down and ends. A thread of its process 
 process of low priority (`part_writer`), which reads the state log's immutable files, and tells the
 coordinator what came of it through the progress topic. So an epoch shares neither Python's lock nor
 the priority of its cores with a checkpoint. A part writer that dies is started again, and goes on
-with the upload. When the process of the tasks dies, the next one that comes to the partition takes
-over the orders that it had (`part_orders`).
+with the upload. When the process of the tasks dies, another one of the fragment takes over the
+orders that it had (`part_orders`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
-import psutil
-
 from perseid.errors import PerseidError, RetryableError
+from perseid.records.marks import Mark, alive, mark
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
@@ -61,25 +60,31 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
     part = state.part_order(
         context.job, context.generation, order.token.epoch, order.token_offset, order.base
     )
-    part_orders.note(LocalFiles(), part, os.getpid())
+    try:
+        part_orders.note(LocalFiles(), part, _me())
+    except RetryableError as error:  # the epoch is in the log already, and the part may succeed
+        log.warning("an order would not outlive this process: %s", error)
     _uploads().submit(_upload, context, part)
 
 
-def go_on_with_orders(context: FragmentContext, directory: str) -> None:
-    """Has written, in the background, what dead processes were to write of the log `directory`."""
-    for part in part_orders.take_over(
-        LocalFiles(), directory, context.generation, os.getpid(), _is_alive
-    ):
+def take_over_orders(context: FragmentContext) -> None:
+    """Orders here what processes of this fragment that are dead had not done yet."""
+    try:
+        parts = part_orders.take_over(
+            LocalFiles(), context.owned, context.generation, _me(), alive
+        )
+    except RetryableError as error:
+        log.warning("orders of dead processes cannot be read now: %s", error)
+        return
+    for part in parts:
         log.info("the part of epoch %d is taken over from a dead process", part.epoch)
         _uploads().submit(_upload, context, part)
 
 
-def _is_alive(pid: int) -> bool:
-    """False for a dead process whose parent has not looked yet, too."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def _me() -> Mark:
+    me = mark(os.getpid())
+    assert me is not None, "this process lives"
+    return me
 
 
 def collect_soon(state_log: StateLog, epoch: int) -> None:
@@ -105,7 +110,7 @@ def _upload(context: FragmentContext, order: PartOrder) -> None:
         )  # fmt: skip
     _tell_until_heard(_progress(context.deployment.kafka, context.job), told)
     with contextlib.suppress(RetryableError):  # it is done again by the next one, to no harm
-        part_orders.forget(LocalFiles(), order, os.getpid())
+        part_orders.forget(LocalFiles(), order, _me())
 
 
 def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> None:

@@ -11,7 +11,7 @@ import orjson
 
 from perseid.jobs.layout import Layout
 from perseid.records import Deployment
-from perseid.state.log import owner_name
+from perseid.state.log import owner_directory, owner_name
 from perseid.topics import codec
 from perseid.topics.records import Token
 
@@ -49,6 +49,13 @@ class FragmentContext:
     @property
     def owner(self) -> str:
         return owner_name(self.generation, self.incarnation)
+
+    @property
+    def owned(self) -> str:
+        """The directory of the owner's state logs."""
+        return owner_directory(
+            self.deployment.state, self.job_uuid, self.layout.number, self.owner
+        )
 
     @property
     def job_folder(self) -> Path:

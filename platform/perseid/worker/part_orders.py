@@ -1,59 +1,82 @@
-"""Orders of checkpoint parts that wait, as files beside the state log, until their end is told.
+"""Orders of checkpoint parts that wait, as files beside the state logs, until their end is told.
 
-A process may die with orders in its queue, and the job goes on in another one. Whoever comes to a
-partition that somebody else had takes over what a dead process has left there.
+A process may die with orders in its queue, and the job goes on in others: each of them looks,
+before every epoch, whether a dead one has left something, and takes it over. The files are in a
+directory of the owner's, so they fall with it.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
 from collections.abc import Callable
 
+from perseid.records.marks import Mark
 from perseid.state.files import Files
 from perseid.state.log import fenced
 from perseid.worker.parts import PartOrder
 
-_NAME = re.compile(r"c-(\d{10})-(\d{12})-(\d+)\.order")
+log = logging.getLogger("perseid.worker")
+FOLDER = "orders"  # beside the logs, which have a number behind a dash
+_NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 
-def note(files: Files, order: PartOrder, pid: int) -> None:
-    """Process `pid` has the order from here on. FencedError when the log has another owner."""
-    with fenced(order.directory):
-        files.write_new(_path(order, pid), [order.encode()])
+def note(files: Files, order: PartOrder, holder: Mark) -> None:
+    """`holder` has the order from here on. FencedError when the logs have another owner."""
+    owned = os.path.dirname(order.directory)
+    with fenced(owned):
+        files.make_directory(f"{owned}/{FOLDER}")
+        files.write_new(_path(order, holder), [order.encode()])
 
 
-def forget(files: Files, order: PartOrder, pid: int) -> None:
+def forget(files: Files, order: PartOrder, holder: Mark) -> None:
     """What came of the order has been told."""
-    files.delete(_path(order, pid))
+    files.delete(_path(order, holder))
 
 
 def take_over(
-    files: Files, directory: str, generation: int, pid: int, is_alive: Callable[[int], bool]
+    files: Files, owned: str, generation: int, heir: Mark, alive: Callable[[Mark], bool]
 ) -> list[PartOrder]:
-    """The orders in `directory` whose processes are dead, as `pid`'s own; each goes to one taker.
+    """What dead processes were to do in the owner's directory `owned`, now `heir`'s, each once.
 
-    Those of other generations are removed unread, since a power failure may have torn them: a new
-    owner does not go on with the checkpoint of the one before.
+    Orders of other generations are removed: a new owner does not go on with the checkpoint of the
+    one before. An order that a power failure has torn is removed too: its checkpoint expires.
     """
+    folder = f"{owned}/{FOLDER}"
     taken = []
-    with fenced(directory):
-        names = files.list(directory)
+    try:
+        names = files.list(folder)
+    except FileNotFoundError:  # nobody has ordered anything yet, or a newer owner has all
+        return []
     for name in names:
         found = _NAME.fullmatch(name)
         if found is None:
             continue
-        of_generation, epoch, holder = map(int, found.groups())
-        mine = f"{directory}/{_name(generation, epoch, pid)}"
-        if of_generation != generation:
-            files.delete(f"{directory}/{name}")
-        elif not is_alive(holder) and files.rename(f"{directory}/{name}", mine):
-            taken.append(PartOrder.decode(files.read(mine)))
+        holder = Mark(int(found[3]), int(found[4]))
+        mine = f"{folder}/{found[1]}-{heir.pid}-{heir.started}.order"
+        if int(found[2]) != generation:
+            files.delete(f"{folder}/{name}")
+        elif holder != heir and not alive(holder) and files.rename(f"{folder}/{name}", mine):
+            taken += _read(files, mine)
     return taken
 
 
-def _path(order: PartOrder, pid: int) -> str:
-    return f"{order.directory}/{_name(order.generation, order.epoch, pid)}"
+def _read(files: Files, path: str) -> list[PartOrder]:
+    try:
+        return [PartOrder.decode(files.read(path))]
+    except FileNotFoundError:  # a newer owner has it
+        return []
+    except json.JSONDecodeError as error:
+        log.warning("%s was torn and is removed: %s", path, error)
+        files.delete(path)
+        return []
 
 
-def _name(generation: int, epoch: int, pid: int) -> str:
-    return f"c-{generation:010d}-{epoch:012d}-{pid}.order"
+def _path(order: PartOrder, holder: Mark) -> str:
+    who = order.identity
+    return (
+        f"{os.path.dirname(order.directory)}/{FOLDER}/o-{order.epoch:012d}-g{order.generation:010d}-"
+        f"{who.operator}-{who.partition}-{holder.pid}-{holder.started}.order"
+    )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
 
 from perseid.errors import RetryableError
+from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
 from perseid.worker import flow, graph, resume, stages, tasks
-from perseid.worker.checkpoints import go_on_with_orders
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
@@ -27,36 +27,38 @@ from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from perseid.jobs.layout import Task
     from perseid.records import Plan
     from perseid.worker.epochs import EpochRunner
     from perseid.worker.feed import TokenHistory
 
 log = logging.getLogger("perseid.worker")
+Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
 
 
 def fence(runner: EpochRunner) -> None:
-    """Takes the state logs over from the owner before, on all hosts that will restore.
+    """Takes the state logs over from the owner before, on all hosts that are to restore.
 
     Before the tokens are read: else it may run, meanwhile, one that is issued behind them.
     """
-    context = runner.context
-    if context.lanes:
-        _take_over(context)
+    if runner.context.lanes:
+        _take_over(runner.context)
         return
-    width = context.width(1, narrow=False)
-    hosts = runner.spark.range(0, width, 1, width).mapInArrow(
-        partial(_take_over_host, context), "id long"
-    )
-    hosts.collect()
+    for level in range(1, runner.context.layout.levels + 1):
+        width = _width(runner.context, level)
+        _on_slots(runner, width, partial(take_over_slots, runner.context))
 
 
-def _take_over_host(
+def take_over_slots(
     context: FragmentContext, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    stages.explained(lambda: _take_over(context))
-    yield from batches
+    """Runs on an executor, for `fence`; gives no rows."""
+    for _ in batches:
+        stages.explained(lambda: _take_over(context))
+    yield pa.RecordBatch.from_arrays([pa.array([], pa.binary())], names=["restored"])
 
 
 def _take_over(context: FragmentContext) -> None:
@@ -125,14 +127,24 @@ def _restore(runner: EpochRunner, order: RestoreOrder, gids: list[int]) -> list[
 def _restore_level(
     runner: EpochRunner, order: RestoreOrder, level: int, gids: list[int]
 ) -> list[Restored]:
-    """In the processes of narrow epochs, which is what follows unless much has piled up."""
-    context, spark = runner.context, runner.spark
-    width = context.width(level, narrow=context.lanes > 0)
+    context = runner.context
+    width = _width(context, level)
     by_slot: dict[int, list[int]] = {slot: [] for slot in range(width)}
     for gid, slot in graph.stage_slots(context.layout, level, width).items():
         by_slot[slot] += [gid] if gid in gids else []
+    rows = _on_slots(runner, width, partial(restore_slots, context, order, by_slot))
+    return [_restored(row.restored) for row in rows]
+
+
+def _width(context: FragmentContext, level: int) -> int:
+    """That of narrow epochs, which is what follows unless much has piled up."""
+    return context.width(level, narrow=context.lanes > 0)
+
+
+def _on_slots(runner: EpochRunner, width: int, work: Work) -> list[Row]:
+    """The rows `restored` that `work` gives for each slot, in the process that has its state."""
+    spark = runner.spark
     slots = spark.range(0, width, 1, width).selectExpr("cast(id as int) as slot")
-    work = partial(restore_slots, context, order, by_slot)
     if runner.anchor is None:
         with in_pool(spark, STATE_POOL):
             frame = slots.mapInArrow(work, "restored binary")
@@ -140,7 +152,7 @@ def _restore_level(
         groups = slots.groupBy("slot").cogroup(runner.anchor.frame(width).groupBy("slot"))
         with in_pool(spark, STATE_POOL):
             frame = groups.applyInArrow(partial(_anchored, work), "restored binary")
-    return [_restored(row.restored) for row in frame.collect()]
+    return frame.collect()
 
 
 def restore_slots(
@@ -164,7 +176,6 @@ def restore_slots(
 
 
 def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
-    from perseid.state.blob import Identity
     from perseid.state.store import open_store
 
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
@@ -176,11 +187,10 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)
-    go_on_with_orders(context, state.log.directory)  # the owner before's, which are over
     return replace(found, rows=state.rows, bytes=state.size_bytes)
 
 
-def _anchored(work: Any, slots: pa.Table, _anchor: pa.Table) -> pa.Table:
+def _anchored(work: Work, slots: pa.Table, _anchor: pa.Table) -> pa.Table:
     found = list(work(slots.to_batches()))
     schema = pa.schema([("restored", pa.binary())])
     return pa.Table.from_batches(found, schema=schema)

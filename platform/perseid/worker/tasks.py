@@ -23,7 +23,7 @@ from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
-from perseid.state.log import StateLog, forget_layouts, log_directory, owner_directory
+from perseid.state.log import StateLog, forget_layouts, log_directory
 from perseid.state.primitives import bind
 from perseid.worker import encode, flow, refused, schemas, wire_format
 from perseid.worker.context import EpochOrder, FragmentContext
@@ -52,6 +52,7 @@ class Process:
     states: dict[int, PartitionState] = field(default_factory=dict)
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
+    looked_epoch: int = -1  # for orders of dead processes
 
     def close(self) -> None:
         for session in self.sinks.values():
@@ -156,11 +157,9 @@ def state_of(context: FragmentContext, task: Task) -> PartitionState:
 
 
 def log_of(context: FragmentContext, task: Task) -> StateLog:
-    owned = owner_directory(
-        context.deployment.state, context.job_uuid, context.layout.number, context.owner
-    )
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
-    return StateLog(LocalFiles(), log_directory(owned, task.operator, task.partition), identity)
+    directory = log_directory(context.owned, task.operator, task.partition)
+    return StateLog(LocalFiles(), directory, identity)
 
 
 def _run_keyed(
@@ -175,10 +174,12 @@ def _run_keyed(
     check_inputs(task.operator, key, tables)
     state = state_of(context, task)
     token = order.token
-    if state.epoch != token.epoch - 1:  # somebody else had the partition
-        from perseid.worker.checkpoints import go_on_with_orders
+    keep = process_of(context)
+    if keep.looked_epoch != token.epoch:
+        from perseid.worker.checkpoints import take_over_orders
 
-        go_on_with_orders(context, state.log.directory)
+        take_over_orders(context)
+        keep.looked_epoch = token.epoch
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out)
     if token.checkpoint:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perseid.embedded import identity
-from perseid.embedded.identity import Mark, alive, mark, send, sweep, tag, tagged, wait_gone
+from perseid.embedded.identity import send, sweep, tag, tagged, wait_gone
+from perseid.records.marks import Mark, alive, mark
 from perseid.testing.wait import until
 
 # A child with a grandchild in a session of its own, as Spark's Python daemon has. Both sleep, since

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from perseid.embedded import Cluster, keeper_lock, table
-from perseid.embedded.identity import Mark, mark, send, tag, tagged, wait_gone
+from perseid.embedded.identity import send, tag, tagged, wait_gone
 from perseid.embedded.lifecycle import down
 from perseid.embedded.table import ProcessSpec
+from perseid.records.marks import Mark, mark
 from perseid.testing.wait import until
 
 # What is kept alive, killed and stopped here: it sleeps so as to be there; no test waits for it.

@@ -22,7 +22,7 @@ from perseid.testing.store import MemoryStore
 IDENTITY = Identity("uuid", 1, "counts", 0)
 HEADER = Header("snapshot", IDENTITY, epoch=7, generation=3, token_offset=70)
 FOLDER = checkpoint.checkpoint_folder("words", "uuid", 7, 3)
-PATH = checkpoint.part_path(FOLDER, "counts", 0)
+PATH = checkpoint.part_path(FOLDER, "counts", 0, checkpoint.PART)
 
 
 def manifest(*parts: Part) -> Manifest:

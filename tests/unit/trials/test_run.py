@@ -15,7 +15,8 @@ from perseid.cli.trials.pacing import Pacing
 from perseid.cli.trials.progress import Progress
 from perseid.cli.trials.report import Sight
 from perseid.cli.trials.run import Run
-from perseid.embedded.identity import Mark, mark, send
+from perseid.embedded.identity import send
+from perseid.records.marks import Mark, mark
 from perseid.topics.records import Begin, LedgerRecord, SinkWindow, SourceRange, Token
 
 JOB = "uuid"

@@ -13,6 +13,7 @@ from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import CheckpointPointer
 from perseid.state import Table, Value, blob
 from perseid.state.checkpoint import (
+    PART,
     Manifest,
     Part,
     checkpoint_folder,
@@ -127,7 +128,7 @@ class Partition:
         """Puts the log's snapshot of `epoch` into the store."""
         entry = self.log().snapshot(epoch)
         folder = checkpoint_folder("job", "uuid", epoch, generation)
-        path = part_path(folder, "totals", 0)
+        path = part_path(folder, "totals", 0, PART)
         size, crc = write_part(self.store, path, entry.header, entry.sections)
         parts = (Part("totals", 0, path, size, crc),)
         manifest = Manifest("job", "uuid", epoch, generation, 1, "r", 100 + epoch, 0, parts)

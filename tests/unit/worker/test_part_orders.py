@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from perseid.errors import FencedError
+from perseid.records.marks import Mark
 from perseid.state.blob import Identity
 from perseid.state.files import Files
-from perseid.state.log import StateLog
+from perseid.state.log import adopt, owner_name
 from perseid.testing.files import MemoryFiles
-from perseid.worker.part_orders import forget, note, take_over
+from perseid.worker.part_orders import FOLDER, forget, note, take_over
 from perseid.worker.parts import PartOrder
 
-LOG = "/state/counts-0"
+OWNED = f"/state/uuid/1/{owner_name(7, 'w1-a')}"
 ORDER = PartOrder(
-    "job", Identity("uuid", 1, "counts", 0), LOG, 7, 12, 30, ("m", 5), {"n": {}}, ("out.late",)
-)
-DEAD, LIVE, HEIR = 100, 200, 300
+    "job", Identity("uuid", 1, "counts-2", 0), f"{OWNED}/counts-2-0", 7, 12, 30, ("m", 5),
+    {"n": {}}, ("out.late",),
+)  # fmt: skip
+DEAD, LIVE, HEIR = Mark(100, 1), Mark(100, 2), Mark(300, 1)
 
 
 @pytest.fixture
 def files() -> MemoryFiles:
     files = MemoryFiles()
-    files.make_directory(LOG, parents=True)
+    files.make_directory(ORDER.directory, parents=True)
     return files
 
 
-def taken(files: Files, pid: int = HEIR, generation: int = 7) -> list[PartOrder]:
-    return take_over(files, LOG, generation, pid, lambda process: process != DEAD)
+def taken(files: Files, heir: Mark = HEIR, generation: int = 7) -> list[PartOrder]:
+    return take_over(files, OWNED, generation, heir, lambda process: process != DEAD)
 
 
-def test_what_a_dead_process_was_to_write_is_taken_over_once(files: MemoryFiles) -> None:
+def left(files: Files) -> list[str]:
+    return files.list(f"{OWNED}/{FOLDER}")
+
+
+def test_what_dead_processes_were_to_write_is_taken_over_once(files: MemoryFiles) -> None:
+    assert taken(files) == []
+    other = replace(ORDER, identity=replace(ORDER.identity, partition=1))
     note(files, ORDER, DEAD)
-    assert taken(files) == [ORDER]
-    assert taken(files) == taken(files, pid=LIVE) == []
+    note(files, other, DEAD)
+    assert taken(files) == [ORDER, other]
+    assert taken(files) == taken(files, LIVE) == []
 
 
-def test_what_a_live_process_has_stays_with_it(files: MemoryFiles) -> None:
+def test_what_a_live_process_has_stays_with_it_though_another_had_its_number(
+    files: MemoryFiles,
+) -> None:
     note(files, ORDER, LIVE)
     assert taken(files) == []
-    assert len(files.list(LOG)) == 1
+    assert taken(files, LIVE) == []
+    assert len(left(files)) == 1
 
 
 def test_what_was_told_is_over(files: MemoryFiles) -> None:
@@ -52,36 +63,51 @@ def test_what_was_told_is_over(files: MemoryFiles) -> None:
     assert taken(files) == []
 
 
-def test_an_heir_that_dies_has_one_of_its_own(files: MemoryFiles) -> None:
+def test_an_heir_that_dies_has_heirs(files: MemoryFiles) -> None:
     note(files, ORDER, LIVE)
-    assert take_over(files, LOG, 7, DEAD, lambda process: process != LIVE) == [ORDER]
+    assert take_over(files, OWNED, 7, DEAD, lambda process: process != LIVE) == [ORDER]
     assert taken(files) == [ORDER]
 
 
-def test_orders_of_other_generations_are_removed_unread(files: MemoryFiles) -> None:
+def test_orders_of_another_generation_are_removed_unread(files: MemoryFiles) -> None:
     note(files, ORDER, DEAD)
-    (name,) = files.list(LOG)
-    files.damage(f"{LOG}/{name}", b"\0torn")
-    with pytest.raises(json.JSONDecodeError):
-        taken(files)
+    (name,) = left(files)
+    files.damage(f"{OWNED}/{FOLDER}/{name}", b"\0torn")
     note(files, replace(ORDER, epoch=13), LIVE)
     assert taken(files, generation=8) == []
-    assert files.list(LOG) == []
+    assert left(files) == []
 
 
-def test_the_state_log_does_not_take_an_order_for_an_epoch(files: MemoryFiles) -> None:
-    log = StateLog(files, LOG, ORDER.identity)
-    log.write_snapshot(0, 7, 1, {})
+def test_a_torn_order_is_removed_and_hinders_nobody(files: MemoryFiles) -> None:
     note(files, ORDER, DEAD)
-    assert (log.last_epoch(), log.snapshots(), log.epochs()) == (0, [0], [])
-    log.collect(0)
-    assert log.repair() == []
-    assert taken(files) == [ORDER]
+    (name,) = left(files)
+    files.damage(f"{OWNED}/{FOLDER}/{name}", b"\0torn")
+    whole = replace(ORDER, epoch=13)
+    note(files, whole, DEAD)
+    assert taken(files) == [whole]
+    assert len(left(files)) == 1
 
 
-def test_without_the_log_the_caller_is_fenced(files: MemoryFiles) -> None:
-    files.delete(LOG)
+def test_a_fenced_process_notes_nothing_and_takes_nothing(files: MemoryFiles) -> None:
+    note(files, ORDER, DEAD)
+    adopt(files, "/state", "uuid", 1, owner_name(8, "w2-a"))
     with pytest.raises(FencedError):
         note(files, ORDER, DEAD)
-    with pytest.raises(FencedError):
-        taken(files)
+    assert taken(files) == []
+    assert files.list("/state/uuid/1") == [owner_name(8, "w2-a")]
+
+
+def test_who_is_fenced_in_the_midst_of_it_gets_no_directory_back() -> None:
+    class Fencing(MemoryFiles):
+        """A new owner comes between the look and the rename."""
+
+        def rename(self, source: str, target: str) -> bool:
+            if source.endswith(".order"):
+                adopt(self, "/state", "uuid", 1, owner_name(8, "w2-a"))
+            return super().rename(source, target)
+
+    files = Fencing()
+    files.make_directory(ORDER.directory, parents=True)
+    note(files, ORDER, DEAD)
+    assert taken(files) == []
+    assert files.list("/state/uuid/1") == [owner_name(8, "w2-a")]

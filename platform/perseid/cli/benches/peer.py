@@ -8,10 +8,11 @@ from pathlib import Path
 
 from perseid.embedded import lifecycle
 from perseid.embedded.cluster import Cluster
-from perseid.embedded.identity import mark, send
+from perseid.embedded.identity import send
 from perseid.embedded.keeper_lock import revive
 from perseid.embedded.paths import Home, state_root
 from perseid.embedded.table import ProcessSpec, keeper, write_specs
+from perseid.records.marks import mark
 
 KIND = "peer"
 _FIRST = f"{KIND}-0"

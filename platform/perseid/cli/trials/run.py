@@ -11,8 +11,9 @@ from perseid.cli.trials.kills import Kill, KillReport
 from perseid.cli.trials.pacing import Pacing, Scene
 from perseid.cli.trials.progress import Progress
 from perseid.cli.trials.report import Sight
-from perseid.embedded.identity import Mark, wait_gone
+from perseid.embedded.identity import wait_gone
 from perseid.errors import RetryableError
+from perseid.records.marks import Mark
 from perseid.topics.records import SinkWindow
 
 _POLL_S = 0.02

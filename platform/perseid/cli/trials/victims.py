@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perseid.embedded import Cluster
-from perseid.embedded.identity import Mark, mark, send
+from perseid.embedded.identity import send
 from perseid.errors import PerseidError
 from perseid.records import WorkerInfo
+from perseid.records.marks import Mark, mark
 
 if TYPE_CHECKING:
     import psutil

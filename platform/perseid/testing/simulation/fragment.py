@@ -76,9 +76,8 @@ class Fragment:
 
     def _run(self) -> None:
         context = self.context
-        adopt(
-            context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner
-        )  # fmt: skip
+        # Before the tokens are read, as `perseid.worker.restoring.fence`.
+        adopt(context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner)
         past = self._history()
         done, source, events = self._restore_all(past)
         self.epoch = done
