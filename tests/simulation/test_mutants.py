@@ -269,8 +269,8 @@ def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
     """The fragment goes on where its states are, whatever the sinks have committed."""
     decide = resume.decide
 
-    def mutant(restored: Any, ledgers: Any, base_epoch: int) -> Any:
-        return decide(restored, {}, base_epoch)
+    def mutant(restored: Any, ledgers: Any, base_epoch: int, complete_epoch: int) -> Any:
+        return decide(restored, {}, base_epoch, complete_epoch)
 
     return patch.object(resume, "decide", mutant)
 
@@ -387,7 +387,7 @@ FOUND_BY: list[tuple[Mutant, int]] = [
     (unknown_commit_counts_as_done, 26),
     (ledgers_do_not_count_in_a_restore, 0),
     (net_deltas_lack_an_epoch, 139),
-    (links_are_collected, 77),
+    (links_are_collected, 217),
     (open_transactions_are_read, 0),
     (append_of_unknown_outcome_is_repeated, 6),
     (watermark_falls, 43),

@@ -149,7 +149,11 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
             writer.suspend()
         holder, epoch = fed(lambda j: left_behind(running, j, writers), "a part that waits")
         holder.kill()
-    fed(lambda j: j["checkpoint"] and j["checkpoint"]["epoch"] >= epoch, f"the checkpoint of epoch {epoch}")
+
+    def complete(job: dict[str, Any]) -> bool:
+        return job["checkpoint"] is not None and job["checkpoint"]["epoch"] >= epoch
+
+    fed(complete, f"the checkpoint of epoch {epoch}")
     given_up = [text for text in running.job(job)["events"] if f"epoch {epoch} given up" in text]
     assert not given_up
     judge(running)

@@ -54,7 +54,10 @@ def adopted(
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
-    job = timing.read_back(job, _told(job, loaded.progress), now)
+    told = list(_told(job, loaded.progress))
+    if told:
+        job = replace(job, state_bytes=told[-1][1].state_bytes)
+    job = timing.read_back(job, told, now)
     return _in_phase(job, loaded, workers, now)
 
 
@@ -130,8 +133,9 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
     parts = {
         (r.generation, r.operator, r.partition): r
         for r in records
-        if isinstance(r, PartDone) and r.job_uuid == job.entry.uuid and r.epoch == last.token.epoch
-    }
+        if isinstance(r, PartDone) and r.epoch == last.token.epoch
+        and checkpoints.of_token(job, r, last.offset)
+    }  # fmt: skip
     collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
     job = checkpoints.unfounded(replace(job, collecting=collecting))
     generation = job.plan.generation if job.plan is not None else None

@@ -15,9 +15,11 @@ from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, 
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
+from perseid.state.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun
+SLOW_BYTES_S = 1_000_000      # unless its state needs longer at this rate
 REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
 
 
@@ -45,12 +47,23 @@ def begin(job: JobState, issued: Issued, now: Now) -> JobState:
 
 
 def part_done(job: JobState, part: PartDone) -> JobState:
-    """Takes a part in; parts of other epochs, or of tasks that do not exist, are left out."""
-    if job.collecting is None or part.epoch != job.collecting.epoch:
+    """Takes a part in; those of other tokens, or of tasks that do not exist, are left out."""
+    if job.collecting is None or not of_token(job, part, job.collecting.token_offset):
         return job
     key = (part.generation, part.operator, part.partition)
     parts = {**job.collecting.parts, key: part}
     return unfounded(replace(job, collecting=replace(job.collecting, parts=parts)))
+
+
+def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
+    """Whether the part is of the epoch's token at `token_offset`, and of none that was taken back.
+
+    Told by where it lies.
+    """
+    folder = checkpoint_folder(
+        job.name, job.entry.uuid, part.epoch, part.generation, token_offset
+    )
+    return part.path.startswith(f"{folder}/")
 
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:
@@ -98,9 +111,10 @@ def passed_over(job: JobState, done: int) -> JobState:
 def expired(job: JobState, now: Now) -> JobState:
     """Gives up a checkpoint that has been collecting for too long."""
     collecting = job.collecting
-    if collecting is None or now.monotonic_s - collecting.since_s < COLLECTING_MAX_S:
+    limit_s = max(COLLECTING_MAX_S, job.state_bytes / SLOW_BYTES_S)
+    if collecting is None or now.monotonic_s - collecting.since_s < limit_s:
         return job
-    return given_up(job, f"not complete after {COLLECTING_MAX_S:g} s")
+    return given_up(job, f"not complete after {limit_s:.0f} s")
 
 
 def given_up(job: JobState, why: str) -> JobState:

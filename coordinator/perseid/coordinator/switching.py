@@ -43,6 +43,8 @@ from perseid.topics.records import Rewind
 
 Step = tuple[JobState, list[Action]]
 
+FINAL_AGAIN_S = 2.0  # a store that is away fails each checkpoint at once: not too many tokens
+
 
 def wants_stop(job: JobState) -> bool:
     return job.entry.desired == "stopped"
@@ -165,6 +167,8 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
         and collecting.epoch == last.epoch
     )  # fmt: skip
     if waiting or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+        return job, []
+    if last is not None and last.final and now.monotonic_s - job.issued_s < FINAL_AGAIN_S:
         return job, []
     token = issue.final_token(job, coordinator_epoch, now, checkpoint=checkpoint)
     if token is None:

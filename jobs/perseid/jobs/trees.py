@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perseid.errors import BadInputError, DamagedFile
+from perseid.errors import BadInputError, DamagedFile, RetryableError
+from perseid.state.files import faults
 
 JOB_FILE = "job.yaml"
 FILE_BYTES_MAX = 4 << 20   # code and schemas; data belongs in topics
@@ -180,17 +181,18 @@ def fetch_archive(store: ArchiveStore, sha: str, cache: Path) -> Path:
             f"{path} in the checkpoint store has SHA-256 {sha256(content)}, expected {sha}; "
             "apply the job again to write it anew"
         )
-    cache.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
+    with faults("make directories in", str(cache)):
+        cache.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
     try:
         unpack(unarchive(content), fresh)
         if folder.exists() and not _intact(folder, sha):
             folder.rename(fresh.with_name(f"{fresh.name}-damaged"))
         fresh.rename(folder)
-    except OSError:
+    except OSError as error:
         # Another process was faster: renaming onto its folder, which is not empty, fails.
         if not _intact(folder, sha):
-            raise
+            raise RetryableError(f"cannot unpack {path} into {folder}: {error}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(fresh.with_name(f"{fresh.name}-damaged"), ignore_errors=True)

@@ -1,7 +1,7 @@
 """Checkpoints in the store: one part an operator partition, one manifest that names them all.
 
-    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/<operator>-<partition>.<kind>
-    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>/manifest.json
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/<operator>-<partition>.<kind>
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/manifest.json
 
 A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
 state, of kind "part", or what changed since the checkpoint before, of kind "net". Each has a name
@@ -38,7 +38,7 @@ FORMAT = 2
 LINKS_MAX = 6          # then the whole state: README, Decisions
 LINKS_OF_WHOLE = 0.5   # as bytes: a restore reads half as much again, and a link's more at most
 LINKS_SMALL = 1 << 16  # bytes that nobody notices
-_FOLDER = re.compile(r"c-(\d+)-g(\d+)")
+_FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # those of before had no offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +110,16 @@ def job_folder(job: str, job_uuid: str) -> str:
     return f"jobs/{job}/{job_uuid}"
 
 
-def checkpoint_folder(job: str, job_uuid: str, epoch: int, generation: int) -> str:
-    return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}"
+def checkpoint_folder(
+    job: str, job_uuid: str, epoch: int, generation: int, token_offset: int
+) -> str:
+    """Where the parts that an owner makes of an epoch are: of this token of it, and no other."""
+    return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}-t{token_offset}"
 
 
 def part_path(folder: str, operator: str, partition: int, kind: str) -> str:
     """Where a part of `kind` is, given its `checkpoint_folder`."""
     return f"{folder}/{operator}-{partition}.{kind}"
-
-
-def manifest_path(job: str, job_uuid: str, epoch: int, generation: int) -> str:
-    return f"{checkpoint_folder(job, job_uuid, epoch, generation)}/{MANIFEST}"
 
 
 def write_part(
@@ -190,7 +189,10 @@ def decode_manifest(data: Any, where: str) -> Manifest:
 
 def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
     """Writes the manifest; returns path and CRC for the pointer. All parts must be written."""
-    path = manifest_path(manifest.job, manifest.job_uuid, manifest.epoch, manifest.generation)
+    folder = checkpoint_folder(
+        manifest.job, manifest.job_uuid, manifest.epoch, manifest.generation, manifest.token_offset
+    )
+    path = f"{folder}/{MANIFEST}"
     _, crc = store.write(path, [encode_manifest(manifest)])
     return path, crc
 
@@ -204,12 +206,12 @@ def read_manifest(store: Store, path: str, crc: int) -> Manifest:
     return decode_manifest(data, path)
 
 
-def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, int]]:
-    """(epoch, generation) of all checkpoints in the store, begun or complete, sorted."""
+def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, str]]:
+    """(epoch, folder) of all checkpoints in the store, begun or complete, sorted."""
     top = job_folder(job, job_uuid)
     found = {path[len(top) + 1 :].split("/")[0] for path in store.list(top)}
     matches = (_FOLDER.fullmatch(name) for name in found)
-    return sorted((int(m[1]), int(m[2])) for m in matches if m is not None)
+    return sorted((int(m[1]), f"{top}/{m[0]}") for m in matches if m is not None)
 
 
 def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> None:
@@ -220,12 +222,11 @@ def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> 
     kept = needed(live)
     keep_from_epoch = min(manifest.epoch for manifest in live)
     paths = store.list(job_folder(job, job_uuid))
-    for epoch, generation in checkpoints(store, job, job_uuid):
+    for epoch, folder in checkpoints(store, job, job_uuid):
         if epoch >= keep_from_epoch:
             continue
-        folder = checkpoint_folder(job, job_uuid, epoch, generation)
         inside = [path for path in paths if path.startswith(folder + "/")]
-        store.delete(manifest_path(job, job_uuid, epoch, generation))
+        store.delete(f"{folder}/{MANIFEST}")
         if not any(file_of(path) in kept for path in inside):
             store.delete(folder)
             continue

@@ -101,9 +101,12 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> list[str]:
         top = Path(self._path(prefix)) if prefix else Path(self._root)
-        with faults("list", str(top)):
-            files = [p for p in top.rglob("*") if p.is_file() and not p.name.startswith(".")]
-        return sorted(p.relative_to(self._root).as_posix() for p in files)
+        with faults("list", str(top)):  # `walk` passes over folders that go meanwhile
+            walked = list(os.walk(top))
+        files = [Path(folder, name) for folder, _, names in walked for name in names]
+        return sorted(
+            path.relative_to(self._root).as_posix() for path in files if path.name[0] != "."
+        )
 
     def delete(self, path: str) -> None:
         LocalFiles().delete(self._path(path))

@@ -26,6 +26,7 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
+from perseid.state.checkpoint import checkpoint_folder
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.records import (
     Begin,
@@ -160,7 +161,7 @@ class World:
         if token.checkpoint:
             records.extend(
                 PartDone(plan.job_uuid, plan.generation, token.epoch, plan.layout, t.operator,
-                         t.partition, f"part-{t.gid}", 10, 1, 0.1)
+                         t.partition, part_of(plan, token.epoch, offset, str(t.gid)), 10, 1, 0.1)
                 for t in layout.stateful_tasks
             )  # fmt: skip
 
@@ -319,6 +320,12 @@ class Leader:
             action.epoch,
         )  # fmt: skip
         return ev.ManifestWritten(action.job, action.job_uuid, pointer)
+
+
+def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:
+    """Where a part lies."""
+    folder = checkpoint_folder(plan.job, plan.job_uuid, epoch, plan.generation, offset)
+    return f"{folder}/{name}"
 
 
 def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:

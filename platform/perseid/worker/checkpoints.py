@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 
 from perseid.errors import PerseidError, RetryableError
 from perseid.records.marks import Mark, alive, mark
+from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import part_orders, part_writer
+from perseid.worker import homes, part_orders, part_writer
 from perseid.worker.parts import PartOrder
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # of part writers, for one part
 TELL_AGAIN_S = 1.0
 TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
+_newest: dict[tuple[Identity, int], int] = {}  # epoch of the last order, by whose and generation
 
 
 @cache
@@ -64,7 +66,7 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
         part_orders.note(LocalFiles(), part, _me())
     except RetryableError as error:  # the epoch is in the log already, and the part may succeed
         log.warning("an order would not outlive this process: %s", error)
-    _uploads().submit(_upload, context, part)
+    _submit(context, part)
 
 
 def take_over_orders(context: FragmentContext) -> None:
@@ -78,7 +80,25 @@ def take_over_orders(context: FragmentContext) -> None:
         return
     for part in parts:
         log.info("the part of epoch %d is taken over from a dead process", part.epoch)
-        _uploads().submit(_upload, context, part)
+        _submit(context, part)
+
+
+def _submit(context: FragmentContext, part: PartOrder) -> None:
+    place = part.identity, part.generation
+    _newest[place] = max(part.epoch, _newest.get(place, 0))
+    homes.hold()
+    _uploads().submit(_work, context, part)
+
+
+def _work(context: FragmentContext, order: PartOrder) -> None:
+    """One order, to its end. One that a later one has overtaken is for nobody any more."""
+    try:
+        if order.epoch == _newest[order.identity, order.generation]:
+            _upload(context, order)
+        with contextlib.suppress(RetryableError):  # else it is done again, to no harm
+            part_orders.forget(LocalFiles(), order, _me())
+    finally:
+        homes.release()
 
 
 def _me() -> Mark:
@@ -109,8 +129,6 @@ def _upload(context: FragmentContext, order: PartOrder) -> None:
             order.identity.partition, f"{type(error).__name__}: {error}",
         )  # fmt: skip
     _tell_until_heard(_progress(context.deployment.kafka, context.job), told)
-    with contextlib.suppress(RetryableError):  # it is done again by the next one, to no harm
-        part_orders.forget(LocalFiles(), order, _me())
 
 
 def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> None:

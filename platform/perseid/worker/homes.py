@@ -39,6 +39,8 @@ TICK_S = 0.5
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">iii")  # of a task: kind of message, its length, index of the task
 _IDLE = b"i"
+_HOLD = b"h"
+_RELEASE = b"r"
 
 Work = Callable[[socket.socket], int]
 
@@ -47,7 +49,8 @@ Work = Callable[[socket.socket], int]
 class Home:
     """A process for tasks of one index. `task` is the connection that it serves, if any.
 
-    `since_s`: since when it is idle, or since when Spark has given its task up.
+    `since_s`: since when it is idle, or since when Spark has given its task up. `held`: how many
+    things it does beside its tasks, and is not idle meanwhile.
     """
 
     index: int
@@ -55,6 +58,7 @@ class Home:
     control: socket.socket
     task: socket.socket | None = None
     since_s: float | None = None
+    held: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -156,7 +160,7 @@ class Daemon:
             theirs.close()
 
     def _hear(self, fd: int) -> None:
-        """A process has become idle, or has ended."""
+        """A process has become idle, holds on or lets go, or has ended."""
         home = next(h for h in self._homes if h.control.fileno() == fd)
         try:
             said = home.control.recv(1)
@@ -165,6 +169,11 @@ class Daemon:
                 self._waiting.append((home.index, home.task))
                 home.task = None
             said = b""
+        if said in (_HOLD, _RELEASE):
+            home.held += 1 if said == _HOLD else -1
+            if home.task is None:
+                home.since_s = time.monotonic()
+            return
         if said != _IDLE:
             self._forget(home)
             return
@@ -183,6 +192,8 @@ class Daemon:
         for home in list(self._homes):
             if home.since_s is None and home.is_over:
                 home.since_s = now_s
+            if home.task is None and home.held:
+                continue
             limit_s = IDLE_S if home.task is None else ABANDONED_S
             if home.since_s is not None and now_s - home.since_s > limit_s:
                 with suppress(ProcessLookupError):
@@ -190,9 +201,29 @@ class Daemon:
                 self._forget(home)
 
 
+_control: socket.socket | None = None  # of this process to its daemon, if it has one
+
+
+def hold() -> None:
+    """From here on this process is not ended for being idle, until as many calls of `release`."""
+    _say(_HOLD)
+
+
+def release() -> None:
+    """What `hold` was called for is over."""
+    _say(_RELEASE)
+
+
+def _say(what: bytes) -> None:
+    if _control is not None:
+        with suppress(OSError):  # the daemon has ended, and so will this process
+            _control.send(what)
+
+
 def _live(control: socket.socket, work: Work) -> NoReturn:
     """The life of a process: serves the tasks that come, one after the other."""
-    code = 1
+    global _control
+    _control, code = control, 1
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -109,7 +109,9 @@ def make(order: PartOrder, files: Files, store: Store) -> PartDone:
         kind, chain = NET, part.files(before.epoch)
         sections = _net(log, order, before.epoch)
     header = Header(kind, order.identity, order.epoch, order.generation, order.token_offset)
-    folder = checkpoint_folder(order.job, order.identity.job_uuid, order.epoch, order.generation)
+    folder = checkpoint_folder(
+        order.job, order.identity.job_uuid, order.epoch, order.generation, order.token_offset
+    )
     path = part_path(folder, order.identity.operator, order.identity.partition, kind)
     size, crc = write_part(store, path, header, sections, kind)
     return PartDone(

@@ -83,6 +83,7 @@ def restore_all(
         generation=plan.generation,
     )
     started_s = time.monotonic()
+    complete = order.pointers[0].epoch if order.pointers else 0
     restored: dict[int, Restored] = {}
     events: list[str] = []
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
@@ -92,7 +93,7 @@ def restore_all(
             for found in _restore(runner, order, gids):
                 restored[found.gid] = found
                 events += found.events
-            verdict = resume.decide(restored, ledgers.result(), plan.base_epoch)
+            verdict = resume.decide(restored, ledgers.result(), plan.base_epoch, complete)
             if isinstance(verdict, resume.GoOn):
                 source = resume.told(restored, time.monotonic() - started_s)
                 return verdict.epoch, source, tuple(events)

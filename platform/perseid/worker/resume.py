@@ -5,10 +5,10 @@ epoch that any of them has finished. A partition that is ahead must be able to h
 it made since then: its log has those epochs' retained outputs, or its ledger has committed them.
 One that is ahead and lacks them goes back to a checkpoint, which may lower the epoch for all.
 
-No epoch begins before the one before is committed. So a ledger that is further back than that has
-lost records that the broker had acknowledged, as a power failure does to logs that were not flushed
-(reliability.md, fault 5). Its sink topics may still hold what those records told of: to write it
-again would be to double it, silently.
+No epoch begins before the one before is committed, and a checkpoint is complete when its epoch is.
+So a ledger that is further back than that has lost records that the broker had acknowledged, as a
+power failure does to logs that were not flushed (reliability.md, fault 5). Its sink topics may
+still hold what those records told of: to write it again would be to double it, silently.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class GoOn:
 
 
 def decide(
-    restored: Mapping[int, Restored], ledgers: Mapping[int, int], base_epoch: int
+    restored: Mapping[int, Restored], ledgers: Mapping[int, int], base_epoch: int,
+    complete_epoch: int = 0,
 ) -> GoOn | Again:
     """What to do after every stateful partition was restored once.
 
@@ -62,11 +63,12 @@ def decide(
         ledgers: by gid, the last committed epoch of all partitions that feed a sink; partitions
             that have committed nothing yet are at `base_epoch`.
         base_epoch: the epoch behind which the plan starts.
+        complete_epoch: that of the newest complete checkpoint, 0 without one. All had committed it.
 
     Raises:
         PermanentError: a ledger is behind what must have been committed.
     """
-    _check_ledgers(restored, ledgers)
+    _check_ledgers(restored, ledgers, complete_epoch)
     reached = [r.epoch for r in restored.values()] + list(ledgers.values())
     floor = min(reached, default=base_epoch)
     lacking = tuple(
@@ -89,14 +91,16 @@ def told(restored: Mapping[int, Restored], seconds: float) -> str:
     )
 
 
-def _check_ledgers(restored: Mapping[int, Restored], ledgers: Mapping[int, int]) -> None:
-    committed = max((_committed(found) for found in restored.values()), default=0)
+def _check_ledgers(
+    restored: Mapping[int, Restored], ledgers: Mapping[int, int], complete_epoch: int
+) -> None:
+    committed = max([complete_epoch, *map(_committed, restored.values())])
     behind = {gid: epoch for gid, epoch in sorted(ledgers.items()) if epoch < committed}
     if behind:
         gid, epoch = next(iter(behind.items()))
         raise lost_by_broker(
-            f"{len(behind)} ledger partitions are behind the state, first that of task {gid}: it "
-            f"ends with epoch {epoch}, and epoch {committed} was committed"
+            f"{len(behind)} ledger partitions are behind state and checkpoints, first that of task "
+            f"{gid}: it ends with epoch {epoch}, and epoch {committed} was committed"
         )
 
 

@@ -8,7 +8,7 @@ from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting
 from perseid.records import CheckpointPointer, PartFile
-from perseid.testing.coordinator import Leader, World
+from perseid.testing.coordinator import Leader, World, part_of
 from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
 
 JOB = "wordcount"
@@ -43,7 +43,13 @@ def done(world: World, token: Token, offset: int) -> EpochDone:
 
 def part(world: World, token: Token, partition: int, generation: int | None = None) -> PartDone:
     generation = generation or world.plans[JOB].generation
-    return PartDone("u1", generation, token.epoch, 1, "counts", partition, "p", 7, 1, 0.1)
+    plan = replace(world.plans[JOB], generation=generation)
+    path = part_of(plan, token.epoch, offset_of(world, token), f"counts-{partition}")
+    return PartDone("u1", generation, token.epoch, 1, "counts", partition, path, 7, 1, 0.1)
+
+
+def offset_of(world: World, token: Token) -> int:
+    return next(o for o, valid in world.valid(JOB).items() if valid.epoch == token.epoch)
 
 
 def say(world: World, leader: Leader, *records: EpochDone | PartDone | PartFailed) -> None:
@@ -183,6 +189,38 @@ def test_a_checkpoint_that_takes_too_long_is_given_up(world: World, leader: Lead
     checkpoint_token(world, leader)
     leader.tick(checkpoints.COLLECTING_MAX_S)
     assert leader.job().collecting is None
+    assert "not complete after 300 s" in leader.job().events[-1]
+
+
+def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader: Leader) -> None:
+    """Given up after 300 s whatever its size, it was begun again for ever."""
+    token = checkpoint_token(world, leader)
+    told = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
+    say(world, leader, told)
+    successor = Leader(world)
+    for one in (leader, successor):
+        one.look()
+        one.tick(899.0)
+        assert one.job().collecting is not None
+    successor.tick(2.0)
+    assert successor.job().collecting is None
+
+
+def test_a_part_of_a_token_that_was_taken_back_does_not_count(
+    world: World, leader: Leader
+) -> None:
+    """The epoch has been issued again since, with other input perhaps."""
+    token = checkpoint_token(world, leader)
+    offset = leader.job().tip.offset
+    parts = [part(world, token, p) for p in (0, 1)]
+    stale = [replace(p, path=p.path.replace(f"-t{offset}/", f"-t{offset - 1}/")) for p in parts]
+    assert stale != parts
+    say(world, leader, *stale, done(world, token, offset))
+    successor = Leader(world)
+    successor.look()
+    for collecting in (leader.job().collecting, successor.job().collecting):
+        assert collecting is not None
+        assert not collecting.parts
 
 
 def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(

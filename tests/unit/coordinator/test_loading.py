@@ -369,7 +369,8 @@ def test_old_checkpoints_are_deleted_and_newer_ones_kept(setting: Setting) -> No
         pointers[epoch] = written.pointer
     acting.performer.perform(act.DeleteCheckpoints(JOB, "u1", (pointers[8], pointers[5])))
     acting.performer._slow.shutdown(wait=True)
-    assert checkpoint.checkpoints(setting.store, JOB, "u1") == [(5, 3), (8, 3)]
+    left = checkpoint.checkpoints(setting.store, JOB, "u1")
+    assert [epoch for epoch, _ in left] == [5, 8]
 
 
 def test_a_store_that_is_away_gives_the_manifest_up(

@@ -7,12 +7,13 @@ from itertools import count
 import pytest
 
 from perseid.coordinator import actions as act
+from perseid.coordinator import switching
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
 from perseid.jobs.spec import OperatorSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
-from perseid.topics.records import Rewind, Token
+from perseid.topics.records import PartFailed, Rewind, Token
 
 JOB = "wordcount"
 
@@ -171,6 +172,22 @@ def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
     world.say(JOB, "running")
     leader.listen()
     assert (last(world).revision, last(world).epoch) == ("r2", switch.epoch + 1)
+
+
+def test_final_tokens_do_not_follow_one_another_at_once(world: World, leader: Leader) -> None:
+    """A store that is away fails each part of each of them, and the token log is never trimmed."""
+    run(world, leader)
+    new_revision(world, leader)
+    first = last(world)
+    failed = PartFailed("u1", world.plans[JOB].generation, first.epoch, "counts", 0, "disk full")
+    world.progress.setdefault(JOB, []).append(failed)
+    world.work(JOB)
+    leader.listen()
+    assert leader.job().collecting is None
+    leader.poll()
+    assert last(world) == first
+    leader.tick(switching.FINAL_AGAIN_S)
+    assert (last(world).epoch, last(world).final) == (first.epoch + 1, True)
 
 
 def test_a_switch_begins_with_a_checkpoint_that_was_taken_for_it(

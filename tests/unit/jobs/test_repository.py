@@ -254,6 +254,9 @@ def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
         trees.fetch_archive(store, sha, tmp_path / "other")
     assert repository.store_archive(store, tree) == sha
     assert trees.fetch_archive(store, sha, tmp_path / "other").is_dir()
+    (tmp_path / "full").write_text("no directory can be made here")
+    with pytest.raises(RetryableError, match="full"):  # anything else would end the leader
+        trees.fetch_archive(store, sha, tmp_path / "full" / "cache")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".hidden", "a\\b"])

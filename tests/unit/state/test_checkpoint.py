@@ -21,7 +21,7 @@ from perseid.testing.store import MemoryStore
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
 HEADER = Header("snapshot", IDENTITY, epoch=7, generation=3, token_offset=70)
-FOLDER = checkpoint.checkpoint_folder("words", "uuid", 7, 3)
+FOLDER = checkpoint.checkpoint_folder("words", "uuid", 7, 3, 70)
 PATH = checkpoint.part_path(FOLDER, "counts", 0, checkpoint.PART)
 
 
@@ -113,13 +113,17 @@ def test_every_damage_of_a_manifest_is_found() -> None:
 
 def test_checkpoints_are_listed_and_deleted() -> None:
     store = MemoryStore()
-    for epoch, generation in ((10, 1), (9, 1), (9, 2)):
-        folder = checkpoint.checkpoint_folder("words", "uuid", epoch, generation)
+    top = "jobs/words/uuid"
+    folders = [f"{top}/{name}" for name in ("c-10-g1-t5", "c-9-g1", "c-9-g2-t4")]  # one of before
+    assert checkpoint.checkpoint_folder("words", "uuid", 9, 2, 4) == folders[2]
+    for folder in folders:
         store.write(f"{folder}/counts-0.part", [b""])
     store.write("jobs/words/uuid/other", [b""])
-    assert checkpoint.checkpoints(store, "words", "uuid") == [(9, 1), (9, 2), (10, 1)]
+    assert checkpoint.checkpoints(store, "words", "uuid") == [
+        (9, folders[1]), (9, folders[2]), (10, folders[0])
+    ]  # fmt: skip
     checkpoint.collect(store, "words", "uuid", [replace(manifest(), epoch=10)])
-    assert checkpoint.checkpoints(store, "words", "uuid") == [(10, 1)]
+    assert checkpoint.checkpoints(store, "words", "uuid") == [(10, folders[0])]
     assert store.list("jobs/words/uuid")[-1] == "jobs/words/uuid/other"
     assert checkpoint.checkpoints(store, "words", "other") == []
 

@@ -127,7 +127,7 @@ class Partition:
     def checkpoint(self, epoch: int, generation: int = 1) -> CheckpointPointer:
         """Puts the log's snapshot of `epoch` into the store."""
         entry = self.log().snapshot(epoch)
-        folder = checkpoint_folder("job", "uuid", epoch, generation)
+        folder = checkpoint_folder("job", "uuid", epoch, generation, 100 + epoch)
         path = part_path(folder, "totals", 0, PART)
         size, crc = write_part(self.store, path, entry.header, entry.sections)
         parts = (Part("totals", 0, path, size, crc),)

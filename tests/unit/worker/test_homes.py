@@ -1,7 +1,8 @@
 """Tasks find the process that had their index, whoever ends first. The JVM's side is played here.
 
 A task of these tests is its index and one letter: `x` ends the process, else it tells its id, and
-goes on until another byte comes (`w`) or hangs (`h`).
+goes on until another byte comes (`w`) or hangs (`h`). With `k` the process holds on to work beside
+its tasks, with `l` it lets go.
 """
 
 import os
@@ -31,16 +32,22 @@ def work(task):
         task.recv(1)
     elif letter == b"h":
         time.sleep(600)
+    elif letter == b"k":
+        homes.hold()
+    elif letter == b"l":
+        homes.release()
     return 0
 
+homes.IDLE_S = float(os.environ.get("IDLE_S", homes.IDLE_S))
 homes.serve(work)
 """
 
 
 class Daemon:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **more: str) -> None:
         environment = {
             **os.environ,
+            **more,
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
         }
@@ -142,6 +149,25 @@ def test_the_end_of_the_daemon_ends_all(tmp_path: Path) -> None:
     for pid in (idle, at_work):
         until(lambda pid=pid: not lives(pid), 20.0, f"the end of process {pid}")  # type: ignore[misc]
     busy.close()
+
+
+def test_a_process_with_work_beside_its_tasks_is_not_idle(tmp_path: Path) -> None:
+    """One that wrote a part of a checkpoint was ended after a minute, when no epoch followed."""
+    made = Daemon(tmp_path, IDLE_S="0.5")
+    with made.task(0, b"k") as task:
+        holding = told(task)
+    with made.task(1, b"p") as task:
+        idle = told(task)
+    until(lambda: not lives(idle), 20.0, f"the end of process {idle}")
+    assert lives(holding)
+    with made.task(2, b"p") as task:  # a whole time later
+        idle = told(task)
+    until(lambda: not lives(idle), 20.0, f"the end of process {idle}")
+    assert lives(holding)
+    with made.task(0, b"l") as task:
+        assert told(task) == holding
+    until(lambda: not lives(holding), 20.0, f"the end of process {holding}")
+    made.end()
 
 
 def test_idle_processes_outlive_a_pause_between_epochs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartFailed
 from perseid.worker import checkpoints
+from perseid.worker.context import FragmentContext
+from perseid.worker.part_orders import FOLDER, note
 from perseid.worker.parts import PartOrder
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
@@ -80,6 +83,22 @@ def test_a_writer_that_dies_is_followed_by_another(
     monkeypatch.setenv("PERSEID_CRASH_POINTS", str(points))
     assert checkpoints._written(str(tmp_path / "store"), order).epoch == 1
     assert not crashpoints.armed(points, "checkpoint.during-upload")
+
+
+def test_an_order_that_a_later_one_has_overtaken_is_not_worked_at(
+    order: PartOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a store that hung the newest one waited for all of them."""
+    worked: list[int] = []
+    monkeypatch.setattr(checkpoints, "_newest", {(IDENTITY, 1): 5})
+    monkeypatch.setattr(checkpoints, "_upload", lambda _, order: worked.append(order.epoch))
+    context = cast(FragmentContext, None)
+    for epoch in (4, 5):
+        late = replace(order, epoch=epoch)
+        note(LocalFiles(), late, checkpoints._me())
+        checkpoints._work(context, late)
+    assert worked == [5]
+    assert os.listdir(Path(order.directory).parent / FOLDER) == []
 
 
 class DeafProgress:

@@ -30,6 +30,15 @@ def test_a_ledger_ahead_of_the_log_does_not_raise_it() -> None:
     assert decide(restored((5, 6)), {0: 9}, 0) == GoOn(5)
 
 
+def test_a_ledger_behind_a_complete_checkpoint_is_an_error() -> None:
+    """Tokens are read from the checkpoint on, so there is none to go on from further back."""
+    state = restored((2, 1))
+    assert decide(state, {0: 1}, 0) == GoOn(1)
+    assert decide(state, {0: 2}, 0, 2) == GoOn(2)
+    with pytest.raises(PermanentError, match="ends with epoch 1, and epoch 2 was committed"):
+        decide(state, {0: 1}, 0, 2)
+
+
 def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
     assert decide(restored((9, 8), (6, 7)), {}, 0) == Again((0,), 6)
     assert decide(restored((9, 7), (6, 7)), {}, 0) == GoOn(6)
@@ -58,7 +67,7 @@ partition = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
 def test_nobody_is_asked_for_an_epoch_that_it_lacks(
     found: list[tuple[int, int]], ahead: dict[int, int]
 ) -> None:
-    committed = max((epoch - 1 for epoch, _ in found), default=0)
+    committed = max([0, *(epoch - 1 for epoch, _ in found)])
     ledgers = {gid: committed + more for gid, more in ahead.items()}
     verdict = decide(restored(*found), ledgers, 0)
     lowest = min([e for e, _ in found] + list(ledgers.values()), default=0)

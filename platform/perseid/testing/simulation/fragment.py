@@ -184,6 +184,7 @@ class Fragment:
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
             LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
         )  # fmt: skip
+        complete = order.pointers[0].epoch if order.pointers else 0
         restored: dict[int, Restored] = {}
         events: list[str] = []
         gids = [t.gid for t in self.context.layout.stateful_tasks]
@@ -193,7 +194,7 @@ class Fragment:
                 restored[gid] = found
                 events += found.events
                 self._count(found)
-            verdict = resume.decide(restored, ledgers, self.plan.base_epoch)
+            verdict = resume.decide(restored, ledgers, self.plan.base_epoch, complete)
             if isinstance(verdict, resume.GoOn):
                 return verdict.epoch, resume.told(restored, 1.0), tuple(events)
             gids = list(verdict.gids)
