@@ -284,7 +284,8 @@ class SinkSession:
         crashpoints.reach("sink.before-commit", who.operator)
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit", who.operator)
-        self._ends.update((place, w.last) for place, w in places.items())
+        # Behind the records comes the marker of their commit.
+        self._ends.update((place, w.last + 1) for place, w in places.items())
         return record, clean
 
     def _check_written(self, written: Mapping[Partition, Written]) -> None:
@@ -296,8 +297,8 @@ class SinkSession:
             before = self._ends.get((topic, partition), -1)
             if place.first <= before:
                 self._lost = lost_by_broker(
-                    f"{topic}[{partition}] took a record at offset {place.first}, and had one of "
-                    f"this sink at {before} before"
+                    f"{topic}[{partition}] took a record at offset {place.first}, and had what "
+                    f"this sink wrote up to {before} before"
                 )
                 raise self._lost
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from perseid.errors import LedgerGap, PermanentError
-from perseid.testing.kafka import FakeLogReader, FakeTopics, FakeTransactions, ModelKafka
+from perseid.testing.kafka import (
+    FakeLogReader,
+    FakeTopics,
+    FakeTransaction,
+    FakeTransactions,
+    ModelKafka,
+)
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics.ledger import LedgerReader
 from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
@@ -58,6 +64,28 @@ def test_of_what_it_has_only_read(kafka: ModelKafka) -> None:
     lose_from(kafka, end)
     with pytest.raises(PermanentError, match="took a record at offset"):
         second.commit(13, 102, 2, rows(b"c"))
+
+
+def test_where_only_the_marker_of_the_commit_is_left(
+    kafka: ModelKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power went between record and commit; simulation seed 58753."""
+    session(kafka).commit(11, 100, 1, rows(b"a"))
+    sink = session(kafka)  # of a producer that has lost all its records the broker knows nothing
+    end = kafka.log(*LEDGER).end
+    commit = FakeTransaction.commit
+
+    def torn(self: FakeTransaction, timeout_s: float) -> bool:
+        lose_from(kafka, end)
+        return commit(self, timeout_s)
+
+    monkeypatch.setattr(FakeTransaction, "commit", torn)
+    sink.commit(12, 101, 1, rows(b"b"))
+    monkeypatch.undo()
+    assert kafka.log(*LEDGER).end == end + 1
+    with pytest.raises(PermanentError, match=f"record at offset {end + 1}, and had .* up to"):
+        sink.commit(13, 102, 1, rows(b"c"))
+    assert [r.value for r in kafka.readable("out", 0, 0, 100)] == [b"a", b"b"]
 
 
 def test_where_the_ledger_has_its_old_end_again(kafka: ModelKafka) -> None:
