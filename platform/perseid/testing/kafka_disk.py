@@ -44,7 +44,8 @@ class ModelDisk:
         kept = [r for r in log.records if r.offset < end]
         markers = [r.transaction for r in log.records[len(kept) :] if r.marker and r.transaction]
         for decided in markers:
-            undecided = ModelTransaction("open", {place}, decided.transactional_id)
+            was_aborted = decided.state == "aborted"
+            undecided = ModelTransaction("open", {place}, decided.transactional_id, was_aborted)
             kept = [_moved(r, decided, undecided) for r in kept]
             if any(r.transaction is undecided for r in kept):
                 self._kafka.hang(place, undecided)

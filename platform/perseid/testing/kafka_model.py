@@ -25,11 +25,15 @@ _OVERHEAD_BYTES = 100  # of a record batch around one record; more than it ever 
 
 @dataclass(slots=True, eq=False)
 class ModelTransaction:
-    """One transaction; shared by all its records, so that its end decides them all."""
+    """One transaction; shared by all its records, so that its end decides them all.
+
+    `was_aborted`: the broker has lost the marker that said so, and the producer's next one decides.
+    """
 
     state: Literal["open"] | Ending = "open"
     touched: set[Partition] = field(default_factory=set)
     transactional_id: str = ""
+    was_aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,12 @@ class Cursor:
         found = []
         while self.index < len(records):
             record = records[self.index]
-            state = record.transaction.state if record.transaction else "committed"
+            transaction = record.transaction
+            state = transaction.state if transaction else "committed"
             if state == "open":
                 break
+            if transaction is not None and transaction.was_aborted:
+                state = "aborted"  # what a broker shows that forgot that, no sink can help
             if state == "committed" and not record.marker:
                 found.append(record)
             self.index += 1
