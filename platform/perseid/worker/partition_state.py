@@ -95,23 +95,7 @@ class PartitionState:
         inputs: dict[str, pa.Table],
         out: Emitter,
     ) -> EpochResult:
-        """The outputs of the token's epoch, processed now or retained from an earlier attempt.
-
-        A damaged file of the log is a RetryableError: the restore that follows repairs it.
-        """
-        try:
-            return self._run(token, token_offset, generation, inputs, out)
-        except DamagedFile as error:
-            raise RetryableError(f"{error}; the state is restored") from error
-
-    def _run(
-        self,
-        token: Token,
-        token_offset: int,
-        generation: int,
-        inputs: dict[str, pa.Table],
-        out: Emitter,
-    ) -> EpochResult:
+        """The outputs of the token's epoch, processed now or retained from an earlier attempt."""
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return _retained(held)

@@ -106,23 +106,6 @@ def test_a_copy_whose_next_deltas_are_collected_loads_the_snapshot(
     assert partition.totals(behind) == totals_at(4)
 
 
-def test_a_damaged_file_that_is_met_in_an_epoch_is_repaired_by_a_restore(
-    partition: Any, totals_at: Any
-) -> None:
-    """The job stopped for good, though the restore of a start would have mended it."""
-    state = partition.begun()
-    for epoch in (1, 2, 3):
-        partition.run(state, epoch)
-    partition.snapshot(state, 2)
-    pointer = partition.checkpoint(2)
-    path = f"{partition.directory}/e-{3:012d}.delta"
-    partition.files.damage(path, partition.files.read(path)[:-3])
-    with pytest.raises(RetryableError, match="the state is restored"):
-        partition.run(partition.state(), 4)
-    found, state = partition.restore(2, 3, (pointer,))
-    assert (found.epoch, partition.totals(state)) == (2, totals_at(2))
-
-
 def test_an_operator_that_raises_leaves_a_dirty_copy_that_is_rebuilt(
     partition: Any, totals_at: Any
 ) -> None:
