@@ -160,13 +160,7 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
 
 
 def part_writers(running: RunningCluster, job: dict[str, Any]) -> list[psutil.Process]:
-    worker = psutil.Process(running.cluster.pid(job["owner"].rpartition("-")[0]))
-    found = []
-    for process in worker.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # ended meanwhile, or is about to
-            if part_writer.__name__ in process.cmdline():
-                found.append(process)
-    return found
+    return running.below(job["owner"].rpartition("-")[0], part_writer.__name__)
 
 
 def resume(process: psutil.Process) -> None:

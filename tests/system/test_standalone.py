@@ -32,16 +32,7 @@ def standalone(cluster: Cluster, tmp_path: Path) -> Iterator[RunningCluster]:
 
 def executors(running: RunningCluster) -> list[psutil.Process]:
     """The JVMs that Spark's standalone worker has started."""
-    below = psutil.Process(running.cluster.pid("spark-worker")).children(recursive=True)
-    return [p for p in below if "CoarseGrainedExecutorBackend" in " ".join(command(p))]
-
-
-def command(process: psutil.Process) -> list[str]:
-    """The command line; empty for a process that is about to be gone."""
-    try:
-        return process.cmdline()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return []
+    return running.below("spark-worker", "CoarseGrainedExecutorBackend")
 
 
 @pytest.mark.soak  # a second cluster on two cores takes minutes: not part of the normal run

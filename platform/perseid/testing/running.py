@@ -12,9 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from perseid.embedded import Cluster
 from perseid.testing.wait import until
@@ -116,6 +119,15 @@ class RunningCluster:
             return {}
         jobs = answer.json()["jobs"] if answer.status_code == httpx.codes.OK else []
         return next((j for j in jobs if j["name"] == name), {})
+
+    def below(self, name: str, command: str) -> list[psutil.Process]:
+        """Live processes that `name` has started, with `command` in their command line."""
+        found = []
+        for process in psutil.Process(self.cluster.pid(name)).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # about to be gone, a zombie or gone
+                if command in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
 
     def wait_job(
         self, name: str, wanted: Callable[[dict[str, Any]], bool], what: str,

@@ -101,6 +101,7 @@ def _work(context: FragmentContext, order: PartOrder) -> None:
         homes.release()
 
 
+@cache
 def _me() -> Mark:
     me = mark(os.getpid())
     assert me is not None, "this process lives"

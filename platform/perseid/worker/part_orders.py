@@ -1,7 +1,7 @@
 """Orders of checkpoint parts that wait, as files beside the state logs, until their end is told.
 
-A process may die with orders in its queue, and the job goes on in others: each of them looks,
-before every epoch, whether a dead one has left something, and takes it over. The files are in a
+A process may die with orders in its queue, and the job goes on in others: each task of an epoch
+looks first whether a dead process has left something, and takes it over. The files are in a
 directory of the owner's, so they fall with it.
 """
 
@@ -28,12 +28,12 @@ def note(files: Files, order: PartOrder, holder: Mark) -> None:
     owned = os.path.dirname(order.directory)
     with fenced(owned):
         files.make_directory(f"{owned}/{FOLDER}")
-        files.write_new(_path(order, holder), [order.encode()])
+        files.write_new(_path(owned, _stem(order), holder), [order.encode()])
 
 
 def forget(files: Files, order: PartOrder, holder: Mark) -> None:
     """What came of the order has been told."""
-    files.delete(_path(order, holder))
+    files.delete(_path(os.path.dirname(order.directory), _stem(order), holder))
 
 
 def take_over(
@@ -55,7 +55,7 @@ def take_over(
         if found is None:
             continue
         holder = Mark(int(found[3]), int(found[4]))
-        mine = f"{folder}/{found[1]}-{heir.pid}-{heir.started}.order"
+        mine = _path(owned, found[1], heir)
         if int(found[2]) != generation:
             files.delete(f"{folder}/{name}")
         elif holder != heir and not alive(holder) and files.rename(f"{folder}/{name}", mine):
@@ -74,9 +74,10 @@ def _read(files: Files, path: str) -> list[PartOrder]:
         return []
 
 
-def _path(order: PartOrder, holder: Mark) -> str:
+def _stem(order: PartOrder) -> str:
     who = order.identity
-    return (
-        f"{os.path.dirname(order.directory)}/{FOLDER}/o-{order.epoch:012d}-g{order.generation:010d}-"
-        f"{who.operator}-{who.partition}-{holder.pid}-{holder.started}.order"
-    )
+    return f"o-{order.epoch:012d}-g{order.generation:010d}-{who.operator}-{who.partition}"
+
+
+def _path(owned: str, stem: str, holder: Mark) -> str:
+    return f"{owned}/{FOLDER}/{stem}-{holder.pid}-{holder.started}.order"

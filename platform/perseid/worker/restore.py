@@ -52,6 +52,11 @@ class RestoreOrder:
     generation: int
     floor: int | None = None
 
+    @property
+    def complete_epoch(self) -> int:
+        """That of the newest complete checkpoint, 0 without one."""
+        return self.pointers[0].epoch if self.pointers else 0
+
 
 @dataclass
 class PartitionRestore:

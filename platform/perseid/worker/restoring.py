@@ -47,7 +47,7 @@ def fence(runner: EpochRunner) -> None:
     if runner.context.lanes:
         _take_over(runner.context)
         return
-    for level in range(1, runner.context.layout.levels + 1):
+    for level in sorted({task.level for task in runner.context.layout.stateful_tasks}):
         width = _width(runner.context, level)
         _on_slots(runner, width, partial(take_over_slots, runner.context))
 
@@ -83,7 +83,6 @@ def restore_all(
         generation=plan.generation,
     )
     started_s = time.monotonic()
-    complete = order.pointers[0].epoch if order.pointers else 0
     restored: dict[int, Restored] = {}
     events: list[str] = []
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
@@ -93,7 +92,9 @@ def restore_all(
             for found in _restore(runner, order, gids):
                 restored[found.gid] = found
                 events += found.events
-            verdict = resume.decide(restored, ledgers.result(), plan.base_epoch, complete)
+            verdict = resume.decide(
+                restored, ledgers.result(), plan.base_epoch, order.complete_epoch
+            )
             if isinstance(verdict, resume.GoOn):
                 source = resume.told(restored, time.monotonic() - started_s)
                 return verdict.epoch, source, tuple(events)

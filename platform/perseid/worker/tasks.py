@@ -52,7 +52,6 @@ class Process:
     states: dict[int, PartitionState] = field(default_factory=dict)
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
-    looked_epoch: int = -1  # for orders of dead processes
 
     def close(self) -> None:
         for session in self.sinks.values():
@@ -83,6 +82,9 @@ def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level
     Its operator partitions are processed one after the other; while their transactions wait for the
     broker the next one is processed.
     """
+    from perseid.worker.checkpoints import take_over_orders
+
+    take_over_orders(context)
     mine = {task.gid for task in context.layout.level(level)}
     found = [row for row in rows if row.target not in mine]
     with ThreadPoolExecutor(COMMITS_MAX, "perseid-commit") as pool:  # none outlives the task
@@ -174,12 +176,6 @@ def _run_keyed(
     check_inputs(task.operator, key, tables)
     state = state_of(context, task)
     token = order.token
-    keep = process_of(context)
-    if keep.looked_epoch != token.epoch:
-        from perseid.worker.checkpoints import take_over_orders
-
-        take_over_orders(context)
-        keep.looked_epoch = token.epoch
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out)
     if token.checkpoint:

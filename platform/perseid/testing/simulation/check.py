@@ -40,9 +40,9 @@ class Cursor:
             state = transaction.state if transaction else "committed"
             if state == "open":
                 break
-            if transaction is not None and transaction.was_aborted:
-                state = "aborted"  # what a broker shows that forgot that, no sink can help
-            if state == "committed" and not record.marker:
+            # What a broker shows that has forgotten the abort, no sink can help.
+            forgotten = transaction is not None and transaction.was_aborted
+            if state == "committed" and not record.marker and not forgotten:
                 found.append(record)
             self.index += 1
         return found

@@ -184,7 +184,6 @@ class Fragment:
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
             LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
         )  # fmt: skip
-        complete = order.pointers[0].epoch if order.pointers else 0
         restored: dict[int, Restored] = {}
         events: list[str] = []
         gids = [t.gid for t in self.context.layout.stateful_tasks]
@@ -194,7 +193,9 @@ class Fragment:
                 restored[gid] = found
                 events += found.events
                 self._count(found)
-            verdict = resume.decide(restored, ledgers, self.plan.base_epoch, complete)
+            verdict = resume.decide(
+                restored, ledgers, self.plan.base_epoch, order.complete_epoch
+            )
             if isinstance(verdict, resume.GoOn):
                 return verdict.epoch, resume.told(restored, 1.0), tuple(events)
             gids = list(verdict.gids)
