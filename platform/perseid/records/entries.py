@@ -108,6 +108,11 @@ class Plan:
     reason: str = ""
     rescaled: bool = False
 
+    @property
+    def usable_checkpoints(self) -> tuple[CheckpointPointer, ...]:
+        """Those that this plan may restore from: none from before its revision began."""
+        return tuple(p for p in self.checkpoints if p.epoch >= self.base_epoch)
+
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perseid.errors import FencedError
+from perseid.records import Plan
 from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.records import InputCheck, Token, TokenRecord
 from perseid.worker.context import EpochOrder
@@ -42,6 +43,14 @@ class TokenHistory:
     def base_at(self, epoch: int) -> Base:
         """A base for readers that go on behind `epoch`, which must be on the chain."""
         return Base(job_uuid=self.base.job_uuid, epoch=epoch, offset=self.offsets[epoch])
+
+
+def base_of(plan: Plan) -> Base:
+    """Where to read the token log from: the plan's oldest usable checkpoint, else its own base."""
+    if not plan.usable_checkpoints:
+        return Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
+    oldest = plan.usable_checkpoints[-1]
+    return Base(plan.job_uuid, oldest.epoch, oldest.token_offset)
 
 
 def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHistory:

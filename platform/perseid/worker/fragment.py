@@ -15,26 +15,25 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perseid.errors import (
     FencedError,
     PermanentError,
     PerseidError,
     RetryableError,
-    TopicIdentityChanged,
     parse,
 )
 from perseid.jobs import layout as layouts
 from perseid.jobs.repository import open_archive
 from perseid.records import Plan, crashpoints
-from perseid.topics import codec, names
-from perseid.topics.chain import Base
+from perseid.topics import names
+from perseid.topics.codec import decode_token
 from perseid.topics.records import FragmentState, Token, TokenRecord
 from perseid.worker import flow, frames, graph, parts, query, reports, source
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
-from perseid.worker.feed import EpochFeed, TokenHistory, history
+from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
 from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
 
@@ -188,7 +187,7 @@ class Fragment:
             return
         base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
         order = replace(order, base=base)
-        _check_identity(clients.topics, order.token)
+        source.check_identity(clients.topics, order.token)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         started = time.monotonic()
@@ -223,7 +222,7 @@ class Fragment:
             names.tokens(self.plan.job), 0, feed.start_offset, feed.start_offset + 1,
             timeout_s=READ_TIMEOUT_S,
         )  # fmt: skip
-        token = _token_record(entry.value)
+        token = decode_token(entry.value)
         if isinstance(token, Token):
             counts = reports.read_again(source.ranges(self.deployment.kafka), plans, token)
             order = EpochOrder(token, entry.offset, None)
@@ -240,7 +239,7 @@ class Fragment:
                 raise RetryableError(
                     f"{topic} has no record at offset {offset}; the next is {found[0].offset}"
                 )
-            return _token_record(found[0].value)
+            return decode_token(found[0].value)
         return None
 
     def _context(self) -> FragmentContext:
@@ -271,18 +270,11 @@ class Fragment:
         )
 
     def _history(self, clients: Clients) -> TokenHistory:
-        """The token log from the oldest checkpoint of this plan on, else from the plan's base."""
-        usable = usable_pointers(self.plan)
-        oldest = usable[-1] if usable else None
-        base = Base(
-            job_uuid=self.plan.job_uuid,
-            epoch=oldest.epoch if oldest else self.plan.base_epoch,
-            offset=oldest.token_offset if oldest else self.plan.base_offset,
-        )
+        base = base_of(self.plan)
         place = (names.tokens(self.plan.job), 0)
         end = clients.topics.ends([place])[place]
         found = clients.tokens.read_range(*place, base.offset, end, timeout_s=READ_TIMEOUT_S)
-        return history(base, ((entry.offset, _token_record(entry.value)) for entry in found))
+        return history(base, ((entry.offset, decode_token(entry.value)) for entry in found))
 
     def _tell(
         self, progress: ProgressLog, state: str, source: str = "", events: tuple[str, ...] = ()
@@ -348,28 +340,3 @@ def classify(error: BaseException) -> PerseidError:
     if isinstance(error, PerseidError):
         return error
     return parse(str(error)) or RetryableError(f"{type(error).__name__}: {error}")
-
-
-def usable_pointers(plan: Plan) -> tuple[Any, ...]:
-    """The checkpoints that this plan may restore from: none from before its revision began."""
-    return tuple(p for p in plan.checkpoints if p.epoch >= plan.base_epoch)
-
-
-def _check_identity(topics: TopicReader, token: Token) -> None:
-    """Raises when a source topic is not the one that the token's offsets are of."""
-    wanted = {r.topic: r.topic_id for split in token.splits for r in split if r.end > r.start}
-    found = topics.identities(list(wanted))
-    for topic, topic_id in wanted.items():
-        if topic not in found:
-            raise PermanentError(
-                f"source topic {topic} does not exist any more; the job is stopped with its state "
-                "kept; restore the topic, or remove the job and apply it again"
-            )
-        if found[topic] != topic_id:
-            raise TopicIdentityChanged(topic, topic_id, found[topic])
-
-
-def _token_record(data: bytes) -> TokenRecord:
-    record: Any = codec.decode(data)
-    found: TokenRecord = record
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import orjson
 import pyarrow as pa
 
-from perseid.errors import RetryableError
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
 from perseid.worker import flow, graph, resume, stages, tasks
+from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
 
 
 def fence(runner: EpochRunner) -> None:
@@ -71,36 +70,13 @@ def restore_all(
     runner: EpochRunner, plan: Plan, past: TokenHistory
 ) -> tuple[int, str, tuple[str, ...]]:
     """Restores until all partitions agree: (epoch that is done, where from, events)."""
-    from perseid.worker.fragment import usable_pointers
-
-    order = RestoreOrder(
-        tokens=past.offsets,
-        tip_epoch=past.tip_epoch,
-        taken_back_below=past.taken_back_below,
-        pointers=usable_pointers(plan),
-        base_epoch=plan.base_epoch,
-        base_offset=plan.base_offset,
-        generation=plan.generation,
-    )
     started_s = time.monotonic()
-    restored: dict[int, Restored] = {}
-    events: list[str] = []
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
     with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
         ledgers = beside.submit(_ledgers, runner.context, plan)
-        for _ in range(ROUNDS_MAX):
-            for found in _restore(runner, order, gids):
-                restored[found.gid] = found
-                events += found.events
-            verdict = resume.decide(
-                restored, ledgers.result(), plan.base_epoch, order.complete_epoch
-            )
-            if isinstance(verdict, resume.GoOn):
-                source = resume.told(restored, time.monotonic() - started_s)
-                return verdict.epoch, source, tuple(events)
-            gids = list(verdict.gids)
-            order = replace(order, floor=verdict.floor)
-    raise RetryableError(f"the partitions of {plan.job} did not agree on an epoch: {restored}")
+        found = agree(plan, past, gids, partial(_restore, runner), ledgers.result)
+    source = resume.told(found.restored, time.monotonic() - started_s)
+    return found.epoch, source, found.events
 
 
 def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
@@ -115,7 +91,7 @@ def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
         return committed_epochs(plan, context.layout, transactions, reader)
 
 
-def _restore(runner: EpochRunner, order: RestoreOrder, gids: list[int]) -> list[Restored]:
+def _restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
     """One Spark job a level, with one task for each slot of the level's stage."""
     context = runner.context
     found: list[Restored] = []

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PermanentError
+from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged
 from perseid.records import crashpoints
 from perseid.worker import event_time, formats, schemas
 from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import EventTimeSpec
+    from perseid.topics.admin import TopicReader
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
     from perseid.worker.schemas import Address
@@ -123,6 +124,20 @@ def ranges(bootstrap: str) -> RangeReader:
     from perseid.topics.ranges import RangeReader
 
     return RangeReader(bootstrap)
+
+
+def check_identity(topics: TopicReader, token: Token) -> None:
+    """Raises when a source topic is not the one that the token's offsets are of."""
+    wanted = {r.topic: r.topic_id for split in token.splits for r in split if r.end > r.start}
+    found = topics.identities(list(wanted))
+    for topic, topic_id in wanted.items():
+        if topic not in found:
+            raise PermanentError(
+                f"source topic {topic} does not exist any more; the job is stopped with its state "
+                "kept; restore the topic, or remove the job and apply it again"
+            )
+        if found[topic] != topic_id:
+            raise TopicIdentityChanged(topic, topic_id, found[topic])
 
 
 def read_split(

@@ -37,6 +37,7 @@ from perseid.topics.records import (
     SinkWindow,
     SourceRange,
     Token,
+    TokenRecord,
 )
 
 Record = (
@@ -91,6 +92,14 @@ def decode(data: bytes) -> Record:
         raise PermanentError(f"{schema.name} of {len(data)} bytes ends at {body.tell()}")
     values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
     record: Record = _TYPES[schema.name](**values)
+    return record
+
+
+def decode_token(data: bytes) -> TokenRecord:
+    """A record of a token log."""
+    record = decode(data)
+    if not isinstance(record, TokenRecord):
+        raise PermanentError(f"{type(record).__name__} is no record of a token log")
     return record
 
 

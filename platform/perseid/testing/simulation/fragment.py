@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
@@ -25,30 +26,21 @@ from perseid.testing.simulation.tasks import (
     source_rows,
 )
 from perseid.testing.simulation.world import STATE, World
-from perseid.topics import codec, names
-from perseid.topics.chain import Base
+from perseid.topics import names
+from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.records import (
-    Begin,
-    Claim,
-    EpochDone,
-    FragmentState,
-    InputCheck,
-    Rewind,
-    Token,
-    TokenRecord,
-)
+from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
 from perseid.worker import parts, reports, resume
+from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
-from perseid.worker.feed import EpochFeed, TokenHistory, history
+from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 from perseid.worker.stages import Counts
 
 ATTEMPTS_MAX = 4  # of one Spark task
-ROUNDS_MAX = 4
 TOKEN_POLL_S = 0.1
 
 
@@ -94,7 +86,7 @@ class Fragment:
             reader = SimulatedLogReader(self.world.broker)
             (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
             pointers = self.pointers
-            order = feed.feed(offset, _token_record(entry.value), parts.collectable(pointers))
+            order = feed.feed(offset, decode_token(entry.value), parts.collectable(pointers))
             offset += 1
             if order is None:
                 self.world.gates.hit("void token")
@@ -158,60 +150,38 @@ class Fragment:
     # Restore ------------------------------------------------------------------------------------
 
     def _history(self) -> TokenHistory:
-        usable = self._usable()
-        oldest = usable[-1] if usable else None
-        base = Base(
-            job_uuid=self.plan.job_uuid,
-            epoch=oldest.epoch if oldest else self.plan.base_epoch,
-            offset=oldest.token_offset if oldest else self.plan.base_offset,
-        )
+        base = base_of(self.plan)
         topic = names.tokens(job.JOB)
         end = self.world.topics.ends([(topic, 0)])[topic, 0]
         reader = SimulatedLogReader(self.world.broker)
         found = reader.read_range(topic, 0, base.offset, end, timeout_s=30.0)
-        return history(base, ((e.offset, _token_record(e.value)) for e in found))
-
-    def _usable(self) -> tuple[CheckpointPointer, ...]:
-        return tuple(p for p in self.plan.checkpoints if p.epoch >= self.plan.base_epoch)
+        return history(base, ((e.offset, decode_token(e.value)) for e in found))
 
     def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
-        """As `perseid.worker.restoring.restore_all`."""
-        order = RestoreOrder(
-            past.offsets, past.tip_epoch, past.taken_back_below, self._usable(),
-            self.plan.base_epoch, self.plan.base_offset, self.plan.generation,
-        )  # fmt: skip
+        """As `perseid.worker.restoring.restore_all`, one partition after the other."""
         ledgers = committed_epochs(
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
             LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
         )  # fmt: skip
-        restored: dict[int, Restored] = {}
-        events: list[str] = []
+
+        def restore(order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:
+            return (self._restore_one(order, self.context.layout.tasks[gid]) for gid in gids)
+
         gids = [t.gid for t in self.context.layout.stateful_tasks]
-        for _ in range(ROUNDS_MAX):
-            for gid in gids:
-                found = self._restore_one(order, self.context.layout.tasks[gid])
-                restored[gid] = found
-                events += found.events
-                self._count(found)
-            verdict = resume.decide(
-                restored, ledgers, self.plan.base_epoch, order.complete_epoch
-            )
-            if isinstance(verdict, resume.GoOn):
-                return verdict.epoch, resume.told(restored, 1.0), tuple(events)
-            gids = list(verdict.gids)
-            order = replace(order, floor=verdict.floor)
-        raise RetryableError(f"the partitions did not agree on an epoch: {restored}")
+        found = agree(self.plan, past, gids, restore, lambda: ledgers)
+        return found.epoch, resume.told(found.restored, 1.0), found.events
 
     def _count(self, found: Restored) -> None:
         gates, (source, _, epoch) = self.world.gates, found.source.partition(":")
+        usable = self.plan.usable_checkpoints
         gates.hit(f"restored from {source}")
         if found.events:
             gates.hit("damage found")
         if source == "checkpoint" and any(
-            p.epoch == int(epoch) and p.layout != self.plan.layout for p in self._usable()
+            p.epoch == int(epoch) and p.layout != self.plan.layout for p in usable
         ):
             gates.hit("state dealt out anew")
-        for pointer in self._usable()[:1] if epoch else ():
+        for pointer in usable[:1] if epoch else ():
             if int(epoch) < pointer.epoch:
                 gates.hit("older checkpoint")
             elif pointer.base_epoch < pointer.epoch:
@@ -229,6 +199,7 @@ class Fragment:
         state.epoch = None
         state.bring_to(found.epoch)
         self.give_back(keep)
+        self._count(found)
         return found
 
     # Telling ------------------------------------------------------------------------------------
@@ -245,7 +216,7 @@ class Fragment:
         reader = SimulatedLogReader(self.world.broker)
         at, topic = feed.start_offset, names.tokens(job.JOB)
         (entry,) = reader.read_range(topic, 0, at, at + 1, timeout_s=30.0)
-        token = _token_record(entry.value)
+        token = decode_token(entry.value)
         if isinstance(token, Token):
             ranges = SimulatedRangeReader(self.world.broker)
             counts = reports.read_again(ranges, source_plans(self.context), token)
@@ -322,9 +293,3 @@ class Attempt:
             self._fragment.give_back(keep)
             self.result = result
             self.ended.set()
-
-
-def _token_record(data: bytes) -> TokenRecord:
-    record = codec.decode(data)
-    assert isinstance(record, Begin | Claim | Rewind | Token)
-    return record

@@ -193,7 +193,7 @@ class World:
         """Whether all that the plan may go back to was damaged: a switch came behind the damage."""
         plan = self.registry.plan(job.JOB)
         assert plan is not None
-        usable = [p for p in plan.checkpoints if p.epoch >= plan.base_epoch]
+        usable = plan.usable_checkpoints
         return bool(usable) and all(map(self._damaged, usable))
 
     def _damaged(self, pointer: CheckpointPointer) -> bool:
