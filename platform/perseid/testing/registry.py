@@ -94,9 +94,10 @@ class FakeZooKeeper:
             self._touch(self.tree.drop(session))
 
     def deliver(self) -> None:
-        """Calls the watches that fired; each once, however often it fired."""
+        """Calls the watches that fired and whose clients hear it; each once, however often."""
         with self.lock:
-            pending, self.pending = self.pending, []
+            pending = [w for w in self.pending if w.session.hears]
+            self.pending = [w for w in self.pending if not w.session.hears]
         for watch in pending:
             if watch.session.state is SessionState.CONNECTED:
                 watch.call()
@@ -119,6 +120,7 @@ class FakeCoordination:
         self._session = session
         self._listeners: list[Callable[[SessionState], None]] = []
         self._late: list[tuple[Write, ...]] = []
+        self._silent = False  # the server has not heard of it lately
         self.state = SessionState.CONNECTED
         self.unknown_next: Literal["done", "not done"] | None = None
 
@@ -162,11 +164,23 @@ class FakeCoordination:
     def close(self) -> None:
         self._server.drop_session(self._session)
         self._server.watches = [w for w in self._server.watches if w.session is not self]
+        self._server.pending = [w for w in self._server.pending if w.session is not self]
         self.state = SessionState.LOST
 
+    @property
+    def hears(self) -> bool:
+        """Whether what the server says gets to it."""
+        return True
+
+    def fall_silent(self) -> None:
+        """The server hears nothing of this client any more, who need not know: its clock runs."""
+        if not self._silent:
+            self._silent = True
+            self._server.silent_since_s[self._session] = self._server.clock.monotonic_s()
+
     def suspend(self) -> None:
-        """The connection is gone; the server's clock runs."""
-        self._server.silent_since_s[self._session] = self._server.clock.monotonic_s()
+        """The connection is gone, and the client knows."""
+        self.fall_silent()
         self._become(SessionState.SUSPENDED)
 
     def resume(self) -> None:
@@ -177,7 +191,8 @@ class FakeCoordination:
         """
         self._server.expire_silent()
         late, self._late = self._late, []
-        if self.state is SessionState.SUSPENDED:
+        if self._silent:
+            self._silent = False
             if self._server.silent_since_s.pop(self._session, None) is None:
                 self._session, late = self._server.new_session(), []
                 self._become(SessionState.LOST)

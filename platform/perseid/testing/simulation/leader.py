@@ -29,7 +29,7 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 
 LOOK_S = 0.2  # progress and ends
-REGISTRY_EVERY = 2  # looks
+REGISTRY_EVERY = 5  # looks, unless a watch has told of a change
 TOPICS_EVERY = 5
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
@@ -81,6 +81,7 @@ class Life:
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
         self._progress_at: int | None = None
+        self._registry_changed = False
         self._spawn("main", self._live)
 
     def _spawn(self, what: str, work: Callable[[], None]) -> None:
@@ -101,6 +102,9 @@ class Life:
 
     def _lost(self, reason: str) -> None:
         self._queue.append(StepDown(reason))
+
+    def _note_change(self) -> None:
+        self._registry_changed = True
 
     def _live(self) -> None:
         try:
@@ -123,6 +127,7 @@ class Life:
         self.state = ClusterState(fence.epoch)
         self._epoch = fence.epoch
         self._registry = registry
+        registry.watch(self._note_change)
         fenced = FencedRegistry(registry, fence)
         keeper = LeaseKeeper(fenced, self._lease, SESSION_S, self.clock, self._lost)
         keeper.prove()
@@ -155,7 +160,8 @@ class Life:
     # Looking ------------------------------------------------------------------------------------
 
     def _look(self, looks: int) -> None:
-        if looks % REGISTRY_EVERY == 0:
+        if self._registry_changed or looks % REGISTRY_EVERY == 0:
+            self._registry_changed = False
             entries = self._registry.jobs()
             self._queue.append(ev.RegistrySeen(entries, self._registry.workers()))
         found = self.state.jobs.get(job.JOB)

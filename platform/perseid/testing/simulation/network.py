@@ -3,7 +3,8 @@
 A request that does not arrive has no effect. An answer that does not arrive leaves the effect, and
 the client waits for its timeout either way. A session lives as long as the server hears of it: that
 is the server's decision on the server's clock, and the client learns of it when it next gets
-through. Until then it only knows that it is suspended.
+through. Until then it only knows that it is suspended. What it writes meanwhile its client may
+keep, and send when there is a connection again.
 
 Delivery twice, late and out of order are faults of single calls (`ports`): clients see to it that a
 broken connection loses nothing that TCP would keep.
@@ -11,10 +12,11 @@ broken connection loses nothing that TCP would keep.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 
 from perseid.errors import RetryableError
-from perseid.registry.port import Node, SessionState, UnknownOutcomeError, Write
+from perseid.registry.port import ConflictError, Node, SessionState, UnknownOutcomeError, Write
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.simulation.engine import Group, Simulation
 from perseid.testing.simulation.faults import Gates
@@ -51,6 +53,9 @@ class Network:
     def heal(self) -> None:
         self._cuts.clear()
 
+    def sever(self, group: Group, server: str, way: Cut, seconds: float) -> None:
+        self._cuts[group, server] = (way, self._simulation.now_s + seconds)
+
     def cut(self, group: Group | None, server: str) -> Cut | None:
         """What is cut between them now."""
         if not self._cuts or group is None:
@@ -75,21 +80,30 @@ class Network:
         way, seconds = chance.choice(list(Cut)), chance.choice(CUTS_S)
         self._simulation.say(f"CUT {way.value} of {group.name} and {server} for {seconds} s")
         self._gates.hit(f"cut {way.value} {server}")
-        self._cuts[group, server] = (way, self._simulation.now_s + seconds)
+        self.sever(group, server, way, seconds)
 
 
 class SimulatedCoordination(FakeCoordination):
-    """One session of one process group."""
+    """One session after another of one process group."""
 
     def __init__(
         self, server: FakeZooKeeper, network: Network, gates: Gates, simulation: Simulation,
         group: Group,
     ) -> None:  # fmt: skip
-        server.sessions += 1
-        super().__init__(server, server.sessions)
+        super().__init__(server, server.new_session())
         self._network, self._gates, self._simulation = network, gates, simulation
-        self.number, self.group, self.dropped = server.sessions, group, False
-        self._heard_s = self._answered_s = simulation.now_s
+        self.group = group
+        self._answered_s = simulation.now_s
+        self._counted = False  # that it has expired
+
+    @property
+    def hears(self) -> bool:
+        return not self._frozen and self._cut in (None, Cut.REQUESTS)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the server has forgotten it, which its client may not know yet."""
+        return self._silent and self._session not in self._server.silent_since_s
 
     def get(self, path: str) -> Node | None:
         self._ask()
@@ -101,56 +115,77 @@ class SimulatedCoordination(FakeCoordination):
 
     def write(self, *writes: Write) -> None:
         self._gates.reach("before zookeeper write")
-        cut = self._network.cut_here("zookeeper")
+        cut = self._cut
         if cut is not None:
-            if cut is Cut.ANSWERS and not self.dropped and self._gates.toss():
-                super().write(*writes)
+            self._write_through(cut, writes)
             self._simulation.sleep(TIMEOUT_S)
             raise UnknownOutcomeError("no answer: the way is cut")
-        if self.dropped:
-            self._become(SessionState.LOST)
+        if not self._connect():
             raise UnknownOutcomeError("the session has expired")
         if self._gates.strikes("zookeeper_unknown"):
-            if self._gates.toss():
-                raise UnknownOutcomeError("no answer, not done")
-            super().write(*writes)
-            raise UnknownOutcomeError("no answer, done")
+            self.unknown_next = "not done" if self._gates.toss() else "done"
         super().write(*writes)
         self._gates.reach("after zookeeper write")
 
     def beat(self) -> None:
         """One heartbeat of both sides, from the scheduler."""
-        now_s = self._simulation.now_s
-        frozen = self.group.dead or now_s < self.group.paused_until_s
-        cut = self._network.cut(self.group, "zookeeper")
-        if not frozen and cut is None:
-            self._heard_s = self._answered_s = now_s
-            if self.dropped:
-                self._become(SessionState.LOST)
-            elif self.state is SessionState.SUSPENDED:
-                self._become(SessionState.CONNECTED)
-        elif not frozen and now_s - self._answered_s < SUSPENDED_S:
-            if cut is Cut.ANSWERS:
-                self._heard_s = now_s  # until the client closes the connection
-        elif not frozen and self.state is SessionState.CONNECTED:
-            self._become(SessionState.SUSPENDED)
-        if now_s - self._heard_s > SESSION_S:
-            self.drop()
+        now_s, cut = self._simulation.now_s, self._cut
+        if not self._frozen and cut is None:
+            self._answered_s = now_s
+            self._connect()
+            return
+        patient = now_s - self._answered_s < SUSPENDED_S
+        if self._frozen or cut is not Cut.ANSWERS or not patient:
+            self.fall_silent()
+        if not self._frozen and not patient and self.state is SessionState.CONNECTED:
+            self.suspend()
+        if self.gone and not self._counted:
+            self._counted = True
+            self._gates.hit("session expired")
 
     def drop(self) -> None:
         """The server forgets it; nothing happens when it has already."""
-        if not self.dropped:
-            self.dropped = True
-            self._gates.hit("session expired")
-            self._server.drop_session(self.number)
+        self.fall_silent()
+        self._server.drop_session(self._session)
+
+    @property
+    def _frozen(self) -> bool:
+        return self.group.dead or self._simulation.now_s < self.group.paused_until_s
+
+    @property
+    def _cut(self) -> Cut | None:
+        return self._network.cut(self.group, "zookeeper")
+
+    def _connect(self) -> bool:
+        """A connection again, if it was broken; whether its session is the one of before."""
+        if not self._silent and not self._late:
+            return True
+        before = self._session
+        if self._late:
+            self._gates.hit("late zookeeper write")
+        self._counted = False
+        self.resume()
+        return self._session == before
 
     def _ask(self) -> None:
-        if self._network.cut_here("zookeeper") is not None:
+        if self._cut is not None:
             self._simulation.sleep(TIMEOUT_S)
             raise RetryableError("no answer: the way is cut")
-        if self.dropped:
-            self._become(SessionState.LOST)
+        if not self._connect():
             raise RetryableError("the session has expired")
+
+    def _write_through(self, cut: Cut, writes: tuple[Write, ...]) -> None:
+        """What becomes of a write that is not answered: it is done now, later, or never.
+
+        A client that knows of the break keeps all that it is given.
+        """
+        if self.state is SessionState.CONNECTED and not self._gates.toss():
+            return
+        if cut is Cut.ANSWERS and not self._silent:
+            with suppress(ConflictError):
+                self._server.apply(self._session, writes)
+        else:
+            self._late.append(writes)
 
     def _become(self, state: SessionState) -> None:
         if state is not self.state:

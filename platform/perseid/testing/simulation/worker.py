@@ -13,6 +13,7 @@ from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE, World
 
 LOOK_S = 0.2
+LOOKS_MAX = 5  # without a look at the plans, unless a watch has told of a change
 RESPAWN_S = (0.3, 2.0)
 
 
@@ -39,6 +40,7 @@ class WorkerLife:
         self.session.on_session(self._session_changed)
         world.groups_of_host.setdefault(worker.host, []).append(self.group)
         self._fragment: Fragment | None = None
+        self._changed = False
         self._spawn(incarnation, self._live)
 
     def _spawn(self, name: str, work: Callable[[], None]) -> Process:
@@ -65,6 +67,7 @@ class WorkerLife:
     def _live(self) -> None:
         try:
             registry = Registry(self.session)
+            registry.watch(self._note_change)
             registry.register_worker(
                 WorkerInfo(self.worker.name, self.incarnation, f"h{self.worker.host}", 1, 1, 2,
                            "local[2]", 0)
@@ -72,11 +75,18 @@ class WorkerLife:
         except RetryableError:
             self.world.simulation.kill(self.group)
         while True:
+            self._changed = False
             try:
                 self._reconcile(registry)
             except RetryableError as error:
                 self.world.simulation.say(f"plans cannot be read now: {error}")
-            self.world.simulation.sleep(LOOK_S)
+            for _ in range(LOOKS_MAX):
+                self.world.simulation.sleep(LOOK_S)
+                if self._changed:
+                    break
+
+    def _note_change(self) -> None:
+        self._changed = True
 
     def _reconcile(self, registry: Registry) -> None:
         plan = registry.plan(job.JOB)

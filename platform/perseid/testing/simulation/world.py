@@ -17,7 +17,12 @@ from perseid.testing.simulation.check import Checker
 from perseid.testing.simulation.engine import Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.network import BEAT_S, Network, SimulatedCoordination
+from perseid.testing.simulation.network import (
+    BEAT_S,
+    SESSION_S,
+    Network,
+    SimulatedCoordination,
+)
 from perseid.testing.simulation.ports import (
     SimulatedBroker,
     SimulatedFiles,
@@ -44,7 +49,9 @@ class World:
         self.network = Network(simulation, self.gates)
         self.broker = SimulatedBroker(simulation, self.gates, self.network, self.kafka)
         self.topics = SimulatedTopics(self.broker)
-        self.zookeeper = FakeZooKeeper(deliver_at_once=False)
+        self.zookeeper = FakeZooKeeper(
+            deliver_at_once=False, clock=self.clock, session_s=SESSION_S
+        )
         self._sessions: list[SimulatedCoordination] = []
         simulation.after(BEAT_S, self._beat)
         self.store = SimulatedStore(self.gates)
@@ -77,9 +84,13 @@ class World:
         return made
 
     def _beat(self) -> None:
+        self.zookeeper.expire_silent()
         for session in self._sessions:
             session.beat()
-        self._sessions = [s for s in self._sessions if not (s.dropped and s.group.dead)]
+            if session.gone and session.group.dead:
+                session.close()
+        self._sessions = [s for s in self._sessions if not (s.gone and s.group.dead)]
+        self.zookeeper.deliver()
         self.simulation.after(BEAT_S, self._beat)
 
     # The user -----------------------------------------------------------------------------------
