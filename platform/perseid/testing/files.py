@@ -59,6 +59,10 @@ class MemoryFiles:
         assert path in self._files
         self._files[path] = self._durable[path] = content
 
+    def below(self, directory: str) -> list[str]:
+        """The paths of all files in it, at any depth."""
+        return sorted(path for path in self._files if path.startswith(directory + "/"))
+
     # Files --------------------------------------------------------------------------------------
 
     def list(self, directory: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -140,6 +140,10 @@ class FakeRangeReader:
             raise RetryableError(f"{topic}[{partition}]: nothing at a range to {end}")
         if found:
             yield [FakeMessage(r) for r in found]
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        known = self._kafka.topics
+        return {name: known[name].info.topic_id for name in topics if name in known}
 
     def close(self) -> None:
         """Nothing is open."""

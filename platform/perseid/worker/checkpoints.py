@@ -62,23 +62,14 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
     part = state.part_order(
         context.job, context.generation, order.token.epoch, order.token_offset, order.base
     )
-    try:
-        part_orders.note(LocalFiles(), part, _me())
-    except RetryableError as error:  # the epoch is in the log already, and the part may succeed
-        log.warning("an order would not outlive this process: %s", error)
+    part_orders.note(LocalFiles(), part, _me())
     _submit(context, part)
 
 
 def take_over_orders(context: FragmentContext) -> None:
     """Orders here what processes of this fragment that are dead had not done yet."""
-    try:
-        parts = part_orders.take_over(
-            LocalFiles(), context.owned, context.generation, _me(), alive
-        )
-    except RetryableError as error:
-        log.warning("orders of dead processes cannot be read now: %s", error)
-        return
-    for part in parts:
+    me, files = _me(), LocalFiles()
+    for part in part_orders.take_over(files, context.owned, context.generation, me, alive):
         log.info("the part of epoch %d is taken over from a dead process", part.epoch)
         _submit(context, part)
 
@@ -95,8 +86,7 @@ def _work(context: FragmentContext, order: PartOrder) -> None:
     try:
         if order.epoch == _newest[order.identity, order.generation]:
             _upload(context, order)
-        with contextlib.suppress(RetryableError):  # else it is done again, to no harm
-            part_orders.forget(LocalFiles(), order, _me())
+        part_orders.forget(LocalFiles(), order, _me())
     finally:
         homes.release()
 

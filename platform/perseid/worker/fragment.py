@@ -187,7 +187,6 @@ class Fragment:
             return
         base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
         order = replace(order, base=base)
-        source.check_identity(clients.topics, order.token)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         started = time.monotonic()

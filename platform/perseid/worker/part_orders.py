@@ -7,12 +7,14 @@ directory of the owner's, so they fall with it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from perseid.errors import RetryableError
 from perseid.records.marks import Mark
 from perseid.state.files import Files
 from perseid.state.log import fenced
@@ -24,16 +26,23 @@ _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 
 def note(files: Files, order: PartOrder, holder: Mark) -> None:
-    """`holder` has the order from here on. FencedError when the logs have another owner."""
+    """`holder` has the order from here on. FencedError when the logs have another owner.
+
+    Where it cannot be noted the part is written all the same, unless its process dies before.
+    """
     owned = os.path.dirname(order.directory)
-    with fenced(owned):
-        files.make_directory(f"{owned}/{FOLDER}")
-        files.write_new(_path(owned, _stem(order), holder), [order.encode()])
+    try:
+        with fenced(owned):
+            files.make_directory(f"{owned}/{FOLDER}")
+            files.write_new(_path(owned, _stem(order), holder), [order.encode()])
+    except RetryableError as error:
+        log.warning("an order would not outlive its process: %s", error)
 
 
 def forget(files: Files, order: PartOrder, holder: Mark) -> None:
-    """What came of the order has been told."""
-    files.delete(_path(os.path.dirname(order.directory), _stem(order), holder))
+    """What came of the order has been told. Where that fails it is done again, to no harm."""
+    with contextlib.suppress(RetryableError):
+        files.delete(_path(os.path.dirname(order.directory), _stem(order), holder))
 
 
 def take_over(
@@ -43,13 +52,23 @@ def take_over(
 
     Orders of other generations are removed: a new owner does not go on with the checkpoint of the
     one before. An order that a power failure has torn is removed too: its checkpoint expires.
+    Empty while they cannot be read.
     """
+    try:
+        return list(_taken_over(files, owned, generation, heir, alive))
+    except RetryableError as error:
+        log.warning("orders of dead processes cannot be read now: %s", error)
+        return []
+
+
+def _taken_over(
+    files: Files, owned: str, generation: int, heir: Mark, alive: Callable[[Mark], bool]
+) -> Iterator[PartOrder]:
     folder = f"{owned}/{FOLDER}"
-    taken = []
     try:
         names = files.list(folder)
     except FileNotFoundError:  # nobody has ordered anything yet, or a newer owner has all
-        return []
+        return
     for name in names:
         found = _NAME.fullmatch(name)
         if found is None:
@@ -59,8 +78,7 @@ def take_over(
         if int(found[2]) != generation:
             files.delete(f"{folder}/{name}")
         elif holder != heir and not alive(holder) and files.rename(f"{folder}/{name}", mine):
-            taken += _read(files, mine)
-    return taken
+            yield from _read(files, mine)
 
 
 def _read(files: Files, path: str) -> list[PartOrder]:

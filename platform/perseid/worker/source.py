@@ -22,7 +22,6 @@ from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import EventTimeSpec
-    from perseid.topics.admin import TopicReader
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
     from perseid.worker.schemas import Address
@@ -117,6 +116,8 @@ class Ranges(Protocol):
         self, topic: str, partition: int, start: int, end: int
     ) -> Iterator[Sequence[Any]]: ...
 
+    def identities(self, topics: Sequence[str]) -> dict[str, str]: ...
+
 
 @cache
 def ranges(bootstrap: str) -> RangeReader:
@@ -124,20 +125,6 @@ def ranges(bootstrap: str) -> RangeReader:
     from perseid.topics.ranges import RangeReader
 
     return RangeReader(bootstrap)
-
-
-def check_identity(topics: TopicReader, token: Token) -> None:
-    """Raises when a source topic is not the one that the token's offsets are of."""
-    wanted = {r.topic: r.topic_id for split in token.splits for r in split if r.end > r.start}
-    found = topics.identities(list(wanted))
-    for topic, topic_id in wanted.items():
-        if topic not in found:
-            raise PermanentError(
-                f"source topic {topic} does not exist any more; the job is stopped with its state "
-                "kept; restore the topic, or remove the job and apply it again"
-            )
-        if found[topic] != topic_id:
-            raise TopicIdentityChanged(topic, topic_id, found[topic])
 
 
 def read_split(
@@ -148,13 +135,34 @@ def read_split(
     Raises:
         BadInputError: a record does not fit and the job tolerates none.
         ReplayDataLost: retention removed a part of the range.
+        TopicIdentityChanged: what was read is of another topic than the token names.
     """
-    for found in token.splits[split] if split < len(token.splits) else ():
-        if found.source != plan.name:
-            continue
+    ranges = token.splits[split] if split < len(token.splits) else ()
+    mine = [found for found in ranges if found.source == plan.name and found.end > found.start]
+    for found in mine:
         for messages in reader.read(found.topic, found.partition, found.start, found.end):
             yield _decode(plan, found, messages, token, count)
+    if mine:
+        _check_identity(reader, mine)
     crashpoints.reach("source.after-read")
+
+
+def _check_identity(reader: Ranges, ranges: Sequence[SourceRange]) -> None:
+    """Raises when a source topic is not the one that the token's offsets are of.
+
+    Behind the reading, and before anything of it is committed: a worker that is paused between a
+    look at the topic and the reading would take another topic's records (seed 1165).
+    """
+    wanted = {found.topic: found.topic_id for found in ranges}
+    there = reader.identities(list(wanted))
+    for topic, topic_id in wanted.items():
+        if topic not in there:
+            raise PermanentError(
+                f"source topic {topic} does not exist any more; the job is stopped with its state "
+                "kept; restore the topic, or remove the job and apply it again"
+            )
+        if there[topic] != topic_id:
+            raise TopicIdentityChanged(topic, topic_id, there[topic])
 
 
 def _decode(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perseid.errors import RetryableError
+from perseid.topics.admin import TopicAdmin
 from perseid.topics.clients import Isolation
 from perseid.topics.cursor import Cursor
 
@@ -47,6 +48,7 @@ class RangeReader:
         """`timeout_s` is how long a read may make no progress."""
         self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
         self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
+        self._admin: TopicAdmin | None = None
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
         """All readable records of [start, end) in order, in batches; `end` <= last stable offset.
@@ -67,6 +69,12 @@ class RangeReader:
         finally:
             if not kept:
                 place.cursor.close()
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids that the topics have now, without those that do not exist."""
+        if self._admin is None:
+            self._admin = TopicAdmin(self._bootstrap)
+        return self._admin.identities(topics)
 
     def close(self) -> None:
         """Ends all consumers; the reader can be used again."""

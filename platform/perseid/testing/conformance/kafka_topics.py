@@ -128,7 +128,7 @@ def partitions_are_added_and_never_taken(side: KafkaSide) -> Iterator[object]:
     yield side.kafka.writer.append(name, 2, b"v")
 
 
-@SCRIPTS.add(True, [b"new3", b"new4"], [3], "PermanentError", "PermanentError")
+@SCRIPTS.add(True, True, [b"new3", b"new4"], [3], "PermanentError", "PermanentError")
 def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
     side: KafkaSide,
 ) -> Iterator[object]:
@@ -140,6 +140,7 @@ def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
     for i in range(5):
         side.kafka.writer.append(name, 0, b"new%d" % i)
     yield topics.identities([name])[name] != before
+    yield side.kafka.ranges.identities([name, "nowhere"]) == topics.identities([name])
     yield side.read(name, 3)
     yield side.between(name, 3, 4)
     yield side.read(name, 7)

@@ -58,6 +58,8 @@ class Words:
 
     def take(self, sink: str, value: bytes) -> None:
         word, n, total = job.output(value)
+        if word == job.STRANGER:
+            raise Defect(f"sink {sink}: {value!r} comes of records of a topic that was made anew")
         if self.torn:  # some are gone; of the epoch in flight its outputs stay and its ledger goes
             holds = n >= self.n[word]
         else:
@@ -84,6 +86,7 @@ class Tokens:
     read_ms: float = 0.0  # of the latest record that a token names
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
     layouts: dict[int, int] = field(default_factory=dict)  # by the token's offset
+    ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
 
     def take(self, offset: int, record: object) -> None:
         assert isinstance(record, Claim | Begin | Token), record
@@ -97,6 +100,7 @@ class Tokens:
             self.time_ms = record.time_ms
             self._watermark(record)
             self._follow(record)
+            self.ends_at[record.epoch] = self.ends.copy()
             self.layouts[offset] = record.layout
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
@@ -142,6 +146,10 @@ class Checker:
         self.tokens = Tokens(self._kafka, read_ms=inf)  # records may be gone that were read
         self.ledger, self._windows, self._cursors = {}, [], {}
         self._kafka.changed |= {*self.words, TOKENS, LEDGER} & self._kafka.topics.keys()
+
+    def input_is_lost(self) -> None:
+        """Records may be gone that are yet to be read."""
+        self.tokens.read_ms = inf
 
     def look(self) -> None:
         """Raises Defect."""

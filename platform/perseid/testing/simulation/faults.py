@@ -38,6 +38,9 @@ class Faults:
     cut: float = 0.0  # per half second: some process does not reach some server
     user: float = 0.0  # per second: stops the job, and starts it again
     grow: float = 0.0  # per second: a source topic gets another partition
+    damage_log: float = 0.0  # per worker's death: one file of the host's state logs
+    retain: float = 0.0  # per second: a source partition loses its oldest records
+    remake: float = 0.0  # per second, once: a source topic is deleted and made anew
     lose_tails: float = 0.0  # per second, once: the broker loses what it has not flushed
 
     @classmethod
@@ -48,6 +51,8 @@ class Faults:
             if field.name in STRENGTHS and chance.random() < 0.45:
                 low, high = STRENGTHS[field.name]
                 setattr(drawn, field.name, low * (high / low) ** chance.random())
+        if chance.random() < REMAKE_SHARE:
+            drawn.remake = REMAKE_STRENGTH
         if chance.random() < TAILS_SHARE:
             # When the hosts' files go too, nothing is left that could contradict the broker.
             drawn.lose_tails, drawn.lose_host, drawn.erase_state = TAILS_STRENGTH, 0.0, 0.0
@@ -70,10 +75,12 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "lose_host": (0.0002, 0.002), "kafka_lost": (0.002, 0.05), "kafka_unanswered": (0.002, 0.05),
     "kafka_late": (0.002, 0.03), "zookeeper_unknown": (0.005, 0.1), "files_fail": (0.002, 0.03),
     "store_fail": (0.02, 0.3), "damage_part": (0.1, 0.6), "erase_state": (0.1, 1.0),
-    "cut": (0.02, 0.4), "user": (0.02, 0.2), "grow": (0.02, 0.1),
+    "cut": (0.02, 0.4), "user": (0.02, 0.2), "grow": (0.02, 0.1), "damage_log": (0.1, 0.6),
+    "retain": (0.02, 0.3),
 }  # fmt: skip
 
 TAILS_SHARE, TAILS_STRENGTH = 0.05, 0.1  # rare: what is asked of such a seed is less
+REMAKE_SHARE, REMAKE_STRENGTH = 0.03, 0.1  # likewise
 
 # Where a history must have been for the seeds to mean something, beside the faults themselves.
 BRANCHES = (
@@ -87,6 +94,8 @@ BRANCHES = (
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
     "fragment stopped", "state dealt out anew", "layout is over", "epoch ran",
     "epoch with a watermark", "tails lost", "loss reported", "safety", "liveness",
+    "order taken over", "retention", "retention that bites", "topic made anew",
+    "ends with ReplayDataLost", "ends with TopicIdentityChanged",
     "revision switched", "part of changes", "part of the whole state", "restored from a chain",
 )  # fmt: skip
 
@@ -153,6 +162,7 @@ class Gates:
             self._pause(process, where)
         if kind == "task" and self.strikes("kill_task"):
             self._simulation.say(f"TASK KILLED at {where}")
+            process.marks["die"]()
             process.marks["abandon"](TaskKilled(f"killed at {where}"))
             process.killed = True
             raise Killed

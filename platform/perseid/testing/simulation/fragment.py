@@ -282,6 +282,7 @@ class Attempt:
 
     def _work(self) -> None:
         keep = self._fragment.borrow()
+        self._fragment.world.simulation.running().marks["die"] = keep.die
         try:
             result = run_task(keep, self._order, self._task, self._rows)
         except PerseidError as error:

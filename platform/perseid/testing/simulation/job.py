@@ -35,6 +35,7 @@ from perseid.worker import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
+STRANGER = "z"  # of records that are not the input's
 SINK_PARTITIONS = 2
 DELAY_MS = 300
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])

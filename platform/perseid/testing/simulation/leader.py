@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from perseid.coordinator import actions as act
@@ -14,7 +15,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader, source_topics
 from perseid.coordinator.model import ClusterState, Now
 from perseid.coordinator.performing import Performer, StepDown
-from perseid.errors import RetryableError
+from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, Registry, SessionState
@@ -167,7 +168,8 @@ class Life:
         found = self.state.jobs.get(job.JOB)
         if found is not None and found.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING):
             places = {(at.topic, p) for (_, p), at in found.positions.items()}
-            self._queue.append(ev.EndsSeen(self.world.topics.ends(sorted(places))))
+            with suppress(PermanentError):  # a topic is gone, which the next lines tell
+                self._queue.append(ev.EndsSeen(self.world.topics.ends(sorted(places))))
             if looks % TOPICS_EVERY == 0:
                 seen = source_topics(self.world.topics, {topic for topic, _ in places})
                 self._queue.append(ev.TopicsSeen(seen))
@@ -222,7 +224,9 @@ class Life:
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
-            if self.world.tails_lost or self.world.no_way_back:
+            assert after.error is not None
+            if self.world.explains(after.error):
+                self.world.gates.hit(f"ends with {after.error['kind']}")
                 raise Reported(str(after.error))
             raise Defect(f"the job failed: {after.error}")
         outcomes: list[ev.Event] = []

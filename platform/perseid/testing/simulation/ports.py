@@ -114,8 +114,14 @@ class SimulatedRangeReader(FakeRangeReader):
         self._broker = broker
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[FakeMessage]]:
+        self._broker.gates.reach("read")
         self._broker.ask("read")
         return super().read(topic, partition, start, end)
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        self._broker.gates.reach("before identities")
+        self._broker.ask("identities")
+        return super().identities(topics)
 
 
 class SimulatedTransactions:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from perseid.coordinator import splits
 from perseid.errors import RetryableError
-from perseid.testing.simulation import job
+from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
 from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
@@ -172,6 +172,9 @@ def _heal(simulation: Simulation, world: World) -> None:
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
+    if world.remade:
+        _run(simulation, input_s + FINISH_S)
+        raise Defect(f"nobody was told that {world.remade} was made anew")
     if not _run(simulation, input_s + FINISH_S, lambda: checker.complete):
         raise Defect(f"not finished {FINISH_S} s after the last fault")
     if world.asks:
@@ -210,6 +213,10 @@ def _user(simulation: Simulation, world: World) -> None:
         world.grow(simulation.random.choice(["left", "right"]))
     if not world.tails_lost and world.gates.strikes("lose_tails"):
         world.lose_tails()
+    if not world.tails_lost and world.gates.strikes("retain"):
+        mishaps.retain(world)
+    if not world.tails_lost and world.gates.strikes("remake"):
+        mishaps.remake(world)
     if world.gates.strikes("user"):
         world.want("stopped", checkpoint=world.gates.toss())
         back_s = simulation.random.uniform(0.1, 6.0)

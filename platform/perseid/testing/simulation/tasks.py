@@ -17,6 +17,7 @@ from perseid.jobs.layout import Layout, Task
 from perseid.jobs.operator import Emitter
 from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.records import Plan
+from perseid.records.marks import Mark
 from perseid.state import blob
 from perseid.state.log import (
     StateLog,
@@ -28,7 +29,7 @@ from perseid.state.log import (
 from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import SimulatedClock
+from perseid.testing.simulation.engine import Process, SimulatedClock
 from perseid.testing.simulation.ports import (
     SimulatedLogReader,
     SimulatedLogWriter,
@@ -39,7 +40,7 @@ from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed, ProgressRecord
-from perseid.worker import feedback, graph
+from perseid.worker import feedback, graph, part_orders
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
@@ -64,6 +65,7 @@ class Context:
     layout: Layout
     incarnation: str
     reports: dict[int, dict[str, int]] = field(default_factory=dict)  # by task, of its last epoch
+    alive: set[Mark] = field(default_factory=set)  # Python processes
 
     @property
     def spec(self) -> JobSpec:
@@ -83,12 +85,15 @@ class Context:
     def owner(self) -> str:
         return owner_name(self.plan.generation, self.incarnation)
 
+    @property
+    def owned(self) -> str:
+        return owner_directory(STATE, self.plan.job_uuid, self.layout.number, self.owner)
+
     def identity(self, task: Task) -> blob.Identity:
         return blob.Identity(self.plan.job_uuid, self.layout.number, task.operator, task.partition)
 
     def log(self, task: Task) -> StateLog:
-        owned = owner_directory(STATE, self.plan.job_uuid, self.layout.number, self.owner)
-        directory = log_directory(owned, task.operator, task.partition)
+        directory = log_directory(self.owned, task.operator, task.partition)
         return StateLog(self.files, directory, self.identity(task))
 
     def progress(self) -> ProgressLog:
@@ -113,10 +118,24 @@ class Keep:
     states: dict[int, PartitionState] = field(default_factory=dict)
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
+    uploads: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.mark = Mark(self.context.world.next_pid(), 0)
+        self.context.alive.add(self.mark)
         reader = SimulatedLogReader(self.context.world.broker)
         self.ledger = LedgerReader(reader, self.context.world.topics)
+
+    def die(self) -> None:
+        """With the task that it runs; what it was to upload is for others to do."""
+        self.context.alive.discard(self.mark)
+        for process in self.uploads:
+            process.killed = True
+
+    def upload(self, part: PartOrder) -> None:
+        """Behind the epoch, as `perseid.worker.checkpoints`."""
+        name = f"upload {part.identity.operator}-{part.identity.partition}"
+        self.uploads.append(_beside(self.context, name, lambda: _upload(self, part)))
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
@@ -181,6 +200,7 @@ def source_plans(context: Context) -> list[SourcePlan]:
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
+    _take_over_orders(keep)
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
@@ -195,7 +215,8 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
         part = state.part_order(
             job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
         )
-        _beside(context, f"upload {task.label}", lambda: _upload(context, part))
+        part_orders.note(context.files, part, keep.mark)
+        keep.upload(part)
     if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
         _collect_soon(context, task, state.log, order.collect_epoch)
@@ -227,12 +248,23 @@ def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> 
             yield from deal(table, route, task.gid, parts)
 
 
-def _beside(context: Context, name: str, work: Callable[[], None]) -> None:
+def _take_over_orders(keep: Keep) -> None:
+    context = keep.context
+    for part in part_orders.take_over(
+        context.files, context.owned, context.plan.generation, keep.mark,
+        context.alive.__contains__,
+    ):  # fmt: skip
+        context.world.gates.hit("order taken over")
+        keep.upload(part)
+
+
+def _beside(context: Context, name: str, work: Callable[[], None]) -> Process:
     """What runs behind the epoch, in a process of its own."""
     simulation = context.world.simulation
     group = simulation.running().group
     process = simulation.spawn(group, f"{context.incarnation} {name}", work)
     process.marks.update(simulation.running().marks, kind="worker")
+    return process
 
 
 def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> None:
@@ -245,8 +277,8 @@ def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> No
     _beside(context, f"collect {task.label}", collect)
 
 
-def _upload(context: Context, order: PartOrder) -> None:
-    world, identity = context.world, order.identity
+def _upload(keep: Keep, order: PartOrder) -> None:
+    context, world, identity = keep.context, keep.context.world, order.identity
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
     told: PartDone | PartFailed
     try:
@@ -259,3 +291,4 @@ def _upload(context: Context, order: PartOrder) -> None:
             identity.partition, str(error),
         )  # fmt: skip
     context.tell_until_heard(told)
+    part_orders.forget(context.files, order, keep.mark)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from perseid.errors import RetryableError
 from perseid.records import Plan, WorkerInfo
 from perseid.registry import Registry, SessionState
-from perseid.testing.simulation import job
+from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Process
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE, World
@@ -55,6 +55,8 @@ class WorkerLife:
         if not alive and world.gates.strikes("erase_state"):
             simulation.say(f"state of host {self.worker.host} ERASED")
             self.files.delete(STATE)
+        elif not alive and world.gates.strikes("damage_log"):
+            mishaps.flip_byte(world, self.files, STATE)
         if world.gates.toss():  # its supervisor ends the session; else the server misses it
             self.session.drop()
         simulation.after(simulation.random.uniform(*RESPAWN_S), self.worker.start)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from perseid.errors import DamagedFile
 from perseid.records import CheckpointPointer, JobEntry
@@ -62,11 +64,14 @@ class World:
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
+        self.remade: str | None = None  # a source topic that is not the one that was read
+        self.input_lost: set[str] = set()  # kinds of errors with which the job may end for that
         self.damaged: set[str] = set()  # of the store, by `damage_checkpoint`
         self.asks = False  # for a checkpoint, every second
         self.rescales = False  # now and then
         self.applies: random.Random | None = None  # other revisions: a chance of their own
         self.revisions = 1
+        self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
@@ -93,12 +98,19 @@ class World:
         self.zookeeper.deliver()
         self.simulation.after(BEAT_S, self._beat)
 
+    def next_pid(self) -> int:
+        """Of a simulated Python process."""
+        self._pids += 1
+        return self._pids
+
     # The user -----------------------------------------------------------------------------------
 
     def produce(self, chance: random.Random, records: int) -> None:
         """Some records into the sources, as their committed input."""
         for _ in range(records):
             topic = chance.choice(["left", "left", "right"])
+            if topic == self.remade:
+                continue
             partition = chance.randrange(len(self.kafka.topics[topic].logs))
             word, amount = chance.choice(job.WORDS), chance.randint(1, 9)
             self.kafka.append((topic, partition), None, job.record(word, amount))
@@ -155,6 +167,8 @@ class World:
         return found.pointers[0].epoch if found is not None else 0
 
     def grow(self, topic: str) -> None:
+        if topic == self.remade:
+            return
         partitions = len(self.kafka.topics[topic].logs)
         if partitions < 4:
             self.simulation.say(f"{topic} gets partition {partitions}")
@@ -198,6 +212,10 @@ class World:
         data = bytearray(self.store.content[path])
         data[self.simulation.random.randrange(len(data))] ^= 0x55
         self.store.content[path] = bytes(data)
+
+    def explains(self, error: Mapping[str, Any]) -> bool:
+        """Whether the job may end with this error: what nobody can keep is gone."""
+        return self.tails_lost or error["kind"] in self.input_lost or self.no_way_back
 
     @property
     def no_way_back(self) -> bool:

@@ -1,0 +1,99 @@
+"""What befalls source topics and state logs while nobody of perseid's does anything.
+
+Retention takes what no restore needs, which must go unnoticed, or more, which the user is told of.
+A topic that was made anew has other records at the same offsets, and none of them may be taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from perseid.testing.simulation import job
+
+if TYPE_CHECKING:
+    from perseid.testing.simulation.ports import SimulatedFiles
+    from perseid.testing.simulation.world import World
+    from perseid.topics.admin import Partition
+
+BITES_SHARE = 0.05  # of retentions: they take what is still needed
+STRANGERS = 60      # records in a topic that was made anew
+PARTITIONS_MAX = 4  # of a source topic
+AWAY_S = 2.0        # at most, before it is there again
+
+
+def retain(world: World) -> None:
+    """A source partition loses its oldest records."""
+    chance = world.simulation.random
+    place = chance.choice([(t, p) for t in ("left", "right") for p in range(PARTITIONS_MAX)])
+    bites = chance.random() < BITES_SHARE
+    log = world.kafka.topics[place[0]].logs[place[1]] if _is_read(world, place) else None
+    if log is None:
+        return
+    start = chance.randint(log.start, log.end) if bites else _needless(world)[place]
+    if start <= log.start:
+        return
+    world.simulation.say(f"RETENTION: {place} begins with {start}")
+    world.gates.hit("retention that bites" if bites else "retention")
+    if bites:
+        lose_input(world, "ReplayDataLost")
+    log.trim(start)
+
+
+def remake(world: World) -> None:
+    """A source topic is deleted, and soon there is one of its name with other records."""
+    topic = world.simulation.random.choice(["left", "right"])
+    if world.remade or not any(_is_read(world, (topic, p)) for p in range(PARTITIONS_MAX)):
+        return
+    world.remade = topic
+    partitions = len(world.kafka.topics[topic].logs)
+    world.simulation.say(f"{topic} IS DELETED")
+    lose_input(world, "TopicIdentityChanged", "PermanentError")
+    world.topics.delete([topic])
+
+    def again() -> None:
+        world.simulation.say(f"{topic} IS MADE ANEW")
+        world.gates.hit("topic made anew")
+        world.topics.create(topic, partitions)
+        for _ in range(STRANGERS):
+            place = topic, world.simulation.random.randrange(partitions)
+            world.kafka.append(place, None, job.record(job.STRANGER, 1))
+
+    world.simulation.after(world.simulation.random.uniform(0.0, AWAY_S), again)
+
+
+def lose_input(world: World, *kinds: str) -> None:
+    """From now on the job may end with an error of these kinds."""
+    world.input_lost |= {*kinds}
+    world.checker.input_is_lost()
+
+
+def flip_byte(world: World, files: SimulatedFiles, folder: str) -> None:
+    """A file of the state logs is not what it was, which nobody was told of."""
+    paths = files.below(folder)
+    if not paths:
+        return
+    chance = world.simulation.random
+    path = chance.choice(paths)
+    data = bytearray(files.read(path))
+    if data:
+        data[chance.randrange(len(data))] ^= 0x55
+        world.simulation.say(f"DAMAGED {path}")
+        files.damage(path, bytes(data))
+
+
+def _is_read(world: World, place: Partition) -> bool:
+    """Whether a token names the partition: else the job has yet to see where it begins."""
+    topic = world.kafka.topics.get(place[0])
+    there = topic is not None and place[1] < len(topic.logs)
+    return there and world.checker.tokens.ends[place] > 0
+
+
+def _needless(world: World) -> Counter[Partition]:
+    """By source partition: below it lies what all that may be restored from has read."""
+    pointers, plan = world.registry.pointers(job.JOB), world.registry.plan(job.JOB)
+    kept = [
+        p.epoch
+        for p in (*(pointers.pointers if pointers else ()), *(plan.checkpoints if plan else ()))
+    ]
+    return world.checker.tokens.ends_at.get(min(kept, default=-1), Counter())
