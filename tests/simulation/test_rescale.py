@@ -59,5 +59,5 @@ def test_without_a_kill_each_layout_is_restored_once() -> None:
     outcome = run(2, SHAPE, rescaled("", 0.0, seen))
     assert not outcome.error, outcome.explain()
     assert outcome.struck["state dealt out anew"] == 2 * sum(SIZES)
-    told = [line for line in outcome.lines if "plan " in line]
+    told = [line for line in outcome.lines if ": plan " in line]
     assert len(told) == 3, told
