@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue, timing, watermark
+from perseid.coordinator import checkpoints, failing, issue, pressure, timing, watermark
 from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import Phase
@@ -85,7 +85,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
             recent=_recent(job, record, now),
             state_bytes=record.state_bytes,
         )
-        job = timing.seen(job, record, now)
+        job = pressure.seen(timing.seen(job, record, now), record.states)
     if not _of_owner(job, record):
         return job, []  # an owner of before ended its epoch; that counts, but it is not running
     job, actions = failing.progressed(_running(job, now), now)

@@ -1,0 +1,54 @@
+"""Backpressure of state that nears its limit: smaller epochs, while the input waits in its topics.
+
+The limit itself is the worker's to judge, partition by partition and behind each epoch
+(`perseid.worker.memory`). Here only the sums of an operator's partitions are known. From the point
+on where the worker warns, an epoch names less: so the last one before the stop adds little, and
+whoever was warned has time to let the operator keep less, or to give it more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from perseid.coordinator.model import JobState
+from perseid.jobs.spec import JobSpec
+from perseid.topics.records import OperatorState
+
+FULL_BELOW = 0.8  # of an operator's limit: there the worker warns
+LEAST = 0.02      # of a full epoch
+
+
+def seen(job: JobState, states: Iterable[OperatorState]) -> JobState:
+    """The job after an epoch that left these states; tells when epochs begin or end to be small."""
+    if job.program is None:
+        return job
+    fullest, filled = _fullest(job.program.spec, states)
+    room = room_at(filled)
+    if (room < 1) != (job.room < 1):
+        job = job.told(
+            f"backpressure: the state of {fullest} fills {filled:.0%} of its `memory:`"
+            if room < 1
+            else "backpressure has ended: states are well within their `memory:`"
+        )
+    return replace(job, room=room)
+
+
+def room_at(filled: float) -> float:
+    """The share of a full epoch that may be named when a state fills this share of its limit.
+
+    >>> [room_at(filled) for filled in (0.5, 0.8, 0.9, 1.1)]
+    [1.0, 1.0, 0.5, 0.02]
+    """
+    return round(max(LEAST, min(1.0, (1 - filled) / (1 - FULL_BELOW))), 3)
+
+
+def _fullest(spec: JobSpec, states: Iterable[OperatorState]) -> tuple[str, float]:
+    """The operator whose state is nearest to its limit, as a share of that; ("", 0) of none."""
+    found = ("", 0.0)
+    for state in states:
+        operator = spec.operators.get(state.operator)
+        if operator is not None and operator.memory_bytes:
+            found = max(found, (state.operator, state.bytes / operator.memory_bytes),
+                        key=lambda f: f[1])  # fmt: skip
+    return found
