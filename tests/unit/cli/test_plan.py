@@ -193,6 +193,32 @@ def test_a_job_is_a_topology(files: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (found["start"], found["stop"]) == ([["counts", 0]], [["counts", 1]])
 
 
+UNION = """
+name: union
+parallelism: 1
+sources:
+  a: {topic: a, format: text}
+  b: {topic: b, format: text}
+operators:
+  either: {inputs: {left: a, right: b}, key: value, use: "m:Either"}
+sinks:
+  either: {input: either, topic: either, format: text, order: free}
+"""
+
+
+@pytest.mark.parametrize(("said", "kept"), [("", 0.0), ("needs_all_inputs = False", 0.5)])
+def test_a_job_says_what_is_a_union(
+    files: Path, capsys: pytest.CaptureFixture[str], said: str, kept: float
+) -> None:
+    (files / "job.yaml").write_text(UNION)
+    (files / "m.py").write_text(
+        f"from perseid.jobs import Operator\nclass Either(Operator):\n    {said}\n"
+        "    def process(self, batch, out): pass\n"
+    )
+    found = answer(capsys, "fidelity", "--topology", ".", "--failed", '[["a", 0]]')
+    assert found["fidelity"] == pytest.approx(kept)
+
+
 @pytest.mark.parametrize(
     ("job", "rates", "code", "said"),
     [
