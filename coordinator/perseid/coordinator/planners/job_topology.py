@@ -21,7 +21,7 @@ from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.random_topology import substreams
 from perseid.coordinator.planners.topology import Topology
 from perseid.jobs.layout import host, is_keyed, node_levels, writers
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, producer
 
 
 def job_topology(
@@ -69,6 +69,12 @@ def job_topology(
     return Topology(list(made.values()), streams)
 
 
+def feeding(spec: JobSpec) -> list[str]:
+    """The operators of its topology that write to sinks, each once."""
+    ends = dict.fromkeys(producer(sink.input) for sink in spec.sinks.values())
+    return [_writer(spec, name) for name in ends]
+
+
 def _source_rates(
     spec: JobSpec, given: Mapping[str, Sequence[float]]
 ) -> dict[str, tuple[float, ...]]:
@@ -85,10 +91,13 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
         hosts = dict.fromkeys(host(spec, i) for i in operator.forward.values())
         found[name] = operator.parallelism, list(hosts)
     for name, parallelism in writers(spec).items():
-        # A source and its writers are two operators here, and no name of a job has a blank.
-        shown = f"{name} writer" if name in spec.sources else name
-        found[shown] = parallelism, [host(spec, name)]
+        found[_writer(spec, name)] = parallelism, [host(spec, name)]
     return found
+
+
+def _writer(spec: JobSpec, name: str) -> str:
+    """A source and its writers are two operators here, and no name of a job has a blank."""
+    return f"{name} writer" if name in spec.sources else name
 
 
 def _check(
