@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
 import typer
 
-from perseid.cli import canvas, output, plan_tuning
+from perseid.cli import canvas, output, plan_recovery, plan_tuning
 from perseid.cli.plan_answers import show, timed
 from perseid.errors import UsageError
 
@@ -131,7 +130,8 @@ def fidelity(
     from perseid.coordinator.planners.mc_trees import count
 
     read = plan_files.topology(topology, rates)
-    mask = read.mask(read.number(*partition) for partition in _partitions(failed))
+    gone = plan_recovery.partitions("--failed", failed)
+    mask = read.mask(read.number(*partition) for partition in gone)
     lost = losses(read, mask)
     shown = lost.round(12) + 0.0  # of -0.0 too it makes 0.0
     loss = {node.name: shown[read.slice(node.name)].tolist() for node in read.nodes}
@@ -153,9 +153,24 @@ def fidelity(
     )
 
 
-@app.command("recovery", epilog="Example: perseid plan recovery --input failed.yaml")
+@app.command(
+    "recovery",
+    epilog="""Example: plan recovery --topology my-job --failed '[["counts", 0]]' --free 1.5""",
+)
 def recovery(
-    input_file: InputOption,
+    input_file: Annotated[
+        str | None, typer.Option("--input", help="Partitions and queries: JSON or YAML file, -.")
+    ] = None,
+    topology: Annotated[
+        list[str] | None, typer.Option("--topology", help=f"Instead: {TOPOLOGY} May be repeated.")
+    ] = None,
+    rates: RatesOption = None,
+    loads: plan_recovery.Loads = None,
+    failed: plan_recovery.Failed = None,
+    free: plan_recovery.Free = None,
+    priorities: plan_recovery.Priorities = None,
+    replicated: plan_recovery.Replicated = None,
+    shared: plan_recovery.Shared = None,
     algorithm: Annotated[
         Literal["dp", "best-density", "oc"], typer.Option(help="Which scheduler.")
     ] = "best-density",
@@ -163,11 +178,14 @@ def recovery(
     as_json: output.Json = False,
 ) -> None:
     """Which failed partitions to recover first when resources are short."""
-    from perseid.cli import plan_files
     from perseid.coordinator.planners.best_density import best_density
     from perseid.coordinator.planners.recovery import operator_centric, optimal
 
-    problem = plan_files.recovery(input_file)
+    given = {
+        "--rates": rates, "--loads": loads, "--failed": failed, "--free": free,
+        "--priorities": priorities, "--replicated": replicated, "--shared": shared,
+    }  # fmt: skip
+    problem = plan_recovery.problem(input_file, topology or [], given)
     scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
     plan, elapsed_ms = timed(scheduler, problem)
     if plot is not None:
@@ -228,12 +246,3 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
             f"mean time to failure {found / 86_400:.4g} days",
         )  # fmt: skip
     show({"mttf_s": found, "mttf_days": found / 86_400}, as_json=as_json)
-
-
-def _partitions(text: str) -> list[tuple[str, int]]:
-    try:
-        return [(str(name), int(number)) for name, number in json.loads(text)]
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"--failed {text!r}: expected JSON like [[\"src\", 0], [\"join\", 1]]"
-        ) from error

@@ -72,7 +72,7 @@ def test_rows_are_dealt_to_the_partitions_that_their_splits_name() -> None:
 
 
 def test_what_does_not_count_is_left_out() -> None:
-    again = [
+    again: list[EpochDone | EventTimes] = [
         replace(SECOND, generation=2, incarnation="w-2"),  # run again by the next owner
         replace(THIRD, job_uuid="before", rows_out=10**6),  # of a job of the same name
         replace(THIRD, epoch=4, rows_out=10**6),  # of a token that was taken back
