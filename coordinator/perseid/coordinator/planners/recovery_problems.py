@@ -9,8 +9,10 @@ they share is there once.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
@@ -201,8 +203,8 @@ def _needed(read: Sequence[Sequence[int]]) -> list[int]:
             return found
 
 
-def _bits(bits: int) -> Iterator[int]:
+def _bits(bits: int) -> list[int]:
     """The positions of the bits that are set, in order."""
-    for position, bit in enumerate(reversed(f"{bits:b}")):
-        if bit == "1":
-            yield position
+    read = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    found: list[int] = np.flatnonzero(np.unpackbits(read, bitorder="little")).tolist()
+    return found
