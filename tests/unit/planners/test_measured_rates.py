@@ -66,7 +66,7 @@ PROGRESS: list[EpochDone | EventTimes] = [done(1, (0, "a", 900)), LATE, SECOND, 
 
 
 def test_rows_are_dealt_to_the_partitions_that_their_splits_name() -> None:
-    """Over the 4 s between the first token and the last; what the first epoch read came before."""
+    """Over the 4 s behind the first token; nothing says how long the first epoch took."""
     found = measured(TOKENS, PROGRESS)
     assert found == Measured({"a": (20.0, 5.0, 0.0), "b": (1.25, 10.0)}, 10.0, 1.5, 0.25)
 
@@ -82,14 +82,20 @@ def test_what_does_not_count_is_left_out() -> None:
     assert measured(TOKENS, [*PROGRESS, *again]) == measured(TOKENS, PROGRESS)
 
 
+def test_an_epoch_that_nobody_told_of_is_left_out_with_its_time() -> None:
+    """Its owner died behind the commit, and the next one went on behind it."""
+    found = measured(TOKENS, [THIRD])
+    assert found == Measured({"a": (20.0, 0.0, 0.0), "b": (0.0, 10.0)}, 10.0, 0.0, 0.25)
+
+
 @pytest.mark.parametrize(
     ("tokens", "progress", "named"),
     [
-        (TOKENS, PROGRESS[:2], "1 epochs that are done and whose tokens are there: rates need"),
-        ({}, PROGRESS, "0 epochs that are done"),
+        (TOKENS, PROGRESS[:2], "0 epochs that are done, with their tokens and those before, take"),
+        ({20: TOKENS[20]}, PROGRESS, "0 epochs that are done"),
         (
             {10: TOKENS[10], 20: replace(TOKENS[20], time_ms=TOKENS[10].time_ms)}, PROGRESS,
-            "2 epochs .* tokens have different times; give a longer window",
+            "1 epochs .* take 0.0 s: rates need some time; give a longer window",
         ),
         (
             TOKENS, [*PROGRESS, done(2, (1, "a", 60))],

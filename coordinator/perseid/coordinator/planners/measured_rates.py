@@ -1,9 +1,9 @@
 """What the progress topic and the tokens say of a job's rates and loads, and what follows of them.
 
-Measured are, over the time between the first and the last token of a window: the rows/s of each
-source partition (an epoch tells how many rows each split read of a source, its token which offsets
-of which partitions that were), the rows/s of all sinks together, the rows/s that came late, and how
-busy the busiest operator partition was (`stage_ms["process"]` is that of the slowest one).
+Measured are, over the epochs of a window, each with the time since the token before it: the rows/s
+of each source partition (an epoch tells how many rows each split read of a source, its token which
+offsets of which partitions that were), the rows/s of all sinks together, the rows/s that came late,
+and how busy the busiest operator partition was (`stage_ms["process"]` is that of the slowest one).
 
 Nothing tells what flows between operators or what each partition costs, so that is assumed:
 
@@ -46,9 +46,10 @@ class Measured:
 def measured(tokens: Mapping[int, Token], progress: Iterable[EpochDone | EventTimes]) -> Measured:
     """Of a window of one job: its tokens that count, by offset, and its progress records.
 
-    Left out are epochs of which either is missing; one that was run again counts once. The first
-    epoch only says when the others began. BadInputError when there are not two of different times,
-    or one has read what its token does not name. O(records + ranges).
+    Left out, with its time, is an epoch that nobody told of, as when its owner died behind the
+    commit, and one whose token or the token before is not there; one that was run again counts
+    once. BadInputError when no time is left, or an epoch has read what its token does not name.
+    O(records + ranges).
 
     >>> from perseid.topics.records import InputCheck, SourceRange
     >>> def token(epoch, start, end):
@@ -71,24 +72,25 @@ def measured(tokens: Mapping[int, Token], progress: Iterable[EpochDone | EventTi
             done[record.token_offset] = record
         else:
             late[record.token_offset] = record.late
-    first, *others = sorted(done) or [0]
-    elapsed_s = (tokens[others[-1]].time_ms - tokens[first].time_ms) / 1000 if others else 0.0
+    counted = [offset for offset in sorted(done) if tokens[offset].previous_offset in tokens]
+    times_ms = [(tokens[tokens[o].previous_offset].time_ms, tokens[o].time_ms) for o in counted]
+    elapsed_s = sum(end - start for start, end in times_ms) / 1000
     if elapsed_s <= 0:
         raise BadInputError(
-            f"{len(done)} epochs that are done and whose tokens are there: rates need at least 2, "
-            "whose tokens have different times; give a longer window"
+            f"{len(counted)} epochs that are done, with their tokens and those before, take "
+            f"{elapsed_s} s: rates need some time; give a longer window"
         )
     rows: dict[str, defaultdict[int, float]] = {}
-    for offset in others:
+    for offset in counted:
         _add(rows, tokens[offset], done[offset])
-    records = [done[offset] for offset in others]
+    records = [done[offset] for offset in counted]
     return Measured(
         {
             name: tuple(found[p] / elapsed_s for p in range(max(found) + 1))
             for name, found in sorted(rows.items())
         },
         sum(max(record.rows_out - record.dead_letters, 0) for record in records) / elapsed_s,
-        sum(late.get(offset, 0) for offset in others) / elapsed_s,
+        sum(late.get(offset, 0) for offset in counted) / elapsed_s,
         sum(record.stage_ms.get("process", 0) for record in records) / 1000 / elapsed_s,
     )
 
