@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perseid.cli import canvas, output, plan_recovery, plan_tuning
+from perseid.cli import canvas, output, plan_topologies, plan_tuning
 from perseid.cli.plan_answers import show, timed
 from perseid.errors import UsageError
 
@@ -130,8 +130,7 @@ def fidelity(
     from perseid.coordinator.planners.mc_trees import count
 
     read = plan_files.topology(topology, rates)
-    gone = plan_recovery.partitions("--failed", failed)
-    mask = read.mask(read.number(*partition) for partition in gone)
+    mask = read.mask(read.number(*partition) for partition in _partitions(failed))
     lost = losses(read, mask)
     shown = lost.round(12) + 0.0  # of -0.0 too it makes 0.0
     loss = {node.name: shown[read.slice(node.name)].tolist() for node in read.nodes}
@@ -165,12 +164,12 @@ def recovery(
         list[str] | None, typer.Option("--topology", help=f"Instead: {TOPOLOGY} May be repeated.")
     ] = None,
     rates: RatesOption = None,
-    loads: plan_recovery.Loads = None,
-    failed: plan_recovery.Failed = None,
-    free: plan_recovery.Free = None,
-    priorities: plan_recovery.Priorities = None,
-    replicated: plan_recovery.Replicated = None,
-    shared: plan_recovery.Shared = None,
+    loads: plan_topologies.Loads = None,
+    failed: plan_topologies.Failed = None,
+    free: plan_topologies.Free = None,
+    priorities: plan_topologies.Priorities = None,
+    replicated: plan_topologies.Replicated = None,
+    shared: plan_topologies.Shared = None,
     algorithm: Annotated[
         Literal["dp", "best-density", "oc"], typer.Option(help="Which scheduler.")
     ] = "best-density",
@@ -178,6 +177,7 @@ def recovery(
     as_json: output.Json = False,
 ) -> None:
     """Which failed partitions to recover first when resources are short."""
+    from perseid.cli import plan_files
     from perseid.coordinator.planners.best_density import best_density
     from perseid.coordinator.planners.recovery import operator_centric, optimal
 
@@ -185,7 +185,7 @@ def recovery(
         "--rates": rates, "--loads": loads, "--failed": failed, "--free": free,
         "--priorities": priorities, "--replicated": replicated, "--shared": shared,
     }  # fmt: skip
-    problem = plan_recovery.problem(input_file, topology or [], given)
+    problem = plan_files.recovery(plan_topologies.recovery_file(input_file, topology or [], given))
     scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
     plan, elapsed_ms = timed(scheduler, problem)
     if plot is not None:
@@ -246,3 +246,7 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
             f"mean time to failure {found / 86_400:.4g} days",
         )  # fmt: skip
     show({"mttf_s": found, "mttf_days": found / 86_400}, as_json=as_json)
+
+
+def _partitions(text: str) -> list[tuple[str, int]]:
+    return plan_topologies.partitions("--failed", text)

@@ -153,11 +153,10 @@ def _topology(found: TopologyFile) -> Topology:
     return made
 
 
-def recovery(path: str) -> RecoveryProblem:
+def recovery(found: RecoveryFile) -> RecoveryProblem:
     """The recovery problem in a file."""
     from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
 
-    found = read(path, RecoveryFile)
     return RecoveryProblem(
         [Partition(p.id, p.cost, tuple(p.upstream)) for p in found.partitions],
         [Query(q.id, q.priority, tuple(q.partitions)) for q in found.queries],

@@ -132,19 +132,15 @@ def ordered(nodes: dict[str, Node], streams: Sequence[Stream]) -> list[Node]:
 
 def check_ends(nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
     """Sinks need rates; a join's partition needs all of its inputs, any other at least one."""
-    fed: dict[str, list[set[int]]] = {node.name: [] for node in nodes}
-    read = set()
-    for stream in streams:
-        if not stream.feedback:
-            fed[stream.target].append({j for _, j, _ in stream.substreams})
-            read.add(stream.source)
+    plain = [s for s in streams if not s.feedback]
     for node in nodes:
-        if node.output_rates is None and node.name not in read:
+        if node.output_rates is None and not any(s.source == node.name for s in plain):
             raise TopologyError(
                 f"operator {node.name} has no consumers: give its output_rates, one a partition"
             )
+        fed = [{j for _, j, _ in s.substreams} for s in plain if s.target == node.name]
         for partition in range(node.parallelism):
-            got = [partition in targets for targets in fed[node.name]]
+            got = [partition in targets for targets in fed]
             lacking = not all(got) if node.input == "correlated" else bool(got) and not any(got)
             if lacking:
                 raise TopologyError(

@@ -1,4 +1,4 @@
-"""`perseid plan recovery` with topologies instead of a list of partitions and queries."""
+"""`perseid plan recovery` with topologies instead of a file of partitions and queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from perseid.errors import UsageError
 
 if TYPE_CHECKING:
-    from perseid.coordinator.planners.recovery import RecoveryProblem
+    from perseid.cli.plan_files import RecoveryFile
     from perseid.coordinator.planners.topology import Topology
 
 Loads = Annotated[
@@ -33,10 +33,10 @@ Shared = Annotated[
 ]
 
 
-def problem(
+def recovery_file(
     input_file: str | None, paths: Sequence[str], given: Mapping[str, Any]
-) -> RecoveryProblem:
-    """That of the file, or of one topology, or of several jobs, called `job/operator` then.
+) -> RecoveryFile:
+    """The file, or what it would be for one topology, or for several jobs: `job/operator` then.
 
     `given`: the options that go with topologies, by name. UsageError for what does not go together.
     """
@@ -48,14 +48,14 @@ def problem(
     if input_file is not None:
         if needless:
             raise UsageError(f"{needless[0]} goes with --topology; {input_file} has its own")
-        return plan_files.recovery(input_file)
+        return plan_files.read(input_file, plan_files.RecoveryFile)
     return _of_topologies(paths, given)
 
 
-def _of_topologies(paths: Sequence[str], given: Mapping[str, Any]) -> RecoveryProblem:
+def _of_topologies(paths: Sequence[str], given: Mapping[str, Any]) -> RecoveryFile:
     from perseid.cli import plan_files
     from perseid.coordinator.planners import measured_rates
-    from perseid.coordinator.planners.recovery_problems import recovery_problem
+    from perseid.coordinator.planners.recovery_problems import parts
 
     for name in ("--failed", "--free"):
         if given[name] is None:
@@ -69,9 +69,25 @@ def _of_topologies(paths: Sequence[str], given: Mapping[str, Any]) -> RecoveryPr
     priorities = _parsed(
         "--priorities", given["--priorities"] or "{}", dict[str, int | list[int]], '{"top": 3}'
     )
-    failed = partitions("--failed", given["--failed"])
-    replicated = partitions("--replicated", given["--replicated"] or "[]")
-    return recovery_problem(topology, loads, failed, given["--free"], priorities, replicated)
+    members, queries = parts(topology, loads, priorities)
+    named = {
+        option: [members[topology.number(*one)].id for one in partitions(option, text or "[]")]
+        for option, text in given.items()
+        if option in ("--failed", "--replicated")
+    }
+    return plan_files.RecoveryFile(
+        partitions=[
+            plan_files.PartitionEntry(id=p.id, cost=p.cost, upstream=list(p.upstream))
+            for p in members
+        ],
+        queries=[
+            plan_files.QueryEntry(id=q.id, priority=q.priority, partitions=list(q.partitions))
+            for q in queries
+        ],
+        failed=named["--failed"],
+        free=given["--free"],
+        replicated=named["--replicated"],
+    )
 
 
 def partitions(option: str, text: str) -> list[tuple[str, int]]:
