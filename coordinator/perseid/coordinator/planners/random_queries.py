@@ -71,6 +71,8 @@ class Drawing:
 def draw_queries(random: Random, drawn: DrawnQueries) -> RecoveryProblem:
     """All partitions have failed. The same for the same state of `random`.
 
+    O(partitions * (partitions + queries)), and what the queries need together.
+
     >>> problem = draw_queries(Random(1), DrawnQueries())
     >>> len(problem.queries), len(problem.failed)
     (18, 60)
