@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs import key_types, yamlfile
-from perseid.jobs.loading import load
+from perseid.jobs.loading import load, load_all
 from perseid.jobs.operator import outputs_of
 from perseid.jobs.problems import JobFileErrors, Problem, listed, nearest, shown
 from perseid.jobs.spec import MAIN, JobSpec, output_of, producer
@@ -65,6 +65,19 @@ def load_checked(
         root = yamlfile.read((folder / JOB_FILE).read_text(encoding="utf-8"))
         raise JobFileErrors(Problem(label, root.line_of(path), text) for path, text in found)
     return classes
+
+
+def unions(spec: JobSpec, folder: Path, *, allow_code: bool = True) -> frozenset[str]:
+    """The operators of several inputs that take each by itself, as their classes say.
+
+    Only classes of several inputs are loaded: a SQL operator has one, and the library's are joins.
+    """
+    several = {
+        name: operator for name, operator in spec.operators.items()
+        if operator.use is not None and len(operator.forward) > 1
+    }  # fmt: skip
+    classes = load_all(several, folder, allow_code=allow_code)
+    return frozenset(name for name, found in classes.items() if not found.needs_all_inputs)
 
 
 def _state(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Found]:

@@ -84,6 +84,11 @@ def _checked(found: Any, use: str) -> type[Operator]:
             f"{use}: metadata is {found.metadata!r}, expected a tuple of some of "
             f"{', '.join(METADATA)}; write `metadata = ()` if it reads none"
         )
+    if not isinstance(found.needs_all_inputs, bool):
+        raise BadInputError(
+            f"{use}: needs_all_inputs is {shown(found.needs_all_inputs)}, expected True (a join) "
+            "or False (each input brings output by itself)"
+        )
     _check_outputs(found.outputs, use)
     return found
 

@@ -123,6 +123,9 @@ class Operator:
     metadata: ClassVar[tuple[str, ...]] = METADATA
     # Whether it waits for the watermark: a job without event time is refused then.
     needs_watermark: ClassVar[bool] = False
+    # Of several inputs: whether output needs rows of all (a join) or any brings its own (a union).
+    # The planners of replicas ask; a failure of one input takes all output of a join.
+    needs_all_inputs: ClassVar[bool] = True
     # How far back the rows lie that it needs together, in milliseconds: a window, how near joined
     # rows are. Topics that keep their records for less are refused as its sources.
     history_ms: ClassVar[int] = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
 import typer
 
-from perseid.cli import canvas, output, plan_tuning
+from perseid.cli import canvas, output, plan_topologies, plan_tuning
 from perseid.cli.plan_answers import show, timed
 from perseid.errors import UsageError
 
@@ -153,9 +152,24 @@ def fidelity(
     )
 
 
-@app.command("recovery", epilog="Example: perseid plan recovery --input failed.yaml")
+@app.command(
+    "recovery",
+    epilog="""Example: plan recovery --topology my-job --failed '[["counts", 0]]' --free 1.5""",
+)
 def recovery(
-    input_file: InputOption,
+    input_file: Annotated[
+        str | None, typer.Option("--input", help="Partitions and queries: JSON or YAML file, -.")
+    ] = None,
+    topology: Annotated[
+        list[str] | None, typer.Option("--topology", help=f"Instead: {TOPOLOGY} May be repeated.")
+    ] = None,
+    rates: RatesOption = None,
+    loads: plan_topologies.Loads = None,
+    failed: plan_topologies.Failed = None,
+    free: plan_topologies.Free = None,
+    priorities: plan_topologies.Priorities = None,
+    replicated: plan_topologies.Replicated = None,
+    shared: plan_topologies.Shared = None,
     algorithm: Annotated[
         Literal["dp", "best-density", "oc"], typer.Option(help="Which scheduler.")
     ] = "best-density",
@@ -167,7 +181,11 @@ def recovery(
     from perseid.coordinator.planners.best_density import best_density
     from perseid.coordinator.planners.recovery import operator_centric, optimal
 
-    problem = plan_files.recovery(input_file)
+    given = {
+        "--rates": rates, "--loads": loads, "--failed": failed, "--free": free,
+        "--priorities": priorities, "--replicated": replicated, "--shared": shared,
+    }  # fmt: skip
+    problem = plan_files.recovery(plan_topologies.recovery_file(input_file, topology or [], given))
     scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
     plan, elapsed_ms = timed(scheduler, problem)
     if plot is not None:
@@ -231,9 +249,4 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
 
 
 def _partitions(text: str) -> list[tuple[str, int]]:
-    try:
-        return [(str(name), int(number)) for name, number in json.loads(text)]
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"--failed {text!r}: expected JSON like [[\"src\", 0], [\"join\", 1]]"
-        ) from error
+    return plan_topologies.partitions("--failed", text)

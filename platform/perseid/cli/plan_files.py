@@ -119,6 +119,7 @@ def topology(path: str, rates: str | None = None) -> Topology:
     """
     from perseid.coordinator.planners.job_topology import job_topology
     from perseid.jobs import parse
+    from perseid.jobs.classes import unions
 
     if path != "-" and Path(path).is_dir():
         path = str(Path(path) / parse.JOB_FILE)
@@ -126,7 +127,9 @@ def topology(path: str, rates: str | None = None) -> Topology:
     value = _loaded(path, text)
     if isinstance(value, dict) and "sources" in value:
         spec = parse.loads(text, path)
-        return job_topology(spec, read(rates, RatesFile).root if rates is not None else None)
+        given = read(rates, RatesFile).root if rates is not None else None
+        # Beside a job on standard input there are no classes: who has several inputs is a join.
+        return job_topology(spec, given, () if path == "-" else unions(spec, Path(path).parent))
     if rates is not None:
         raise UsageError(f"--rates {rates}: {path} is no job, its substreams have their rates")
     return _topology(_checked(path, value, TopologyFile))
@@ -150,11 +153,10 @@ def _topology(found: TopologyFile) -> Topology:
     return made
 
 
-def recovery(path: str) -> RecoveryProblem:
+def recovery(found: RecoveryFile) -> RecoveryProblem:
     """The recovery problem in a file."""
     from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
 
-    found = read(path, RecoveryFile)
     return RecoveryProblem(
         [Partition(p.id, p.cost, tuple(p.upstream)) for p in found.partitions],
         [Query(q.id, q.priority, tuple(q.partitions)) for q in found.queries],

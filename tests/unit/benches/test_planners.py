@@ -50,3 +50,15 @@ def test_the_papers_queries() -> None:
             best = kept[query, share, "dp"]
             assert 0.95 * best <= kept[query, share, "structure-aware"] <= best + 1e-9
             assert kept[query, share, "greedy"] <= best + 1e-9
+
+
+def test_the_papers_order_of_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """18 queries as in figure 15: BestDensity at the optimum, operator by operator far below."""
+    monkeypatch.setattr(planners, "SHARES", (0.4, 0.8))
+    rows = list(planners._figure_15(Settings(cases=10)))
+    kept = {(row["setting"], row["x"], row["system"]): row["value"] for row in rows}
+    for (setting, share, system), value in kept.items():
+        if system == "best-density":
+            assert value >= 0.97
+            assert kept[setting, share, "oc"] < 0.9 * value
+    assert kept["shared by 6", 0.4, "oc"] < kept["shared by 3", 0.4, "oc"]

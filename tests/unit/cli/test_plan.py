@@ -78,6 +78,74 @@ def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
         }  # fmt: skip
 
 
+COUNTED = {
+    "operators": [
+        {"name": "lines", "parallelism": 2},
+        {"name": "counts", "parallelism": 2, "output_rates": [1.0, 1.0]},
+    ],
+    "edges": [{"from": "lines", "to": "counts", "substreams": [[0, 0, 4.0], [1, 1, 1.0]]}],
+}
+
+
+def test_recovery_of_a_topology(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Costs are those of the rows, the busiest partition 1 core, or those that are given."""
+    (files / "a.json").write_text(json.dumps(COUNTED))
+    (files / "loads.json").write_text('{"lines": [0.1, 0.5], "counts": [0.1, 0.5]}')
+    everything = json.dumps([[name, p] for name in ("lines", "counts") for p in (0, 1)])
+    flags = ("recovery", "--topology", "a.json", "--failed", everything, "--free")
+    found = answer(capsys, *flags, "1")
+    assert (found["recover"], found["queries"]) == (["lines[1]", "counts[1]"], ["counts[1]"])
+    assert found["cost"] == pytest.approx(0.5)
+    priorities = ("--priorities", '{"counts": [5, 1]}')
+    assert answer(capsys, *flags, "2", *priorities)["queries"] == ["counts[0]"]
+    assert answer(capsys, *flags, "1", "--loads", "loads.json")["queries"] == ["counts[0]"]
+    replicated = ("--replicated", '[["lines", 0]]')
+    assert answer(capsys, *flags, "1", *replicated, *priorities)["recover"] == ["counts[0]"]
+
+
+def test_recovery_of_jobs_that_share(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (files / f"{name}.json").write_text(json.dumps(COUNTED))
+    jobs = ("recovery", "--topology", "a.json", "--topology", "b.json", "--free", "3")
+    apart = ("--failed", '[["a/lines", 0], ["a/counts", 0], ["b/lines", 0], ["b/counts", 0]]')
+    assert answer(capsys, *jobs, *apart)["queries"] == ["a/counts[0]"]
+    shared = ("--shared", "lines", "--failed", '[["lines", 0], ["a/counts", 0], ["b/counts", 0]]')
+    found = answer(capsys, *jobs, *shared)
+    assert found["recover"] == ["lines[0]", "a/counts[0]", "b/counts[0]"]
+    assert found["priority"] == 2
+
+
+WHOLE = ["--topology", "a.json", "--failed", '[["lines", 0]]', "--free", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "give --input FILE, or --topology FILE with --failed and --free"),
+        (["--input", "f", "--topology", "f"], 2, "give --input FILE, or --topology FILE"),
+        (["--input", "failure.json", "--free", "1"], 2, "--free goes with --topology"),
+        (WHOLE[:4], 2, "--free is missing"),
+        (WHOLE[:2] + WHOLE[4:], 2, "--failed is missing"),
+        ([*WHOLE, "--failed", "[[0]]"], 2, "--failed '[[0]]': expected JSON like"),
+        ([*WHOLE, "--priorities", '{"counts": "high"}'], 2, 'expected JSON like {"top": 3}'),
+        ([*WHOLE, "--priorities", '{"count": 1}'], 1, "no operator count; there are lines, counts"),
+        ([*WHOLE, "--failed", '[["counts", 2]]'], 1, "operator counts has partitions 0 to 1"),
+        ([*WHOLE, "--free", "nan"], 1, "free is nan"),
+        ([*WHOLE, "--shared", "lines"], 2, "--shared lines: there is one --topology"),
+        ([*WHOLE, "--topology", "a.json"], 2, "--topology: 2 are called a"),
+        ([*WHOLE, "--topology", "b.json", "--rates", "r"], 2, "--rates r: goes with one"),
+        ([*WHOLE, "--topology", "b.json", "--shared", "x"], 1, "shared operator x: none of a, b"),
+    ],
+)
+def test_a_recovery_that_cannot_be_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    for name in ("a", "b"):
+        (files / f"{name}.json").write_text(json.dumps(COUNTED))
+    assert run(["plan", "recovery", *arguments]) == code
+    assert said in capsys.readouterr().err
+
+
 def test_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [90, 30, 90, 60, 90, 50, 95, 70, 90]
     rows = "".join(f"{t},a,{size}\n" for t, size in enumerate(sizes))
@@ -191,6 +259,32 @@ def test_a_job_is_a_topology(files: Path, capsys: pytest.CaptureFixture[str]) ->
     (files / "rates.yaml").write_text("lines: [30, 10, 60]\ncounts: [9, 1]\n")
     found = answer(capsys, "adapt", "--plan", "now.json", *flags, "--moves", "2")
     assert (found["start"], found["stop"]) == ([["counts", 0]], [["counts", 1]])
+
+
+UNION = """
+name: union
+parallelism: 1
+sources:
+  a: {topic: a, format: text}
+  b: {topic: b, format: text}
+operators:
+  either: {inputs: {left: a, right: b}, key: value, use: "m:Either"}
+sinks:
+  either: {input: either, topic: either, format: text, order: free}
+"""
+
+
+@pytest.mark.parametrize(("said", "kept"), [("", 0.0), ("needs_all_inputs = False", 0.5)])
+def test_a_job_says_what_is_a_union(
+    files: Path, capsys: pytest.CaptureFixture[str], said: str, kept: float
+) -> None:
+    (files / "job.yaml").write_text(UNION)
+    (files / "m.py").write_text(
+        f"from perseid.jobs import Operator\nclass Either(Operator):\n    {said}\n"
+        "    def process(self, batch, out): pass\n"
+    )
+    found = answer(capsys, "fidelity", "--topology", ".", "--failed", '[["a", 0]]')
+    assert found["fidelity"] == pytest.approx(kept)
 
 
 @pytest.mark.parametrize(

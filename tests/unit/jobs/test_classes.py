@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from perseid.errors import BadInputError
 from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
+from perseid.jobs.classes import load_checked, unions
+from perseid.jobs.loading import load
 from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.spec import JobSpec, OperatorSpec
 
 JOB = """\
 name: job
@@ -184,3 +187,34 @@ def test_what_a_class_declares_as_outputs(tmp_path: Path) -> None:
         '{"late": {"k": "string"}}'
     )
     assert "outputs is ['late'], expected schemas by name" in declared('["late"]')
+
+
+def test_a_union_says_that_it_is_one(tmp_path: Path) -> None:
+    """Whoever has several inputs and says nothing joins them, and so do the library's operators."""
+    (tmp_path / "m.py").write_text("""\
+from perseid.jobs import Operator
+
+class Both(Operator):
+    def process(self, batch, out):
+        out.emit(batch["left"])
+
+class Either(Both):
+    needs_all_inputs = False
+
+class Neither(Both):
+    needs_all_inputs = "no"
+""")
+    inputs = {"left": "a", "right": "b"}
+    joined = OperatorSpec(
+        inputs=inputs, key=("k",), parallelism=1, use="library:RippleJoin",
+        with_={"sample": 0.1},
+    )  # fmt: skip
+    own = {
+        name.lower(): OperatorSpec(inputs=inputs, key=("k",), parallelism=1, use=f"m:{name}")
+        for name in ("Both", "Either")
+    }
+    job = JobSpec(name="j", parallelism=1, sources={}, operators={**own, "r": joined}, sinks={})
+    assert unions(job, tmp_path) == {"either"}
+    wrong = own["both"].model_copy(update={"use": "m:Neither"})
+    with pytest.raises(BadInputError, match=r"m:Neither: needs_all_inputs is 'no', expected True"):
+        load(wrong, tmp_path)

@@ -39,11 +39,13 @@ from perseid.coordinator.planners.failure_detector import Heartbeats, Hint, judg
 from perseid.coordinator.planners.fidelity import fidelities
 from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.mc_trees import count, mc_trees
+from perseid.coordinator.planners.measured_rates import loads, measured
 from perseid.coordinator.planners.mttf import mean_time_to_failure_s
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.recovery_capacity import Worker, place
+from perseid.coordinator.planners.recovery_problems import parts, together
 from perseid.coordinator.planners.recovery_schedule import Recovery
 from perseid.coordinator.planners.replica_placement import place_replicas
 from perseid.coordinator.planners.structure_aware import structure_aware
@@ -56,6 +58,7 @@ from perseid.coordinator.planners.thresholds import (
 from perseid.coordinator.planners.topology import Topology
 from perseid.testing import growth
 from perseid.testing.growth import case, exponent
+from perseid.topics.records import EpochDone, InputCheck, SourceRange, Token
 
 TOLERANCE = 0.1  # what is constant or logarithmic bends an exponent
 PLANNERS = Path(recovery.__file__).parent
@@ -98,6 +101,22 @@ def looked_at(run: Callable[[], Any]) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best_density.Growth, "_next", counting)
+        run()
+    return counted
+
+
+def plans(run: Callable[[], Any]) -> int:
+    """Plans of queries that the dynamic programme keeps, query by query."""
+    counted = 0
+    before = np.append
+
+    def counting(kept: Any, more: Any) -> Any:
+        nonlocal counted
+        counted += len(more)
+        return before(kept, more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "append", counting)
         run()
     return counted
 
@@ -171,12 +190,12 @@ def test_exact_planners_are_exponential_and_no_worse() -> None:
     assert exponent(trees, instructions) <= 1 + TOLERANCE
     nodes = [case(4.0**n, branch_and_bound, t, n) for n, t in small]
     assert exponent(nodes, instructions) <= 1 + TOLERANCE
-    queries = [case(2.0**n, recovery.optimal, failed(n, 24)) for n in (4, 6, 8)]
-    assert exponent(queries, instructions) <= 1 + TOLERANCE
+    queries = [case(2.0**n, recovery.optimal, failed(n, 24, free=1.0)) for n in (4, 8, 12)]
+    assert 1 - TOLERANCE < exponent(queries, plans) <= 1 + TOLERANCE  # nothing can be left out
 
 
-def failed(queries: int, partitions: int) -> recovery.RecoveryProblem:
-    drawn = DrawnQueries(queries=queries, partitions=partitions, free=0.8)
+def failed(queries: int, partitions: int, free: float = 0.8) -> recovery.RecoveryProblem:
+    drawn = DrawnQueries(queries=queries, partitions=partitions, free=free)
     return draw_queries(Random(2), drawn)
 
 
@@ -190,6 +209,36 @@ def test_best_density_is_of_the_fourth_power_and_with_bounded_seeds_of_the_secon
 def test_the_baseline_is_quadratic() -> None:
     cases = [case(n, recovery.operator_centric, failed(n // 3, n)) for n in (60, 120, 240)]
     assert exponent(cases, instructions) <= 2 + TOLERANCE
+
+
+def test_problems_are_made_by_substream_and_by_what_queries_need() -> None:
+    cases, joining = [], []
+    for n in (60, 120, 240):
+        topology = topology_of(n, "full")
+        costs = loads(topology)
+        needs = sum(len(query.partitions) for query in parts(topology, costs)[1])
+        cases.append(case(size_of(topology) + needs, parts, topology, costs))
+        joining.append(case(2 * size_of(topology), together, {"a": topology, "b": topology}))
+    assert exponent(cases, instructions) <= 1 + TOLERANCE
+    assert exponent(joining, instructions) <= 1 + TOLERANCE
+
+
+def test_a_window_is_measured_record_by_record() -> None:
+    def window(n: int) -> tuple[dict[int, Token], list[EpochDone]]:
+        """n epochs of two splits, a source partition each."""
+        tokens, done = {}, []
+        for epoch in range(1, n + 1):
+            splits = tuple((SourceRange("a", "a", "t", p, epoch, epoch + 1),) for p in range(2))
+            tokens[epoch] = Token(1, "u", epoch, epoch - 1, "r", 1, splits, epoch)
+            checks = tuple(InputCheck(epoch, split, "a", 1, 0) for split in range(2))
+            done.append(EpochDone("u", 1, "w", epoch, epoch, 2, 2, 5, {}, checks=checks))
+        return tokens, done
+
+    cases = [case(n, measured, *window(n)) for n in (100, 200, 400)]
+    assert exponent(cases, instructions) <= 1 + TOLERANCE
+    topologies = [topology_of(n, "full") for n in (200, 400, 800)]
+    costing = [case(size_of(t), loads, t) for t in topologies]
+    assert exponent(costing, instructions) <= 1 + TOLERANCE
 
 
 def test_a_recovery_is_placed_partition_by_worker() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perseid.coordinator.planners.fidelity import losses
 from perseid.coordinator.planners.graph import TopologyError
 from perseid.coordinator.planners.job_topology import job_topology
 from perseid.coordinator.planners.topology import Topology
@@ -86,3 +87,18 @@ def test_rates_that_cannot_be_are_named(
 ) -> None:
     with pytest.raises(TopologyError, match=named):
         job_topology(chain, rates)
+
+
+def test_a_union_keeps_what_its_other_inputs_bring(chain: JobSpec) -> None:
+    """Of source b, 3 of the 6 records/s into `both`, a third fails."""
+    kept = []
+    for unions in ((), ("both",)):
+        found = job_topology(chain, unions=unions)
+        failed = found.mask([found.number("b", 0)])
+        kept.append(losses(found, failed)[found.slice("both")].tolist())
+    assert kept == [[pytest.approx(1 / 3)] * 2, [pytest.approx(1 / 6)] * 2]
+
+
+def test_a_union_that_is_not_there_is_named(chain: JobSpec) -> None:
+    with pytest.raises(TopologyError, match="union c: job chain has no operator of that name"):
+        job_topology(chain, unions=("c",))

@@ -2,8 +2,12 @@
 
 Sources and keyed operators hold partitions, and so do the writers of a source or stateless operator
 that feeds a sink (`perseid.jobs.layout`). A stateless operator runs inside the tasks of what it
-reads, so it is part of that. Everything between is shuffled by key: full streams. Who has several
-inputs joins them. Left out are the dead letters, which are no part of the output.
+reads, so it is part of that. Everything between is shuffled by key: full streams. Left out are the
+dead letters, which are no part of the output.
+
+Who has several inputs joins them, so that its inputs are correlated, unless its class says that it
+takes each by itself (`perseid.jobs.classes.unions`). A SQL operator has one input, and the
+library's operators of two are joins.
 
 A job file knows no rates. So keys are taken to spread evenly, each source partition to give one
 record/s, and an operator to give what it gets, unless the caller has measured.
@@ -11,20 +15,25 @@ record/s, and an operator to give what it gets, unless the caller has measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.random_topology import substreams
 from perseid.coordinator.planners.topology import Topology
 from perseid.jobs.layout import host, is_keyed, node_levels, writers
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, producer
 
 
-def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = None) -> Topology:
+def job_topology(
+    spec: JobSpec,
+    rates: Mapping[str, Sequence[float]] | None = None,
+    unions: Collection[str] = (),
+) -> Topology:
     """The topology of `spec`. TopologyError names a rate that cannot be. O(substreams).
 
     `rates`: by source or operator the records/s that leave each of its partitions. Those of a
-    source also say how many partitions its topic has, else it is the job's parallelism.
+    source also say how many partitions its topic has, else it is the job's parallelism. `unions`
+    are operators that take each of their inputs by itself.
 
     >>> from perseid.jobs.spec import JobSpec, OperatorSpec, SourceSpec
     >>> counts = OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("word",), parallelism=1)
@@ -38,6 +47,9 @@ def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = No
     given = dict(rates or {})
     readers = _readers(spec)
     _check(given, spec, readers)
+    for name in unions:
+        if name not in spec.operators:
+            raise TopologyError(f"union {name}: job {spec.name} has no operator of that name")
     nodes = [Node(n, len(r), output_rates=r) for n, r in _source_rates(spec, given).items()]
     made = {node.name: node for node in nodes}
     streams: list[Stream] = []
@@ -51,10 +63,16 @@ def job_topology(spec: JobSpec, rates: Mapping[str, Sequence[float]] | None = No
         made[name] = Node(
             name,
             parallelism,
-            "correlated" if len(upstream) > 1 else "independent",
+            "correlated" if len(upstream) > 1 and name not in unions else "independent",
             tuple(given.get(name, got)),
         )
     return Topology(list(made.values()), streams)
+
+
+def feeding(spec: JobSpec) -> list[str]:
+    """The operators of its topology that write to sinks, each once."""
+    ends = dict.fromkeys(producer(sink.input) for sink in spec.sinks.values())
+    return [_writer(spec, name) for name in ends]
 
 
 def _source_rates(
@@ -73,10 +91,13 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
         hosts = dict.fromkeys(host(spec, i) for i in operator.forward.values())
         found[name] = operator.parallelism, list(hosts)
     for name, parallelism in writers(spec).items():
-        # A source and its writers are two operators here, and no name of a job has a blank.
-        shown = f"{name} writer" if name in spec.sources else name
-        found[shown] = parallelism, [host(spec, name)]
+        found[_writer(spec, name)] = parallelism, [host(spec, name)]
     return found
+
+
+def _writer(spec: JobSpec, name: str) -> str:
+    """A source and its writers are two operators here, and no name of a job has a blank."""
+    return f"{name} writer" if name in spec.sources else name
 
 
 def _check(

@@ -111,7 +111,9 @@ class RecoveryProblem:
 
 
 def optimal(problem: RecoveryProblem) -> RecoveryPlan:
-    """The highest priority, the cheapest of these (algorithm 3). O(2^queries), hence a limit.
+    """The highest priority, the cheapest of these (algorithm 3).
+
+    O(2^queries) plans, hence a limit, and for each what its last query needs.
 
     >>> partitions = [Partition("p1", 0.5), Partition("p2", 0.5), Partition("p3", 0.8)]
     >>> queries = [Query("q1", 3, ("p1", "p2")), Query("q2", 2, ("p2",)), Query("q3", 4, ("p3",))]
@@ -123,17 +125,18 @@ def optimal(problem: RecoveryProblem) -> RecoveryPlan:
             f"{len(problem.queries)} failed queries, and the dynamic programme takes "
             f"{QUERIES_MAX} at most: use best-density"
         )
-    rows = [sum(1 << int(i) for i in np.flatnonzero(row)) for row in problem.members]
-    cost_of = {0: 0.0}
-    for row in rows:
-        grown = {}
-        for have, cost in cost_of.items():
-            both = have | row
-            if both not in cost_of:
-                grown[both] = cost + _cost(problem, both & ~have)
-        cost_of |= {have: total for have, total in grown.items() if total <= problem.free + SLACK}
-    plans = (problem.plan(_columns(have)) for have in cost_of)
-    return max(plans, key=lambda plan: (plan.priority, -plan.cost))
+    sharers = (1 << np.arange(len(problem.queries))) @ problem.members  # a bit for each query
+    chosen, cost, priority = np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.int64)
+    for query, needs in enumerate(problem.members):
+        more = cost.copy()
+        for column in np.flatnonzero(needs):
+            more += problem.costs[column] * ((chosen & sharers[column]) == 0)
+        fits = more <= problem.free + SLACK  # what does not, does not with more queries either
+        chosen = np.append(chosen, chosen[fits] | 1 << query)
+        cost = np.append(cost, more[fits])
+        priority = np.append(priority, priority[fits] + problem.queries[query].priority)
+    best = np.flatnonzero(priority == priority.max())
+    return problem.plan(np.flatnonzero(sharers & chosen[best[np.argmin(cost[best])]]).tolist())
 
 
 def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
@@ -154,19 +157,6 @@ def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
         next_one = min(ready, key=lambda p: p.cost)
         waiting.discard(next_one.id)
         left -= next_one.cost
-
-
-def _cost(problem: RecoveryProblem, have: int) -> float:
-    return float(problem.costs[_columns(have)].sum())
-
-
-def _columns(have: int) -> list[int]:
-    found = []
-    while have:
-        lowest = have & -have
-        found.append(lowest.bit_length() - 1)
-        have ^= lowest
-    return found
 
 
 def _checked_partitions(partitions: Sequence[Partition]) -> set[str]:

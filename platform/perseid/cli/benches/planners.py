@@ -155,12 +155,12 @@ def _optimum(settings: Settings) -> Iterator[Row]:
 def _figure_15(settings: Settings) -> Iterator[Row]:
     """Recovered priority as a share of the dynamic programme's."""
     variants = {
-        ("15a", "shared by 3"): DrawnQueries(queries=14, partitions=45, share_max=3),
-        ("15a", "shared by 6"): DrawnQueries(queries=14, partitions=45, share_max=6),
-        ("15b", "skew 0.2"): DrawnQueries(queries=14, partitions=45, share_max=6, skew=0.2),
-        ("15b", "skew 0.5"): DrawnQueries(queries=14, partitions=45, share_max=6, skew=0.5),
-        ("15c", "priority random"): DrawnQueries(queries=14, partitions=45),
-        ("15c", "priority by cost"): DrawnQueries(queries=14, partitions=45, priority="by cost"),
+        ("15a", "shared by 3"): DrawnQueries(share_max=3),
+        ("15a", "shared by 6"): DrawnQueries(share_max=6),
+        ("15b", "skew 0.2"): DrawnQueries(share_max=6, skew=0.2),
+        ("15b", "skew 0.5"): DrawnQueries(share_max=6, skew=0.5),
+        ("15c", "priority random"): DrawnQueries(),
+        ("15c", "priority by cost"): DrawnQueries(priority="by cost"),
     }
     schedulers = {"best-density": best_density, "oc": recovery.operator_centric}
     for (figure, setting), drawn in variants.items():

@@ -1,0 +1,70 @@
+"""What a job's own topics say of its rates: the input, though a worker died in the middle."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseid.coordinator.planners.job_topology import feeding
+from perseid.coordinator.planners.measured_rates import job_rates, measured
+from perseid.testing.kafka_model import ModelRecord
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Simulation
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.world import World
+from perseid.topics import codec, names
+from perseid.topics.chain import Accepted, Chain
+from perseid.topics.records import EpochDone, Token, TokenRecord
+
+SHAPE = Shape(workers=2, hosts=2, totals=3, relays=2, sink_on_totals=True)
+
+
+@pytest.mark.parametrize("kill_s", [0.0, 6.1, 6.3, 6.5])
+def test_rates_are_those_of_the_input(kill_s: float) -> None:
+    """At 6.3 s the owner dies between the commit of an epoch and telling of it."""
+    worlds: list[World] = []
+    spec = SHAPE.spec
+
+    def kill() -> None:
+        plan = worlds[0].registry.plan(job.JOB)
+        worlds[0].simulation.kill_named(plan.owner if plan is not None and plan.owner else "")
+
+    def script(simulation: Simulation, world: World) -> None:
+        worlds.append(world)
+        if kill_s:
+            simulation.after(kill_s, kill)
+
+    outcome = run(3, SHAPE, script)
+    assert not outcome.error, outcome.explain()
+    (world,) = worlds
+    logs = world.kafka.topics
+    tokens = tokens_of(logs[names.tokens(job.JOB)].logs[0].records)
+    told = [codec.decode(r.value) for r in logs[names.progress(job.JOB)].logs[0].records if r.value]
+    found = measured(tokens, [record for record in told if isinstance(record, EpochDone)])
+
+    done = {record.token_offset for record in told if isinstance(record, EpochDone)}
+    counted = [token for at, token in tokens.items() if at in done]
+    elapsed_s = sum(t.time_ms - tokens[t.previous_offset].time_ms for t in counted[1:]) / 1000
+    ranges = [r for token in tokens.values() for split in token.splits for r in split]
+    read = {(r.source, r.partition): r.end for r in ranges}
+    assert read == {(s, p): log.end for s in spec.sources for p, log in enumerate(logs[s].logs)}
+    for token in [counted[0], *(t for at, t in tokens.items() if at not in done)]:
+        for one in (r for split in token.splits for r in split):
+            read[one.source, one.partition] -= one.end - one.start
+    rates = {(s, p): rate for s, each in found.sources.items() for p, rate in enumerate(each)}
+    assert rates == pytest.approx({key: rows / elapsed_s for key, rows in read.items()})
+
+    derived = job_rates(spec, found)
+    assert sum(sum(derived[name]) for name in feeding(spec)) == pytest.approx(found.output)
+
+
+def tokens_of(records: list[ModelRecord]) -> dict[int, Token]:
+    chain, found = Chain(), {}
+    for record in records:
+        if record.value is not None:
+            told = codec.decode(record.value)
+            assert isinstance(told, TokenRecord)
+            fed = chain.feed(record.offset, told)
+            if isinstance(fed, Accepted) and fed.token is not None:
+                found[fed.offset] = fed.token
+    return found
