@@ -182,7 +182,9 @@ class Fragment:
         )  # fmt: skip
         ledgers = committed_epochs(
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
-            LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
+            LedgerReader(
+                SimulatedLogReader(self.world.broker), self.world.topics, self.context.clock
+            ),
         )  # fmt: skip
         restored: dict[int, Restored] = {}
         events: list[str] = []

@@ -91,6 +91,10 @@ class Context:
         directory = log_directory(owned, task.operator, task.partition)
         return StateLog(self.files, directory, self.identity(task))
 
+    @property
+    def clock(self) -> SimulatedClock:
+        return SimulatedClock(self.world.simulation)
+
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
 
@@ -116,7 +120,7 @@ class Keep:
 
     def __post_init__(self) -> None:
         reader = SimulatedLogReader(self.context.world.broker)
-        self.ledger = LedgerReader(reader, self.context.world.topics)
+        self.ledger = LedgerReader(reader, self.context.world.topics, self.context.clock)
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
@@ -138,8 +142,7 @@ class Keep:
             )  # fmt: skip
             transactions = SimulatedTransactions(world.broker)
             self.sinks[task.gid] = SinkSession(
-                who, transactions, self.ledger, world.topics,
-                clock=SimulatedClock(world.simulation)
+                who, transactions, self.ledger, world.topics, clock=self.context.clock
             )  # fmt: skip
         return self.sinks[task.gid]
 
@@ -250,7 +253,7 @@ def _upload(context: Context, order: PartOrder) -> None:
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
     told: PartDone | PartFailed
     try:
-        told = make(order, context.files, world.store)
+        told = make(order, context.files, world.store, context.clock)
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
