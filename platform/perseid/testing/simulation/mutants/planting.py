@@ -1,32 +1,74 @@
-"""Planted defects: patches of production code that some seed must find."""
+"""Planting a defect, and looking for a seed that finds it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perseid.testing.simulation import again
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.scripts import Script
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 SEEDS_MAX = 2000
+# What a patch that no longer fits the patched code raises: no history has found anything then.
+MISFITS = ("TypeError: ", "AttributeError: ", "NameError: ")
 
 
-def find(play: Callable[[int], Any], mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str]:
-    """The first of `seeds` that fails with `mutant`, and its error; (-1, "") without one."""
-    with mutant():
+class Ended(Protocol):
+    """What playing a seed gives."""
+
+    @property
+    def error(self) -> str: ...
+    @property
+    def trace_hash(self) -> str: ...
+    def explain(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A defect, and the histories in which it is looked for: as a seed draws them, if no others.
+
+    `misfits`: whether it shows by errors that else mean that its patch does not fit.
+    """
+
+    mutant: Mutant
+    shape: Shape | None = None
+    script: Script | None = None
+    play: Callable[[int], Ended] = field(default=run)
+    misfits: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.mutant.__name__
+
+    def played(self, seed: int) -> Ended:
+        if self.shape is None and self.script is None:
+            return self.play(seed)
+        return run(seed, self.shape, self.script)
+
+
+@contextmanager
+def planted(one: Planted) -> Iterator[None]:
+    """With the defect; commands that are told meanwhile plant it too."""
+    again.active.append(one.name)
+    try:
+        with one.mutant():
+            yield
+    finally:
+        again.active.remove(one.name)
+
+
+def find(one: Planted, seeds: Iterable[int]) -> tuple[int, Ended] | None:
+    """The first of `seeds` that fails with the defect, and how. AssertionError for a misfit."""
+    with planted(one):
         for seed in seeds:
-            error: str = play(seed).error
-            if error:
-                return seed, error
-    return -1, ""
-
-
-def expect_found(play: Callable[[int], Any], mutant: Mutant, seed: int) -> None:
-    """AssertionError when `seed` does not find `mutant`, or fails without it too."""
-    assert find(play, mutant, [seed])[0] == seed, "look for another seed: run this file"
-    assert not play(seed).error, "the seed fails without the planted defect too"
-
-
-def search(play: Callable[[int], Any], mutants: Sequence[Mutant]) -> None:
-    """Prints the first seed that finds each."""
-    for mutant in mutants:
-        print(mutant.__name__, *find(play, mutant, range(SEEDS_MAX)), flush=True)
+            ended = one.played(seed)
+            if ended.error:
+                fits = one.misfits or not ended.error.startswith(MISFITS)
+                assert fits, f"{one.name} does not fit the code any more:\n{ended.explain()}"
+                return seed, ended
+    return None
