@@ -48,7 +48,7 @@ def test_a_command_has_the_whole_history(script: Script) -> None:
     words = shlex.split(again.command(7, shape, script))
     assert again.made(Shape, words[words.index("--shape") + 1]) == shape
     assert again.script_of(words[words.index("--script") + 1]) == script
-    assert again.made(Shape, again.told(Shape())) == Shape()
+    assert again.made(Shape, again.differing(Shape())) == Shape()
 
 
 @pytest.mark.parametrize(

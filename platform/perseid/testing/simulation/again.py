@@ -28,15 +28,15 @@ def command(
     if approximate:
         words.append("--approximate")
     if shape is not None:
-        words += ["--shape", told(shape)]
+        words += ["--shape", differing(shape)]
     if script is not None:
-        words += ["--script", f"{script.name}:{told(script)}"]
+        words += ["--script", f"{script.name}:{differing(script)}"]
     for name in active:
         words += ["--planted", name]
     return shlex.join(words)
 
 
-def told(written: Any) -> str:
+def differing(written: Any) -> str:
     """The fields of a dataclass that differ from their defaults."""
     return ",".join(
         f"{f.name}={getattr(written, f.name)}" for f in fields(written)
@@ -45,7 +45,7 @@ def told(written: Any) -> str:
 
 
 def made(kind: type[Written], text: str) -> Written:
-    """What `told` has told. Raises UsageError."""
+    """What `differing` has written. Raises UsageError."""
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):
