@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
+from perseid.testing.impure import pure
+from perseid.testing.simulation import approximate
 from perseid.testing.simulation.engine import Defect, Signal, Simulation
 from perseid.testing.simulation.faults import STRENGTHS
 from perseid.testing.simulation.scenario import run
@@ -16,6 +21,42 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     first, second = run(seed), run(seed)
     assert (first.trace_hash, first.lines) == (second.trace_hash, second.lines)
     assert len(first.lines) > 20
+
+
+def test_processes_with_other_hashes_of_text_give_the_same_histories() -> None:
+    """So nothing goes by the order of a set. A hash is of all events, not only of what is told."""
+    code = (
+        "from perseid.testing.simulation import approximate, scenario\n"
+        "for seed in range(30): print(seed, scenario.run(seed).trace_hash)\n"
+        "for seed in range(30): print(seed, approximate.run(seed).trace_hash)\n"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": salt},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for salt in ("1", "2")
+    ]  # fmt: skip
+    (first, error), (second, _) = [child.communicate() for child in running]
+    assert len(first.splitlines()) == 60, error
+    assert first == second
+
+
+def test_no_history_looks_at_a_clock_or_draws_by_itself() -> None:
+    with pure("the simulation"):
+        for seed in (7, 15, 23):  # event time and other layouts, outputs by name, a normal one
+            run(seed)
+        approximate.run(2)
+
+
+def test_the_trace_hash_is_of_events_that_tell_nothing() -> None:
+    def played(name: str) -> str:
+        with Simulation(1) as simulation:
+            simulation.spawn(simulation.group("g"), name, lambda: simulation.sleep(1.0))
+            simulation.run(2.0)
+            return simulation.trace_hash
+
+    assert played("a") == played("a") != played("b")
 
 
 def test_another_seed_gives_another_history() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import perseid
 from perseid.testing import simulation
 from perseid.testing.simulation.scenario import run
 
@@ -17,21 +18,27 @@ FOLDER = Path(inspect.getfile(simulation)).parent
 # Every decision of the protocol, from the token to the sink's commit and back from a failure.
 PROTOCOL = [
     "perseid.coordinator." + name for name in (
-        "core", "checkpoints", "failing", "issue", "leadership", "lifecycle", "loading",
-        "performing", "placement", "progress", "sources", "statuses",
+        "adoption", "core", "checkpoints", "failing", "issue", "leadership", "lifecycle", "loading",
+        "performing", "placement", "progress", "sources", "splits", "statuses", "switching",
+        "timing", "watermark",
     )
 ] + [
     "perseid.worker." + name for name in (
-        "committed", "edges", "feed", "operators", "partition_state",
-        "resplit", "restore", "resume", "sink", "sink_outputs", "source",
+        "committed", "edges", "feed", "feedback", "graph", "migration", "operators",
+        "partition_state", "parts", "reports", "resplit", "restore", "resume", "sink",
+        "sink_outputs", "source",
     )
 ] + [
-    "perseid.state." + name for name in ("blob", "checkpoint", "log")
+    "perseid.state." + name for name in ("blob", "checkpoint", "log", "merging")
 ] + [
     "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
 ] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.layout"]  # fmt: skip
 # A copy of a decision would have its name. These are what drives decisions, and Spark's part.
 DRIVERS = {"Fragment", "Worker", "Coordinator", "run", "main"}
+# Also by another name: functions of which all statements are those of production. What a ZooKeeper
+# session's end means to a coordinator is its service's, threads and HTTP around it, so a driver's.
+COPIED = {"_session_changed"}
+COPY_MIN = 200  # characters of a syntax tree: about two statements
 
 
 def test_a_seed_runs_through_every_module_of_the_protocol() -> None:
@@ -53,8 +60,29 @@ def test_a_seed_runs_through_every_module_of_the_protocol() -> None:
 
 def test_nothing_of_the_protocol_is_defined_a_second_time() -> None:
     real = {n for name in PROTOCOL for n in _defined(importlib.import_module(name).__file__)}
-    copies = {n for file in FOLDER.glob("*.py") for n in _defined(str(file)) if n in real}
+    copies = {n for file in FOLDER.rglob("*.py") for n in _defined(str(file)) if n in real}
     assert copies - DRIVERS == set()
+
+
+def test_no_function_of_production_is_written_again() -> None:
+    areas = [Path(area) for area in perseid.__path__]
+    files = [file for area in areas for file in area.rglob("*.py")]
+    real = {body for file in files if "testing" not in file.parts for body in _bodies(file)}
+    copies = {
+        name for file in FOLDER.rglob("*.py")
+        for body, name in _bodies(file).items() if body in real and len(body) >= COPY_MIN
+    }  # fmt: skip
+    assert copies == COPIED
+
+
+def _bodies(file: Path) -> dict[str, str]:
+    """Statements of functions and methods, without docstrings, to names."""
+    found = {}
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            rest = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            found["\n".join(map(ast.dump, rest))] = node.name
+    return found
 
 
 def _defined(file: str | None) -> set[str]:

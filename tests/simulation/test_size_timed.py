@@ -23,7 +23,7 @@ def test_seeds_hold_and_come_to_small_moments_and_ends_of_periods() -> None:
         outcome = run(seed, SHAPE)
         assert not outcome.error, outcome.explain()
         struck += outcome.struck
-        assert outcome.mode.value == "safety" or outcome.struck["epoch ran"]
+        assert outcome.mode.value == "safety" or outcome.struck["epoch ran"], outcome.explain()
     assert struck["small moment"] >= len(SEEDS) / 2
     assert struck["checkpoint completed"] > 2 * struck["small moment"]
     assert struck["stepped down"] and struck["restored from checkpoint"]

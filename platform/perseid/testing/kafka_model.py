@@ -108,11 +108,17 @@ class ModelKafka:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or ManualClock()
         self.topics: dict[str, ModelTopic] = {}
+        self._topics_made = 0
         self.changed: set[str] = set()  # topics, since whoever looks at them last cleared it
         self.lost_tails: list[tuple[Partition, int]] = []  # where power failures cut, in order
         self._producers: dict[str, _Producer] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._hooks: dict[str, list[Callable[[], None]]] = {}
+
+    def new_topic_id(self) -> str:
+        """Another one each time: a topic that is made anew is another topic."""
+        self._topics_made += 1
+        return f"{self._topics_made:032x}"
 
     def fail(self, operation: str, *faults: Fault) -> None:
         """The next calls of `operation` (append, acquire, begin, send, flush, commit) fail so."""

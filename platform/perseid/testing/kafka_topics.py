@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -68,7 +67,7 @@ class FakeTopics:
                 )
         info = TopicInfo(
             topic,
-            uuid.uuid4().hex,
+            self._kafka.new_topic_id(),
             partitions,
             settings.get("cleanup.policy", "delete"),
             int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),

@@ -10,13 +10,13 @@ not read is never built upon. All partitions see the same manifest and decide al
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
+from perseid.clocks import Clock, SystemClock
 from perseid.errors import DamagedFile, RetryableError
 from perseid.records import CheckpointPointer, PartFile
 from perseid.state.blob import Header, Identity
@@ -90,12 +90,15 @@ def base_of(
     return pointers[0].manifest, pointers[0].crc
 
 
-def make(order: PartOrder, files: Files, store: Store) -> PartDone:
+def make(
+    order: PartOrder, files: Files, store: Store, clock: Clock | None = None
+) -> PartDone:  # fmt: skip
     """Builds and uploads the part; done again after a crash it goes on with the upload.
 
     Raises FencedError when the log has another owner, RetryableError when it has not the epoch.
     """
-    started = time.monotonic()
+    clock = clock or SystemClock()
+    started_s = clock.monotonic_s()
     log = StateLog(files, order.directory, order.identity)
     before = _before(order, store)
     sections: Mapping[str, Any]
@@ -124,7 +127,7 @@ def make(order: PartOrder, files: Files, store: Store) -> PartDone:
         path=path,
         bytes=size,
         crc=crc,
-        seconds=time.monotonic() - started,
+        seconds=clock.monotonic_s() - started_s,
         chain=chain,
     )
 

@@ -8,11 +8,11 @@ records has the old end again, and what was known of it would be believed (simul
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from threading import Lock
 from typing import cast
 
+from perseid.clocks import Clock, SystemClock
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.log import LogReader
@@ -25,8 +25,11 @@ _WINDOW_FACTOR = 16
 class LedgerReader:
     """Reads ledger partitions. Safe for several threads."""
 
-    def __init__(self, reader: LogReader, topics: TopicReader) -> None:
+    def __init__(
+        self, reader: LogReader, topics: TopicReader, clock: Clock | None = None
+    ) -> None:  # fmt: skip
         self._reader, self._topics = reader, topics
+        self._clock: Clock = clock or SystemClock()
         self._one_at_a_time = Lock()
 
     def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
@@ -58,12 +61,12 @@ class LedgerReader:
 
     def _search(self, place: Partition, end: int, timeout_s: float) -> LedgerRecord | None:
         """Backwards from `end` in growing windows, since aborted attempts leave no record."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s
         low = self._topics.starts([place])[place]
         window, upper = _FIRST_WINDOW, end
         while upper > low:
             lower = max(low, upper - window)
-            left_s = max(0.0, deadline_s - time.monotonic())
+            left_s = max(0.0, deadline_s - self._clock.monotonic_s())
             record = self._newest(place, lower, upper, left_s)
             if record is not None:
                 return record

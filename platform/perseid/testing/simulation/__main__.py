@@ -1,13 +1,18 @@
 """Plays seeds: `python -m perseid.testing.simulation SEED` prints the trace of one.
 
 `python -m perseid.testing.simulation FIRST:END` plays many on all cores, prints the traces of those
-that fail, and how often each fault and branch was hit.
+that fail, and how often each fault and branch was hit. A test that failed has printed its options.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
+from perseid.errors import UsageError
+from perseid.testing.simulation import again, approximate
+from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 
@@ -16,20 +21,52 @@ EVERY = 500  # seeds, a line of progress
 
 def main(arguments: list[str]) -> int:
     """The exit code: 1 when a seed failed, 2 for arguments that are none."""
-    if len(arguments) != 1 or not all(part.isdigit() for part in arguments[0].split(":")):
-        print(__doc__, file=sys.stderr)
-        return 2
-    first, _, end = arguments[0].partition(":")
-    return _many(int(first), int(end)) if end else _one(int(first))
+    options = _parser().parse_args(arguments)
+    first, _, end = options.seeds.partition(":")
+    if not first.isdigit() or (end and not end.isdigit()):
+        _parser().error(f"{options.seeds!r} is no seed, and no FIRST:END")
+    alone = options.shape is not None or options.script or options.planted or options.approximate
+    if end and alone:
+        _parser().error("FIRST:END plays seeds as they draw themselves: leave the options out")
+    try:
+        return _many(int(first), int(end)) if end else _one(int(first), options)
+    except UsageError as error:
+        _parser().error(str(error))
 
 
-def _one(seed: int) -> int:
-    outcome = run(seed)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m perseid.testing.simulation")
+    parser.add_argument("seeds", metavar="SEED|FIRST:END")
+    parser.add_argument("--shape", metavar="NAME=VALUE,...", help="instead of what the seed draws")
+    parser.add_argument("--script", metavar="NAME:NAME=VALUE,...", help="instead of drawn faults")
+    parser.add_argument("--planted", metavar="NAME", help="with this planted defect")
+    parser.add_argument("--approximate", action="store_true", help="approximate fault tolerance")
+    return parser
+
+
+def _one(seed: int, options: argparse.Namespace) -> int:
+    with _planted(options.planted) if options.planted else nullcontext():
+        if options.approximate:
+            rough = approximate.run(seed)
+            print("\n".join(rough.lines))
+            print(f"seed {seed}: {rough.error or 'all held'}; trace {rough.trace_hash}")
+            return 1 if rough.error else 0
+        shape = None if options.shape is None else again.made(Shape, options.shape)
+        outcome = run(seed, shape, again.script_of(options.script) if options.script else None)
     print("\n".join(outcome.lines))
     print(f"seed {seed} ({outcome.mode.value}): {outcome.error or 'all held'}; "
           f"trace {outcome.trace_hash}")  # fmt: skip
     print(f"faults: {outcome.faults or 'none'}; struck: {dict(outcome.struck)}")
     return 1 if outcome.error else 0
+
+
+def _planted(name: str) -> AbstractContextManager[None]:
+    from perseid.testing.simulation.mutants import PLANTED
+    from perseid.testing.simulation.mutants.planting import planted
+
+    if name not in PLANTED:
+        raise UsageError(f"there is no planted defect {name!r}: there are {', '.join(PLANTED)}")
+    return planted(PLANTED[name])
 
 
 def _many(first: int, end: int) -> int:

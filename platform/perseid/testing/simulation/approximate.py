@@ -18,6 +18,7 @@ from perseid.coordinator.planners.thresholds import Bounds, thresholds
 from perseid.errors import RetryableError
 from perseid.state.counters import CounterKey, Divergence, judge
 from perseid.testing.counters import FakeRedis
+from perseid.testing.simulation import again
 from perseid.testing.simulation.engine import Defect, Group, Simulation
 
 ALPHA = 2.0
@@ -31,6 +32,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "answer lost": (0.01, 0.5), "backup late": (0.01, 0.5), "redis silent": (0.01, 0.3),
     "redis emptied": (0.01, 0.3), "redis stale": (0.01, 0.3),
 }  # fmt: skip
+LINES_SHOWN = 30
 BRANCHES = ("exact", "backed up first", "backup durable")
 
 
@@ -256,8 +258,17 @@ class Outcome:
 
     seed: int
     error: str
+    trace_hash: str
     lines: tuple[str, ...]
     hit: Counter[str]
+    command: str
+
+    def explain(self) -> str:
+        """For the reader of a failed test."""
+        return "\n".join([
+            f"seed {self.seed}: {self.error}", *self.lines[-LINES_SHOWN:],
+            f"trace {self.trace_hash}; repeat it: {self.command}",
+        ])  # fmt: skip
 
 
 def run(seed: int) -> Outcome:
@@ -275,7 +286,9 @@ def run(seed: int) -> Outcome:
             simulation.run(RUN_S)
         except Defect as defect:
             error = str(defect)
-        return Outcome(seed, error, tuple(simulation.lines), world.hit)
+        command = again.command(seed, approximate=True)
+        lines = tuple(simulation.lines)
+        return Outcome(seed, error, simulation.trace_hash, lines, world.hit, command)
 
 
 def _drawn(chance: Random) -> dict[str, float]:

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 from greenlet import getcurrent, greenlet
 
@@ -86,6 +87,22 @@ class Signal:
             self._simulation.give_up_turn()
 
 
+class _Codes(dict[str, int]):
+    """Numbers for names, computed once each."""
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = crc32(name.encode())
+        return code
+
+
+def _name(callback: Callable[[], None]) -> str:
+    """Of the process that gets the turn, else of what is called."""
+    if isinstance(callback, partial):
+        name: str = getattr(callback.args[0], "name", callback.func.__qualname__)
+        return name
+    return callback.__qualname__
+
+
 class Simulation:
     """See the module's docstring. Use it in a `with`, which ends all processes."""
 
@@ -96,6 +113,8 @@ class Simulation:
         self.after_event: Callable[[], None] = lambda: None
         self.lines: list[str] = []
         self.events = 0
+        self._rolled = 0  # of all events
+        self._codes = _Codes()
         self._digest = hashlib.sha256()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -120,7 +139,13 @@ class Simulation:
 
     @property
     def trace_hash(self) -> str:
-        return self._digest.hexdigest()[:16]
+        """Of every line, and of every event: when, which in order, and whose or what.
+
+        The same in every process: only hashes of text are salted, and those of events are numbers.
+        """
+        digest = self._digest.copy()
+        digest.update(b"%d" % self._rolled)
+        return digest.hexdigest()[:16]
 
     # Time ---------------------------------------------------------------------------------------
 
@@ -131,8 +156,10 @@ class Simulation:
     def run(self, until_s: float, done: Callable[[], bool] | None = None) -> bool:
         """Runs events up to `until_s` (from the start) or until `done`; whether it was done."""
         while self._heap and self._heap[0][0] <= START_S + until_s:
-            self.now_s, _, callback = heapq.heappop(self._heap)
+            self.now_s, sequence, callback = heapq.heappop(self._heap)
             self.events += 1
+            code = self._codes[_name(callback)]
+            self._rolled = hash((self._rolled, self.now_s, sequence, code))
             callback()
             self.after_event()
             if done is not None and done():

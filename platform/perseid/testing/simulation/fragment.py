@@ -161,7 +161,9 @@ class Fragment:
         """As `perseid.worker.restoring.restore_all`, one partition after the other."""
         ledgers = committed_epochs(
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
-            LedgerReader(SimulatedLogReader(self.world.broker), self.world.topics),
+            LedgerReader(
+                SimulatedLogReader(self.world.broker), self.world.topics, self.context.clock
+            ),
         )  # fmt: skip
 
         def restore(order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:

@@ -152,7 +152,7 @@ class Life:
         reader = SimulatedLogReader(self.world.broker)
         clients = Clients(
             self._registry, self.world.topics, reader, SimulatedLogWriter(self.world.broker),
-            LedgerReader(reader, self.world.topics), self.world.store, Path(),
+            LedgerReader(reader, self.world.topics, self.clock), self.world.store, Path(),
         )  # fmt: skip
         loader = SimulatedLoader(clients, self._epoch, self.label)
         loader.specs = self.world.specs

@@ -14,11 +14,12 @@ from unittest.mock import patch
 
 from perseid.coordinator import splits
 from perseid.errors import RetryableError
-from perseid.testing.simulation import job, mishaps
+from perseid.testing.simulation import again, job, mishaps
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
 from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
+from perseid.testing.simulation.scripts import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
@@ -48,9 +49,6 @@ class Mode(Enum):
     LIVENESS = "liveness"  # all heals, and then it must finish in time
 
 
-Script = Callable[[Simulation, World], None]
-
-
 @dataclass(frozen=True)
 class Outcome:
     """How a seed ended. `error` empty: all held."""
@@ -64,13 +62,14 @@ class Outcome:
     struck: Counter[str]
     virtual_s: float
     events: int
+    command: str  # plays the same history
 
     def explain(self) -> str:
         """For the reader of a failed test."""
         return "\n".join([
             f"seed {self.seed} ({self.mode.value}): {self.error}", f"faults: {self.faults}",
             *self.lines[-LINES_SHOWN:],
-            f"repeat it: python -m perseid.testing.simulation {self.seed}",
+            f"trace {self.trace_hash}; repeat it: {self.command}",
         ])  # fmt: skip
 
 
@@ -111,6 +110,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         return Outcome(
             seed, mode, error, simulation.trace_hash, tuple(simulation.lines), told,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
+            again.command(seed, shape, script),
         )  # fmt: skip
 
 

@@ -96,6 +96,10 @@ class Context:
         directory = log_directory(self.owned, task.operator, task.partition)
         return StateLog(self.files, directory, self.identity(task))
 
+    @property
+    def clock(self) -> SimulatedClock:
+        return SimulatedClock(self.world.simulation)
+
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
 
@@ -124,7 +128,7 @@ class Keep:
         self.mark = Mark(self.context.world.next_pid(), 0)
         self.context.alive.add(self.mark)
         reader = SimulatedLogReader(self.context.world.broker)
-        self.ledger = LedgerReader(reader, self.context.world.topics)
+        self.ledger = LedgerReader(reader, self.context.world.topics, self.context.clock)
 
     def die(self) -> None:
         """With the task that it runs; what it was to upload is for others to do."""
@@ -157,8 +161,7 @@ class Keep:
             )  # fmt: skip
             transactions = SimulatedTransactions(world.broker)
             self.sinks[task.gid] = SinkSession(
-                who, transactions, self.ledger, world.topics,
-                clock=SimulatedClock(world.simulation)
+                who, transactions, self.ledger, world.topics, clock=self.context.clock
             )  # fmt: skip
         return self.sinks[task.gid]
 
@@ -282,7 +285,7 @@ def _upload(keep: Keep, order: PartOrder) -> None:
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
     told: PartDone | PartFailed
     try:
-        told = make(order, context.files, world.store)
+        told = make(order, context.files, world.store, context.clock)
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")

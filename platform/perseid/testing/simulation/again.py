@@ -1,0 +1,73 @@
+"""The command that repeats a history: its seed and, where it was given, shape, script and defect.
+
+What differs from the defaults of a dataclass is written as `name=value,name=value`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import Field, fields
+from typing import Any, TypeVar
+
+from perseid.errors import UsageError
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scripts import SCRIPTS, Script
+
+MODULE = "perseid.testing.simulation"
+Written = TypeVar("Written")
+
+active: list[str] = []  # names of the defects that are planted now, by `mutants.planting.planted`
+
+
+def command(
+    seed: int, shape: Shape | None = None, script: Script | None = None, *,
+    approximate: bool = False,
+) -> str:  # fmt: skip
+    """To be typed in the repository's environment."""
+    words = ["python", "-m", MODULE, str(seed)]
+    if approximate:
+        words.append("--approximate")
+    if shape is not None:
+        words += ["--shape", differing(shape)]
+    if script is not None:
+        words += ["--script", f"{script.name}:{differing(script)}"]
+    for name in active:
+        words += ["--planted", name]
+    return shlex.join(words)
+
+
+def differing(written: Any) -> str:
+    """The fields of a dataclass that differ from their defaults."""
+    return ",".join(
+        f"{f.name}={getattr(written, f.name)}" for f in fields(written)
+        if getattr(written, f.name) != f.default
+    )  # fmt: skip
+
+
+def made(kind: type[Written], text: str) -> Written:
+    """What `differing` has written. Raises UsageError."""
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    found: dict[str, Any] = {}
+    for pair in filter(None, text.split(",")):
+        name, _, value = pair.partition("=")
+        if name not in known:
+            raise UsageError(f"{kind.__name__} has no {name!r}: there are {', '.join(known)}")
+        found[name] = _value(known[name], value)
+    return kind(**found)
+
+
+def script_of(text: str) -> Script:
+    """What `command` writes behind --script. Raises UsageError."""
+    name, _, rest = text.partition(":")
+    if name not in SCRIPTS:
+        raise UsageError(f"there is no script {name!r}: there are {', '.join(SCRIPTS)}")
+    return made(SCRIPTS[name], rest)
+
+
+def _value(field: Field[Any], text: str) -> Any:
+    kind: Any = type(field.default)
+    try:
+        return {"True": True, "False": False}[text] if kind is bool else kind(text)
+    except (KeyError, ValueError) as error:
+        expected = kind.__name__
+        raise UsageError(f"{field.name}={text}: expected {expected}") from error

@@ -1,0 +1,68 @@
+"""Planted defects: patches of production code that some history must find, by name."""
+
+from __future__ import annotations
+
+from perseid.testing.simulation import approximate
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.mutants import (
+    approximation,
+    checkpoints,
+    mended,
+    sinks,
+    states,
+    tokens,
+)
+from perseid.testing.simulation.mutants.planting import Planted
+from perseid.testing.simulation.scripts import LedgerCut, Swarm
+
+SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
+SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
+# Attempts of tasks that go on as zombies, for so long that checkpoints go.
+LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
+
+_DRAWN = (
+    sinks.no_read_back, sinks.ledger_outside_the_transaction, sinks.no_generation_check,
+    sinks.one_producer_for_all_attempts, sinks.ledger_is_read_before_the_fence,
+    sinks.unknown_commit_counts_as_done, sinks.open_transactions_are_read,
+    states.dirty_copy_is_kept, states.resume_behind_the_highest, states.outputs_are_not_retained,
+    states.damaged_part_means_empty, states.old_log_is_trusted, states.collecting_takes_the_base,
+    states.checksums_are_not_checked, states.logs_are_collected_too_early,
+    states.ledgers_do_not_count_in_a_restore,
+    tokens.claims_do_not_count, tokens.void_tokens_run, tokens.conflicts_are_swallowed,
+    tokens.generations_start_again, tokens.append_of_unknown_outcome_is_repeated,
+    tokens.watermark_falls, tokens.the_main_output_is_fed_back,
+    tokens.tokens_of_other_layouts_run, tokens.batch_numbers_identify_epochs,
+    tokens.batch_numbers_go_on,
+    checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
+    checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
+    mended.tokens_are_read_before_the_fence, mended.checkpoints_of_a_restore_are_deleted,
+    mended.chains_are_told_apart_by_epochs, mended.unfounded_checkpoints_are_waited_for,
+    mended.passed_over_checkpoints_are_waited_for,
+)  # fmt: skip
+_TOLD = (
+    Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
+    Planted(
+        mended.complete_checkpoints_prove_nothing,
+        SINGLE,
+        LedgerCut("checkpoint", offsets=2, kills=True),
+    ),
+    Planted(mended.markers_are_forgotten, SINGLE, LedgerCut("commit", offsets=1)),
+    Planted(
+        mended.what_others_wrote_is_forgotten,
+        SINGLE,
+        LedgerCut("begin", offsets=2, of_new_owner=True),
+    ),
+)
+_APPROXIMATE = (
+    approximation.checked_afterwards, approximation.reset_on_issue,
+    approximation.starts_at_theta, approximation.redis_is_the_truth,
+    approximation.failures_count_late, approximation.old_backups_are_taken,
+)  # fmt: skip
+
+PLANTED: dict[str, Planted] = {
+    one.name: one
+    for one in (
+        *map(Planted, _DRAWN), *_TOLD,
+        *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
+    )
+}  # fmt: skip

@@ -1,0 +1,59 @@
+"""Defects of checkpoints and their parts."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from perseid.coordinator import checkpoints
+from perseid.state import checkpoint
+from perseid.state.log import StateLog
+from perseid.worker import parts
+from perseid.worker.partition_state import PartitionState
+
+
+def checkpoint_before_all_parts() -> AbstractContextManager[Any]:
+    """A checkpoint counts with the parts that have come so far."""
+    complete = checkpoints.complete
+
+    def mutant(job: Any) -> Any:
+        layout = job.layout
+        if job.collecting is None or layout is None or not job.collecting.parts:
+            return complete(job)
+        (generation, *_), *_ = sorted(job.collecting.parts)
+        there = {key[1:] for key in job.collecting.parts if key[0] == generation}
+        kept = tuple(t for t in layout.tasks if (t.operator, t.partition) in there)
+        return complete(replace(job, layout=replace(layout, tasks=kept)))
+
+    return patch.object(checkpoints, "complete", mutant)
+
+
+def net_deltas_lack_an_epoch() -> AbstractContextManager[Any]:
+    """A checkpoint's changes begin one epoch behind the checkpoint that they are of."""
+    net = parts._net
+
+    def mutant(log: StateLog, order: Any, after: int) -> Any:
+        return net(log, order, min(after + 1, order.epoch - 1))
+
+    return patch.object(parts, "_net", mutant)
+
+
+def links_are_collected() -> AbstractContextManager[Any]:
+    """Of a complete checkpoint the store keeps its own files, and not those that it changes."""
+
+    def mutant(live: Any) -> frozenset[str]:
+        return frozenset(part.path for manifest in live for part in manifest.parts)
+
+    return patch.object(checkpoint, "needed", mutant)
+
+
+def checkpoints_without_output() -> AbstractContextManager[Any]:
+    """A checkpoint has the state of its epoch, and not what the next one hears of it."""
+    part_order = PartitionState.part_order
+
+    def mutant(self: PartitionState, *rest: Any) -> Any:
+        return replace(part_order(self, *rest), emitted=())
+
+    return patch.object(PartitionState, "part_order", mutant)

@@ -1,0 +1,100 @@
+"""Defects that the simulation found once: what mended them is taken out again."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from perseid.coordinator import checkpoints
+from perseid.records import CheckpointPointer
+from perseid.state import checkpoint
+from perseid.state.log import adopt
+from perseid.testing.simulation import fragment
+from perseid.testing.simulation.fragment import Fragment
+from perseid.testing.simulation.world import STATE
+from perseid.worker import parts
+from perseid.worker.restore import RestoreOrder
+from perseid.worker.sink import SinkSession
+
+
+def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
+    """8419: a late attempt whose base is gone puts the whole state where the changes were."""
+
+    def mutant(folder: str, operator: str, partition: int, _kind: str) -> str:
+        return checkpoint.part_path(folder, operator, partition, checkpoint.PART)
+
+    return patch.object(parts, "part_path", mutant)
+
+
+def tokens_are_read_before_the_fence() -> AbstractContextManager[Any]:
+    """15254: a new owner reads the token log, and then takes the state logs over."""
+    restore_all = Fragment._restore_all
+
+    def mutant(self: Fragment, past: Any) -> Any:
+        plan, context = self.plan, self.context
+        adopt(context.files, STATE, plan.job_uuid, context.layout.number, context.owner)
+        return restore_all(self, past)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(fragment, "adopt", lambda *_: None))
+    stack.enter_context(patch.object(Fragment, "_restore_all", mutant))
+    return stack
+
+
+def complete_checkpoints_prove_nothing() -> AbstractContextManager[Any]:
+    """30769: a ledger that ends before a complete checkpoint is believed."""
+    return patch.object(RestoreOrder, "complete_epoch", property(lambda self: 0))
+
+
+def markers_are_forgotten() -> AbstractContextManager[Any]:
+    """58753: a sink remembers where its records are, and not that a marker came behind them."""
+    write = SinkSession._write
+
+    def mutant(self: SinkSession, *rest: Any) -> Any:
+        before = dict(self._ends)
+        written = write(self, *rest)
+        self._ends.update((p, end - 1) for p, end in self._ends.items() if before.get(p) != end)
+        return written
+
+    return patch.object(SinkSession, "_write", mutant)
+
+
+def what_others_wrote_is_forgotten() -> AbstractContextManager[Any]:
+    """21609: a sink remembers what it has written, and not what it has read in the ledger."""
+    acquire = SinkSession._acquire
+
+    def mutant(self: SinkSession) -> Any:
+        before = dict(self._ends)
+        acquired = acquire(self)
+        self._ends = before
+        return acquired
+
+    return patch.object(SinkSession, "_acquire", mutant)
+
+
+def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
+    """16107: what the plan of a restoring owner names is not kept."""
+    return patch.object(checkpoints, "_read_by_somebody", lambda _job, kept: kept)
+
+
+def chains_are_told_apart_by_epochs() -> AbstractContextManager[Any]:
+    """1079: a whole checkpoint is forgotten when a chain that began before it grows."""
+    kept = checkpoints._kept
+
+    def mutant(newest: CheckpointPointer, older: tuple[CheckpointPointer, ...]) -> Any:
+        apart = [p for p in older if p.epoch < newest.base_epoch]
+        others = [p for p in older[1:] if p not in apart]
+        return kept(newest, tuple(p for p in older if p not in others))
+
+    return patch.object(checkpoints, "_kept", mutant)
+
+
+def unfounded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
+    """1779: nobody gives up a checkpoint whose parts change one that is no longer kept."""
+    return patch.object(checkpoints, "unfounded", lambda job: job)
+
+
+def passed_over_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
+    """1199: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
+    return patch.object(checkpoints, "passed_over", lambda job, _done: job)

@@ -1,0 +1,109 @@
+"""Defects of state logs, of the resident state, and of restores."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from perseid.errors import DamagedFile
+from perseid.state import blob
+from perseid.state.log import StateLog
+from perseid.worker import resume
+from perseid.worker.feed import EpochFeed
+from perseid.worker.partition_state import PartitionState
+from perseid.worker.restore import PartitionRestore
+
+
+def dirty_copy_is_kept() -> AbstractContextManager[Any]:
+    """An epoch that failed in the middle leaves its changes in the resident state."""
+    bring_to = PartitionState.bring_to
+
+    def mutant(self: PartitionState, epoch: int) -> None:
+        if self.epoch is None and self.__dict__.get("_last") == epoch:
+            self.epoch = epoch
+        bring_to(self, epoch)
+        self.__dict__["_last"] = epoch
+
+    return patch.object(PartitionState, "bring_to", mutant)
+
+
+def resume_behind_the_highest() -> AbstractContextManager[Any]:
+    """The fragment goes on behind the highest epoch instead of the lowest."""
+
+    def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.GoOn:
+        reached = [r.epoch for r in restored.values()] + list(ledgers.values())
+        return resume.GoOn(max(reached, default=base_epoch))
+
+    return patch.object(resume, "decide", mutant)
+
+
+def outputs_are_not_retained() -> AbstractContextManager[Any]:
+    """A log that lacks the outputs which are needed again is kept all the same."""
+
+    def mutant(self: PartitionRestore, last: int) -> int:
+        return 0
+
+    return patch.object(PartitionRestore, "_held_from", mutant)
+
+
+def damaged_part_means_empty() -> AbstractContextManager[Any]:
+    """A checkpoint part that cannot be read is taken as an empty state."""
+    part = PartitionRestore._part
+
+    def mutant(self: PartitionRestore, *rest: Any) -> Any:
+        try:
+            return part(self, *rest)
+        except DamagedFile:
+            return {}
+
+    return patch.object(PartitionRestore, "_part", mutant)
+
+
+def old_log_is_trusted() -> AbstractContextManager[Any]:
+    """A log is not repaired before it is used."""
+    return patch.object(StateLog, "repair", lambda self: [])
+
+
+def collecting_takes_the_base() -> AbstractContextManager[Any]:
+    """Collecting a log removes the snapshot that the rest stands on."""
+
+    def mutant(self: StateLog, checkpoint_epoch: int) -> None:
+        for epoch in self.snapshots():
+            if epoch <= checkpoint_epoch:
+                self._files.delete(self._path("snapshot", epoch))
+
+    return patch.object(StateLog, "collect", mutant)
+
+
+def checksums_are_not_checked() -> AbstractContextManager[Any]:
+    """A file with a flipped byte counts as sound."""
+
+    def mutant(view: memoryview, where: str) -> int:
+        if len(view) < blob._PREFIX.size:
+            raise DamagedFile(where)
+        return int(blob._PREFIX.unpack_from(view)[3])
+
+    return patch.object(blob, "_check", mutant)
+
+
+def logs_are_collected_too_early() -> AbstractContextManager[Any]:
+    """What the newest token makes needless is removed, not what a checkpoint does."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
+        order = feed(self, offset, record, collect_epoch)
+        return order and replace(order, collect_epoch=order.token.epoch)
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
+    """The fragment goes on where its states are, whatever the sinks have committed."""
+    decide = resume.decide
+
+    def mutant(restored: Any, ledgers: Any, base_epoch: int, complete_epoch: int) -> Any:
+        return decide(restored, {}, base_epoch, complete_epoch)
+
+    return patch.object(resume, "decide", mutant)

@@ -1,0 +1,139 @@
+"""Defects of leaders, of the token log, and of those who read it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from perseid.coordinator import watermark
+from perseid.coordinator.model import JobState
+from perseid.errors import RetryableError
+from perseid.registry import ConflictError, Registry
+from perseid.state.log import StateLog
+from perseid.testing.simulation.network import SimulatedCoordination
+from perseid.testing.simulation.ports import SimulatedLogWriter
+from perseid.topics.chain import Accepted, Chain, Void
+from perseid.topics.records import Claim, Token
+from perseid.worker import feedback
+from perseid.worker.context import EpochOrder
+from perseid.worker.feed import EpochFeed, TokenHistory
+from perseid.worker.sink import SinkSession
+
+
+def claims_do_not_count() -> AbstractContextManager[Any]:
+    """What a leader of before appends counts as long as it extends the chain."""
+    feed = Chain.feed
+
+    def mutant(self: Chain, offset: int, record: Any) -> Accepted | Void:
+        if isinstance(record, Claim):
+            return Accepted("claim", offset)
+        self.coordinator_epoch = 0
+        return feed(self, offset, record)
+
+    return patch.object(Chain, "feed", mutant)
+
+
+def void_tokens_run() -> AbstractContextManager[Any]:
+    """A worker runs every token that it reads."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
+        order = feed(self, offset, record, collect_epoch)
+        if order is None and isinstance(record, Token) and record.epoch == self.done_epoch + 1:
+            return EpochOrder(record, offset, collect_epoch)
+        return order
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def conflicts_are_swallowed() -> AbstractContextManager[Any]:
+    """A write that ZooKeeper refused counts as done, as kazoo's transactions look at first."""
+    write = SimulatedCoordination.write
+
+    def mutant(self: SimulatedCoordination, *writes: Any) -> None:
+        with suppress(ConflictError):
+            write(self, *writes)
+
+    return patch.object(SimulatedCoordination, "write", mutant)
+
+
+def generations_start_again() -> AbstractContextManager[Any]:
+    """A new leader does not know the generations that plans have had."""
+    return patch.object(Registry, "generation", lambda self, job: 0)
+
+
+def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
+    """A leader appends a token again until it gets an answer."""
+    append = SimulatedLogWriter.append
+
+    def mutant(self: SimulatedLogWriter, topic: str, partition: int, value: bytes) -> int:
+        for _ in range(5):
+            with suppress(RetryableError):
+                return append(self, topic, partition, value)
+        return append(self, topic, partition, value)
+
+    return patch.object(SimulatedLogWriter, "append", mutant)
+
+
+def watermark_falls() -> AbstractContextManager[Any]:
+    """It is the lowest of the partitions, and not the last token's if that is higher."""
+
+    def mutant(job: JobState, time_ms: int) -> int | None:
+        return watermark._lowest(job, watermark._timed(job), time_ms)
+
+    return patch.object(watermark, "next_ms", mutant)
+
+
+def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
+    """The next epoch hears the main output, whichever its edge names."""
+    last_output = feedback.last_output
+
+    def mutant(log: StateLog, token: Token, _output: str) -> pa.Table:
+        return last_output(log, token)
+
+    return patch.object(feedback, "last_output", mutant)
+
+
+def tokens_of_other_layouts_run() -> AbstractContextManager[Any]:
+    """A fragment of the old layout takes a token of the next one for its own."""
+    feed = EpochFeed.feed
+
+    def mutant(self: EpochFeed, offset: int, record: Any, collect: int | None) -> Any:
+        self._layout = record.layout if isinstance(record, Token) else self._layout
+        return feed(self, offset, record, collect)
+
+    return patch.object(EpochFeed, "feed", mutant)
+
+
+def batch_numbers_identify_epochs() -> AbstractContextManager[Any]:
+    """Sinks know an epoch by its batch, and a fragment's batches are counted from 1 again."""
+    feed, commit = EpochFeed.feed, SinkSession.commit
+    numbers: dict[int, int] = {}  # by token offset
+
+    def fed(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
+        order = feed(self, offset, record, collect_epoch)
+        if order is not None:
+            numbers[offset] = self.__dict__["_batch"] = self.__dict__.get("_batch", 0) + 1
+        return order
+
+    def committed(self: SinkSession, _epoch: int, offset: int, *rest: Any, **more: Any) -> Any:
+        return commit(self, numbers[offset], offset, *rest, **more)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(EpochFeed, "feed", fed))
+    stack.enter_context(patch.object(SinkSession, "commit", committed))
+    return stack
+
+
+def batch_numbers_go_on() -> AbstractContextManager[Any]:
+    """A fragment counts its batches from where the life before it ended: Spark's log was kept."""
+    init = EpochFeed.__init__
+
+    def mutant(self: EpochFeed, past: TokenHistory, done_epoch: int, layout: int) -> None:
+        init(self, past, done_epoch, layout)
+        self.start_offset = min(past.end, self.start_offset + done_epoch - past.base.epoch)
+
+    return patch.object(EpochFeed, "__init__", mutant)

@@ -1,0 +1,133 @@
+"""What a history is told to do, instead of what its seed would draw.
+
+A script is a dataclass whose fields have defaults, so that a command can name it (`again`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import ClassVar, Protocol
+
+from perseid.testing.simulation import job
+from perseid.testing.simulation.engine import Defect, Simulation
+from perseid.testing.simulation.faults import Faults
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.world import World
+from perseid.topics import names
+
+
+class Script(Protocol):
+    """Called once, before a history begins. What it wants later it asks `simulation.after` for."""
+
+    name: ClassVar[str]
+
+    def __call__(self, simulation: Simulation, world: World, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """1 -> 3 -> 2 partitions; `what` ("worker", "leader", or nothing) dies a moment behind each."""
+
+    name: ClassVar[str] = "rescaled"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=2, hosts=2, totals=1, relays=1, sink_on_totals=True, echoed=True
+    )  # fmt: skip
+    STEPS_S: ClassVar[tuple[float, ...]] = (4.0, 12.0)  # when the user applies
+    SIZES: ClassVar[tuple[int, ...]] = (3, 2)
+
+    what: str = ""
+    moment_s: float = 0.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        for at_s, size in zip(self.STEPS_S, self.SIZES, strict=True):
+            simulation.after(at_s, partial(world.rescale, size, size))
+            if self.what:
+                simulation.after(at_s + self.moment_s, partial(self._kill, simulation, world))
+        simulation.after(self.SHAPE.input_s, partial(self._look, world))
+
+    def _kill(self, simulation: Simulation, world: World) -> None:
+        plan, leader = world.registry.plan(job.JOB), world.registry.leader()
+        found = plan.owner if self.what == "worker" and plan is not None else leader and leader.id
+        simulation.say(f"KILLED {found}")
+        simulation.kill_named(found or "")
+
+    def _look(self, world: World) -> None:
+        plan = world.registry.plan(job.JOB)
+        last = 1 + len(self.SIZES)
+        if plan is None or (plan.layout, plan.archive) != (last, f"archive-{last}"):
+            raise Defect(f"the plan is {plan}, expected layout {last} of archive-{last}")
+
+
+@dataclass
+class Swarm(Faults):
+    """Faults of these strengths to the end of the input.
+
+    `asks`: the user wants a checkpoint every second.
+    """
+
+    name: ClassVar[str] = "swarm"
+    asks: bool = False
+
+    def __call__(self, _simulation: Simulation, world: World) -> None:
+        world.asks = self.asks
+        for field in fields(Faults):
+            setattr(world.faults, field.name, getattr(self, field.name))
+
+
+@dataclass(frozen=True)
+class LedgerCut:
+    """Every ledger loses its last `offsets` once: a record and the marker behind it are two.
+
+    `before`: the call of the broker before which it comes. "checkpoint": instead, while the newest
+    epoch is that of the first checkpoint. `of_new_owner`: the worker dies first, and the first such
+    call of the next owner is meant. `kills`: the worker dies of it.
+    """
+
+    name: ClassVar[str] = "ledger-cut"
+    AT_S: ClassVar[float] = 6.0
+
+    before: str = "commit"
+    offsets: int = 1
+    of_new_owner: bool = False
+    kills: bool = False
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        if self.before == "checkpoint":
+            self._await_checkpoint(simulation, world)
+        else:
+            simulation.after(self.AT_S, partial(self._arm, simulation, world))
+
+    def _arm(self, simulation: Simulation, world: World) -> None:
+        if self.of_new_owner:
+            self._kill(simulation, world)
+        world.kafka.before(self.before, partial(self._cut, simulation, world))
+
+    def _await_checkpoint(self, simulation: Simulation, world: World) -> None:
+        committed = {entry.epoch for entry in world.checker.ledger.values()}
+        if committed == {world.checkpoint_epoch}:
+            self._cut(simulation, world)
+        else:
+            simulation.after(0.05, partial(self._await_checkpoint, simulation, world))
+
+    def _cut(self, simulation: Simulation, world: World) -> None:
+        topic = names.ledger(job.JOB)
+        for partition, log in enumerate(world.kafka.topics[topic].logs):
+            simulation.say(f"LEDGER {partition} ENDS AT {log.end - self.offsets}, not {log.end}")
+            world.disk.cut((topic, partition), log.end - self.offsets)
+        world.tails_lost = True
+        world.checker.start_again()
+        if self.kills:
+            self._kill(simulation, world)
+
+    @staticmethod
+    def _kill(simulation: Simulation, world: World) -> None:
+        plan = world.registry.plan(job.JOB)
+        if plan is not None and plan.owner is not None:
+            simulation.say(f"KILLED {plan.owner}")
+            simulation.after(0.0, partial(simulation.kill_named, plan.owner))
+
+
+SCRIPTS: dict[str, type[LedgerCut | Rescaled | Swarm]] = {
+    kind.name: kind for kind in (LedgerCut, Rescaled, Swarm)
+}  # fmt: skip
