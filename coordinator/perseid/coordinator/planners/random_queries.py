@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
+
+Priority = Literal["random", "by cost"]
+SKEW_MAX = 20.0  # far more than is ever measured, and its powers are numbers
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnQueries:
-    """What is drawn, ranges inclusive; the defaults are those of figure 15."""
+    """What is drawn, ranges inclusive; the defaults are those of figure 15.
+
+    UsageError names what cannot be.
+    """
 
     queries: int = 18
     partitions: int = 60
     share_max: int = 3  # most queries that share a partition
     skew: float = 0.2   # Zipf exponent of how many share one
-    priority: Literal["random", "by cost"] = "random"  # 1 to 10
+    priority: Priority = "random"  # 1 to 10
     free: float = 0.5   # of the cost of all failed partitions
+
+    def __post_init__(self) -> None:
+        checks.whole("queries", self.queries, least=1)
+        checks.whole("partitions", self.partitions, least=1)
+        checks.whole("share_max", self.share_max, least=1)
+        checks.within("skew", self.skew, 0.0, SKEW_MAX)
+        checks.one_of("priority", self.priority, get_args(Priority))
+        checks.not_negative("free", self.free)
 
     def with_free(self, share: float) -> DrawnQueries:
         return replace(self, free=share)
@@ -26,6 +41,8 @@ class DrawnQueries:
 
 def draw_queries(random: Random, drawn: DrawnQueries) -> RecoveryProblem:
     """All partitions have failed. The same for the same state of `random`.
+
+    O(partitions * queries), and O(partitions * share_max) random numbers.
 
     >>> problem = draw_queries(Random(1), DrawnQueries())
     >>> len(problem.queries), len(problem.failed)
