@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from perseid.cli import canvas, output, plan_tuning
+from perseid.cli import canvas, output, plan_recovery, plan_tuning
 from perseid.cli.plan_answers import show, timed
-from perseid.errors import UsageError
+from perseid.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    from perseid.coordinator.planners.mc_trees import TreeCount
 
 app = typer.Typer(rich_markup_mode=None)
 app.command("thresholds", epilog="Example: plan thresholds --theta 1e5 --l 1000 --gamma 1000")(
@@ -17,6 +20,9 @@ app.command("thresholds", epilog="Example: plan thresholds --theta 1e5 --l 1000 
 )
 app.command("checkpoint", epilog="Example: perseid plan checkpoint --sizes sizes.csv --period 200")(
     plan_tuning.checkpoint
+)
+app.command("recovery", epilog="Example: perseid plan recovery --input failed.yaml")(
+    plan_recovery.recovery
 )
 
 TOPOLOGY = "JSON or YAML file, - for stdin, or a job's folder or job.yaml."
@@ -128,7 +134,7 @@ def fidelity(
     """How much of the output is left when partitions have failed."""
     from perseid.cli import plan_files
     from perseid.coordinator.planners.fidelity import fidelities, losses
-    from perseid.coordinator.planners.mc_trees import count
+    from perseid.coordinator.planners.mc_trees import counted
 
     read = plan_files.topology(topology, rates)
     mask = read.mask(read.number(*partition) for partition in _partitions(failed))
@@ -147,41 +153,7 @@ def fidelity(
         {
             "fidelity": kept,
             "loss": {name: values for name, values in loss.items() if any(values)},
-            "mc_trees": count(read),
-        },
-        as_json=as_json,
-    )
-
-
-@app.command("recovery", epilog="Example: perseid plan recovery --input failed.yaml")
-def recovery(
-    input_file: InputOption,
-    algorithm: Annotated[
-        Literal["dp", "best-density", "oc"], typer.Option(help="Which scheduler.")
-    ] = "best-density",
-    plot: canvas.Plot = None,
-    as_json: output.Json = False,
-) -> None:
-    """Which failed partitions to recover first when resources are short."""
-    from perseid.cli import plan_files
-    from perseid.coordinator.planners.best_density import best_density
-    from perseid.coordinator.planners.recovery import operator_centric, optimal
-
-    problem = plan_files.recovery(input_file)
-    scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
-    plan, elapsed_ms = timed(scheduler, problem)
-    if plot is not None:
-        from perseid.cli import plan_plots
-
-        plan_plots.recovery(plot, problem, plan)
-    show(
-        {
-            "algorithm": algorithm,
-            "recover": list(plan.recover),
-            "queries": list(plan.queries),
-            "priority": plan.priority,
-            "cost": plan.cost,
-            "elapsed_ms": elapsed_ms,
+            **_trees(counted(read), as_json=as_json),
         },
         as_json=as_json,
     )
@@ -196,7 +168,7 @@ def placement(
     from perseid.coordinator.planners.replica_placement import place_replicas
 
     read = plan_files.read(input_file, plan_files.PlacementFile)
-    primaries = {(name, number): worker for name, number, worker in read.primaries}
+    primaries = plan_files.placed(read, "primaries")
     found = place_replicas(primaries, read.replicate, read.workers)
     replicas = [[*partition, worker] for partition, worker in found.items()]
     if plot is not None:
@@ -217,9 +189,11 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
     read = plan_files.read(input_file, plan_files.PlacementFile)
     if read.worker_mttf_s is None or read.worker_mttr_s is None:
         raise UsageError(f"{input_file}: worker_mttf_s and worker_mttr_s are needed, in seconds")
-    primaries = {(name, number): worker for name, number, worker in read.primaries}
-    replicas = {(name, number): worker for name, number, worker in read.replicas}
+    primaries = plan_files.placed(read, "primaries")
+    replicas = plan_files.placed(read, "replicas")
     found = mean_time_to_failure_s(primaries, replicas, read.worker_mttf_s, read.worker_mttr_s)
+    if math.isinf(found):
+        raise BadInputError(f"{input_file}: no partitions, or times of workers too long to be told")
     if plot is not None:
         from perseid.cli import plan_plots
 
@@ -231,9 +205,17 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
 
 
 def _partitions(text: str) -> list[tuple[str, int]]:
+    from perseid.cli import plan_files
+
     try:
-        return [(str(name), int(number)) for name, number in json.loads(text)]
-    except (ValueError, TypeError) as error:
+        return plan_files.PARTITIONS.validate_json(text, strict=True)
+    except ValueError as error:
         raise UsageError(
             f"--failed {text!r}: expected JSON like [[\"src\", 0], [\"join\", 1]]"
         ) from error
+
+
+def _trees(found: TreeCount, *, as_json: bool) -> dict[str, Any]:
+    """Exactly, or else under another name: who reads the number must not take it for exact."""
+    name = "mc_trees" if found.exact or not as_json else "mc_trees_at_most"
+    return {name: found.trees if as_json and found.trees < 10**300 else str(found)}
