@@ -96,9 +96,9 @@ class Changes:
 def oracle(changes: Changes, period_s: float) -> list[Point]:
     """One checkpoint in each period, at a bend or at its end, so that all together write least.
 
-    O(periods * bends a period^2). A period's begin belongs to the one before. Where little has
-    changed since the last, a checkpoint is almost free: the best plan may have two close to each
-    other, on both sides of a period's end.
+    O(periods * bends a period^2 * operators). A period's begin belongs to the one before. Where
+    little has changed since the last, a checkpoint is almost free: the best plan may have two close
+    to each other, on both sides of a period's end.
     """
     bends = changes.bends
     choices = [
