@@ -112,7 +112,8 @@ def thresholds(
         if found[-1].exact:
             axis.axvspan(numbers[-1] - 0.5, numbers[-1] + 0.5, color=GREY, alpha=0.3, label="exact")
         axis.axvline(min(failures, numbers[-1]), color=GREY, linestyle=":", label="now")
-        axis.set_yscale("log")
+        if any(max(t.theta, t.l, t.gamma) > 0 for t in found):  # of zeros there is no logarithm
+            axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("failures so far")
         axis.locator_params(axis="x", integer=True)
