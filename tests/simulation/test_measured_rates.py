@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
 import pytest
 
 from perseid.coordinator.planners.job_topology import feeding
@@ -19,24 +23,32 @@ from perseid.topics.records import EpochDone, Token, TokenRecord
 SHAPE = Shape(workers=2, hosts=2, totals=3, relays=2, sink_on_totals=True)
 
 
+@dataclass
+class OwnerDies:
+    """At `kill_s`, unless that is 0; keeps the world."""
+
+    name: ClassVar[str] = "owner dies"
+
+    kill_s: float
+    worlds: list[World] = field(default_factory=list)
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        self.worlds.append(world)
+        if self.kill_s:
+            simulation.after(self.kill_s, partial(self._kill, simulation, world))
+
+    def _kill(self, simulation: Simulation, world: World) -> None:
+        plan = world.registry.plan(job.JOB)
+        simulation.kill_named(plan.owner if plan is not None and plan.owner else "")
+
+
 @pytest.mark.parametrize("kill_s", [0.0, 6.1, 6.3, 6.5])
 def test_rates_are_those_of_the_input(kill_s: float) -> None:
     """At 6.3 s the owner dies between the commit of an epoch and telling of it."""
-    worlds: list[World] = []
-    spec = SHAPE.spec
-
-    def kill() -> None:
-        plan = worlds[0].registry.plan(job.JOB)
-        worlds[0].simulation.kill_named(plan.owner if plan is not None and plan.owner else "")
-
-    def script(simulation: Simulation, world: World) -> None:
-        worlds.append(world)
-        if kill_s:
-            simulation.after(kill_s, kill)
-
+    spec, script = SHAPE.spec, OwnerDies(kill_s)
     outcome = run(3, SHAPE, script)
     assert not outcome.error, outcome.explain()
-    (world,) = worlds
+    (world,) = script.worlds
     logs = world.kafka.topics
     tokens = tokens_of(logs[names.tokens(job.JOB)].logs[0].records)
     told = [codec.decode(r.value) for r in logs[names.progress(job.JOB)].logs[0].records if r.value]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from perseid.cli import canvas, output, plan_topologies, plan_tuning
+from perseid.cli import canvas, output, plan_recovery, plan_topologies, plan_tuning
 from perseid.cli.plan_answers import show, timed
-from perseid.errors import UsageError
+from perseid.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    from perseid.coordinator.planners.mc_trees import TreeCount
 
 app = typer.Typer(rich_markup_mode=None)
 app.command("thresholds", epilog="Example: plan thresholds --theta 1e5 --l 1000 --gamma 1000")(
@@ -17,12 +21,13 @@ app.command("thresholds", epilog="Example: plan thresholds --theta 1e5 --l 1000 
 app.command("checkpoint", epilog="Example: perseid plan checkpoint --sizes sizes.csv --period 200")(
     plan_tuning.checkpoint
 )
+app.command(
+    "recovery",
+    epilog="""Example: plan recovery --topology my-job --failed '[["counts", 0]]' --free 1.5""",
+)(plan_recovery.recovery)
 
-TOPOLOGY = "JSON or YAML file, - for stdin, or a job's folder or job.yaml."
-TopologyOption = Annotated[str, typer.Option("--topology", help=TOPOLOGY, show_default=False)]
-RatesOption = Annotated[
-    str | None,
-    typer.Option("--rates", help="With a job: records/s out of each partition, by operator."),
+TopologyOption = Annotated[
+    str, typer.Option("--topology", help=plan_topologies.HELP, show_default=False)
 ]
 InputOption = Annotated[
     str, typer.Option("--input", help="JSON or YAML file, - for stdin.", show_default=False)
@@ -33,7 +38,7 @@ InputOption = Annotated[
 def replication(
     topology: TopologyOption,
     budget: Annotated[int, typer.Option(help="Partitions that can be replicated.")],
-    rates: RatesOption = None,
+    rates: plan_topologies.Rates = None,
     algorithm: Annotated[
         Literal["dp", "greedy", "structure-aware"], typer.Option(help="Which planner.")
     ] = "structure-aware",
@@ -120,14 +125,14 @@ def adapt(
 def fidelity(
     topology: TopologyOption,
     failed: Annotated[str, typer.Option(help='JSON, e.g. [["src", 0]].')] = "[]",
-    rates: RatesOption = None,
+    rates: plan_topologies.Rates = None,
     plot: canvas.Plot = None,
     as_json: output.Json = False,
 ) -> None:
     """How much of the output is left when partitions have failed."""
     from perseid.cli import plan_files
     from perseid.coordinator.planners.fidelity import fidelities, losses
-    from perseid.coordinator.planners.mc_trees import count
+    from perseid.coordinator.planners.mc_trees import counted
 
     read = plan_files.topology(topology, rates)
     mask = read.mask(read.number(*partition) for partition in _partitions(failed))
@@ -146,60 +151,7 @@ def fidelity(
         {
             "fidelity": kept,
             "loss": {name: values for name, values in loss.items() if any(values)},
-            "mc_trees": count(read),
-        },
-        as_json=as_json,
-    )
-
-
-@app.command(
-    "recovery",
-    epilog="""Example: plan recovery --topology my-job --failed '[["counts", 0]]' --free 1.5""",
-)
-def recovery(
-    input_file: Annotated[
-        str | None, typer.Option("--input", help="Partitions and queries: JSON or YAML file, -.")
-    ] = None,
-    topology: Annotated[
-        list[str] | None, typer.Option("--topology", help=f"Instead: {TOPOLOGY} May be repeated.")
-    ] = None,
-    rates: RatesOption = None,
-    loads: plan_topologies.Loads = None,
-    failed: plan_topologies.Failed = None,
-    free: plan_topologies.Free = None,
-    priorities: plan_topologies.Priorities = None,
-    replicated: plan_topologies.Replicated = None,
-    shared: plan_topologies.Shared = None,
-    algorithm: Annotated[
-        Literal["dp", "best-density", "oc"], typer.Option(help="Which scheduler.")
-    ] = "best-density",
-    plot: canvas.Plot = None,
-    as_json: output.Json = False,
-) -> None:
-    """Which failed partitions to recover first when resources are short."""
-    from perseid.cli import plan_files
-    from perseid.coordinator.planners.best_density import best_density
-    from perseid.coordinator.planners.recovery import operator_centric, optimal
-
-    given = {
-        "--rates": rates, "--loads": loads, "--failed": failed, "--free": free,
-        "--priorities": priorities, "--replicated": replicated, "--shared": shared,
-    }  # fmt: skip
-    problem = plan_files.recovery(plan_topologies.recovery_file(input_file, topology or [], given))
-    scheduler = {"dp": optimal, "best-density": best_density, "oc": operator_centric}[algorithm]
-    plan, elapsed_ms = timed(scheduler, problem)
-    if plot is not None:
-        from perseid.cli import plan_plots
-
-        plan_plots.recovery(plot, problem, plan)
-    show(
-        {
-            "algorithm": algorithm,
-            "recover": list(plan.recover),
-            "queries": list(plan.queries),
-            "priority": plan.priority,
-            "cost": plan.cost,
-            "elapsed_ms": elapsed_ms,
+            **_trees(counted(read), as_json=as_json),
         },
         as_json=as_json,
     )
@@ -214,7 +166,7 @@ def placement(
     from perseid.coordinator.planners.replica_placement import place_replicas
 
     read = plan_files.read(input_file, plan_files.PlacementFile)
-    primaries = {(name, number): worker for name, number, worker in read.primaries}
+    primaries = plan_files.placed(read, "primaries")
     found = place_replicas(primaries, read.replicate, read.workers)
     replicas = [[*partition, worker] for partition, worker in found.items()]
     if plot is not None:
@@ -235,9 +187,11 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
     read = plan_files.read(input_file, plan_files.PlacementFile)
     if read.worker_mttf_s is None or read.worker_mttr_s is None:
         raise UsageError(f"{input_file}: worker_mttf_s and worker_mttr_s are needed, in seconds")
-    primaries = {(name, number): worker for name, number, worker in read.primaries}
-    replicas = {(name, number): worker for name, number, worker in read.replicas}
+    primaries = plan_files.placed(read, "primaries")
+    replicas = plan_files.placed(read, "replicas")
     found = mean_time_to_failure_s(primaries, replicas, read.worker_mttf_s, read.worker_mttr_s)
+    if math.isinf(found):
+        raise BadInputError(f"{input_file}: no partitions, or times of workers too long to be told")
     if plot is not None:
         from perseid.cli import plan_plots
 
@@ -250,3 +204,9 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
 
 def _partitions(text: str) -> list[tuple[str, int]]:
     return plan_topologies.partitions("--failed", text)
+
+
+def _trees(found: TreeCount, *, as_json: bool) -> dict[str, Any]:
+    """Exactly, or else under another name: who reads the number must not take it for exact."""
+    name = "mc_trees" if found.exact or not as_json else "mc_trees_at_most"
+    return {name: found.trees if as_json and found.trees < 10**300 else str(found)}

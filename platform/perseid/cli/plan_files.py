@@ -15,17 +15,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from perseid.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from perseid.coordinator.planners.delta_timing import Changes
-    from perseid.coordinator.planners.recovery import RecoveryProblem
+    from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
+    from perseid.coordinator.planners.recovery_capacity import Worker
     from perseid.coordinator.planners.state_sizes import Point, Sizes
     from perseid.coordinator.planners.topology import Topology
 
 COLUMNS = ("time_s", "operator", "bytes")
+PARTITIONS = TypeAdapter(list[tuple[str, int]])
 CHANGED = "changed_bytes"  # all that an operator has changed so far, so never less than before
 
 
@@ -79,14 +89,61 @@ class QueryEntry(_Document):
     partitions: list[str]
 
 
+class WorkerEntry(_Document):
+    """One worker; `used` are the cores that other work takes."""
+
+    id: str
+    cores: float
+    used: float = 0.0
+
+
 class RecoveryFile(_Document):
-    """What there is, what has failed and what is free."""
+    """What there is, what has failed, and what is free: a number of cores, or on which workers.
+
+    `arrivals`: the workers that come behind the first plan, behind the second, and so on.
+    """
 
     partitions: list[PartitionEntry]
     queries: list[QueryEntry]
     failed: list[str]
-    free: float
+    free: float | None = None
     replicated: list[str] = []
+    workers: list[WorkerEntry] | None = None
+    arrivals: list[list[WorkerEntry]] = []
+
+    @model_validator(mode="after")
+    def _one_kind_of_capacity(self) -> RecoveryFile:
+        if (self.free is None) == (self.workers is None):
+            raise ValueError("give either free, a number of cores, or workers with theirs")
+        if self.arrivals and self.workers is None:
+            raise ValueError("arrivals need workers: those that are there already, or []")
+        return self
+
+    @property
+    def members(self) -> tuple[list[Partition], list[Query]]:
+        """As the planners have them."""
+        from perseid.coordinator.planners.recovery import Partition, Query
+
+        return (
+            [Partition(p.id, p.cost, tuple(p.upstream)) for p in self.partitions],
+            [Query(q.id, q.priority, tuple(q.partitions)) for q in self.queries],
+        )
+
+    def problem(self, free: float) -> RecoveryProblem:
+        """BadInputError names the partition or query that cannot be."""
+        from perseid.coordinator.planners.recovery import RecoveryProblem
+
+        return RecoveryProblem(*self.members, self.failed, free, self.replicated)
+
+    @property
+    def capacity(self) -> list[list[Worker]]:
+        """The workers before each plan: those of before and those that have come."""
+        from perseid.coordinator.planners.recovery_capacity import Worker
+
+        found: list[list[Worker]] = [[]]
+        for some in (self.workers or [], *self.arrivals):
+            found.append([*found[-1], *(Worker(w.id, w.cores, w.used) for w in some)])
+        return found[1:]
 
 
 class PlanFile(_Document):
@@ -153,17 +210,21 @@ def _topology(found: TopologyFile) -> Topology:
     return made
 
 
-def recovery(found: RecoveryFile) -> RecoveryProblem:
-    """The recovery problem in a file."""
-    from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
-
-    return RecoveryProblem(
-        [Partition(p.id, p.cost, tuple(p.upstream)) for p in found.partitions],
-        [Query(q.id, q.priority, tuple(q.partitions)) for q in found.queries],
-        found.failed,
-        found.free,
-        found.replicated,
-    )
+def placed(
+    file: PlacementFile, which: Literal["primaries", "replicas"]
+) -> dict[tuple[str, int], str]:
+    """The worker of each primary, or of each replica. BadInputError for two, or an unknown one."""
+    found: dict[tuple[str, int], str] = {}
+    for name, number, worker in getattr(file, which):
+        place = f"{which}: {name}[{number}] on {worker}"
+        if number < 0:
+            raise BadInputError(f"{place}: partitions are numbered from 0")
+        if worker not in file.workers:
+            raise BadInputError(f"{place}: workers has no {worker} with its failure domain")
+        if (name, number) in found:
+            raise BadInputError(f"{place}: it is on {found[name, number]} already")
+        found[name, number] = worker
+    return found
 
 
 def sizes(path: str) -> Sizes:
@@ -184,13 +245,23 @@ def changes(path: str) -> Changes:
 
 def _points(path: str, columns: tuple[str, ...]) -> dict[str, dict[str, list[Point]]]:
     """By column of bytes and operator, the rows of a CSV file."""
+    try:
+        return _rows(path, csv.DictReader(_text(path).splitlines(), restkey="more"), columns)
+    except csv.Error as error:
+        raise BadInputError(f"{path}: no CSV: {error}") from error
+
+
+def _rows(
+    path: str, rows: csv.DictReader[str], columns: tuple[str, ...]
+) -> dict[str, dict[str, list[Point]]]:
     from perseid.coordinator.planners.state_sizes import Point
 
-    rows = csv.DictReader(_text(path).splitlines())
     if not set(columns) <= set(rows.fieldnames or ()) <= {*COLUMNS, CHANGED}:
         raise BadInputError(f"{path}: columns {rows.fieldnames}, expected {', '.join(columns)}")
     found: dict[str, dict[str, list[Point]]] = {column: {} for column in columns[2:]}
     for line, row in enumerate(rows, start=2):
+        if row["operator"] is None or "more" in row:
+            raise BadInputError(f"{path}, line {line}: as many values as columns, {len(columns)}")
         for column, operators in found.items():
             try:
                 point = Point(float(row["time_s"]), float(row[column]))
@@ -209,11 +280,11 @@ def _loaded(path: str, text: str) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         return json.loads(text)  # JSON is YAML, but as such a large topology takes minutes
     try:
         return YAML(typ="safe").load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         raise BadInputError(f"{path}: neither JSON nor YAML: {error}") from error
 
 
@@ -231,9 +302,7 @@ def _told(path: str, error: ValidationError) -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
     try:
-        return Path(path).read_text()
+        return sys.stdin.read() if path == "-" else Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: {error}") from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from perseid.coordinator.planners.delta_timing import Changes
     from perseid.coordinator.planners.recovery import RecoveryPlan, RecoveryProblem
     from perseid.coordinator.planners.state_sizes import Point, Sizes
-    from perseid.coordinator.planners.thresholds import Bounds, Share
+    from perseid.coordinator.planners.thresholds import Bounds, Share, Window
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 PLANS = {
@@ -92,12 +92,14 @@ def recovery(path: Path, problem: RecoveryProblem, plan: RecoveryPlan) -> None:
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
-def thresholds(path: Path, bounds: Bounds, share: Share, failures: int) -> None:
+def thresholds(
+    path: Path, bounds: Bounds, share: Share, failures: int, window: Window = "none"
+) -> None:
     """The three thresholds against the number of failures, down to where work is exact."""
     from perseid.coordinator.planners.thresholds import thresholds as decide
 
-    numbers = [k for k in range(200) if k == 0 or not decide(bounds, k - 1, share).exact]
-    found = [decide(bounds, k, share) for k in numbers]
+    numbers = [k for k in range(200) if k == 0 or not decide(bounds, k - 1, share, window).exact]
+    found = [decide(bounds, k, share, window) for k in numbers]
     with canvas.figure(7.0, 4.5, path) as figure:
         axis = figure.subplots()
         for label, values in (
@@ -110,7 +112,8 @@ def thresholds(path: Path, bounds: Bounds, share: Share, failures: int) -> None:
         if found[-1].exact:
             axis.axvspan(numbers[-1] - 0.5, numbers[-1] + 0.5, color=GREY, alpha=0.3, label="exact")
         axis.axvline(min(failures, numbers[-1]), color=GREY, linestyle=":", label="now")
-        axis.set_yscale("log")
+        if any(max(t.theta, t.l, t.gamma) > 0 for t in found):  # of zeros there is no logarithm
+            axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("failures so far")
         axis.locator_params(axis="x", integer=True)

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from perseid.cli.plan_files import RecoveryFile
     from perseid.coordinator.planners.topology import Topology
 
+HELP = "JSON or YAML file, - for stdin, or a job's folder or job.yaml."
+Rates = Annotated[
+    str | None,
+    typer.Option("--rates", help="With a job: records/s out of each partition, by operator."),
+]
 Loads = Annotated[
     str | None,
     typer.Option(help="Cores of each partition, by operator; else by rows, the busiest 1 core."),

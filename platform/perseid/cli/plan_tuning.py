@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perseid.coordinator.planners.thresholds import Bounds
 
 Operator = Literal["count-min", "ripple-join"]
+Window = Literal["none", "hopping", "sliding", "decaying"]
 NEEDED: dict[Operator, tuple[str, ...]] = {
     "count-min": ("--threshold", "--alpha"), "ripple-join": ("--sampled", "--beta"),
 }  # fmt: skip
@@ -44,7 +45,19 @@ def thresholds(
     sampled: Annotated[
         int | None, typer.Option("--sampled", help="ripple-join: sampled items of a window.")
     ] = None,
-    failures: Annotated[int, typer.Option(help="Recoveries so far.")] = 0,
+    failures: Annotated[
+        int | None, typer.Option(help="Recoveries so far, those that count; without it 0.")
+    ] = None,
+    window: Annotated[
+        Window, typer.Option(help="In which failures count: decaying, in none.")
+    ] = "none",
+    failed_at: Annotated[
+        str | None, typer.Option("--failed-at", help="Instead of --failures: seconds, 5,19.9.")
+    ] = None,
+    now: Annotated[float | None, typer.Option(help="With --failed-at: seconds.")] = None,
+    length: Annotated[
+        float | None, typer.Option(help="With --failed-at: of the window, seconds.")
+    ] = None,
     copies: Annotated[int, typer.Option(help="Copies of the operator.")] = 1,
     stage: Annotated[int, typer.Option(help="Its place in the pipeline.")] = 1,
     stages: Annotated[int, typer.Option(help="Operators in the pipeline.")] = 1,
@@ -65,17 +78,42 @@ def thresholds(
              "--alpha": alpha, "--sampled": sampled, "--beta": beta}  # fmt: skip
     bounds = _bounds(error, operator, given)
     share = Share(copies, stage, stages, 1.0 if beta is None else beta)
-    found = decide(bounds, failures, share)
+    count = _failures(failures, failed_at, window, now, length)
+    found = decide(bounds, count, share, window)
     if plot is not None:
         from perseid.cli import plan_plots
 
-        plan_plots.thresholds(plot, bounds, share, failures)
+        plan_plots.thresholds(plot, bounds, share, count, window)
     answer: dict[str, Any] = {
         "theta": found.theta, "l": found.l, "gamma": found.gamma, "exact": found.exact,
     }  # fmt: skip
+    if failed_at is not None:
+        answer["failures"] = count
     if error is not None:
         answer["bounds"] = {"theta": bounds.theta, "l": bounds.l, "gamma": bounds.gamma}
     show(answer, as_json=as_json)
+
+
+def _failures(
+    failures: int | None, failed_at: str | None, window: Window, now: float | None,
+    length: float | None,
+) -> int:  # fmt: skip
+    """How many failures count. UsageError for what does not belong together."""
+    from perseid.coordinator.planners.thresholds import failures_that_count
+
+    if failed_at is None:
+        if (now, length) != (None, None):
+            raise UsageError("--now and --length belong to --failed-at, e.g. --failed-at 5,19.9")
+        return failures or 0
+    if failures is not None:
+        raise UsageError("--failures or --failed-at, which counts them: not both")
+    if window in ("hopping", "sliding") and (now is None or length is None):
+        raise UsageError(f"--window {window} with --failed-at: needed is also --now and --length")
+    try:
+        times_s = [float(at_s) for at_s in failed_at.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--failed-at {failed_at}: expected seconds like 5,19.9") from error
+    return failures_that_count(times_s, now or 0.0, window, length or 0.0)
 
 
 def _bounds(error: str | None, operator: Operator | None, given: dict[str, Any]) -> Bounds:

@@ -67,6 +67,71 @@ def test_fidelity_of_figure_2(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_trees_of_a_diamond_are_counted_as_they_are(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the choices at its ends only those that agree about `a` are trees; too many: at most."""
+    for partitions, named in ((2, {"mc_trees": 2}), (50, {"mc_trees_at_most": 2500})):
+        to_one = [[i, 0, 1.0] for i in range(partitions)]
+        edges = [("a", "b", to_one), ("a", "c", to_one), ("b", "d", [[0, 0, 1.0]])]
+        edges += [("c", "d", [[0, 0, 1.0]])]
+        join = {"name": "d", "parallelism": 1, "input": "correlated", "output_rates": [1.0]}
+        wide = [("a", partitions), ("b", 1), ("c", 1)]
+        diamond = {
+            "operators": [*({"name": n, "parallelism": p} for n, p in wide), join],
+            "edges": [{"from": s, "to": t, "substreams": rows} for s, t, rows in edges],
+        }
+        (files / "diamond.json").write_text(json.dumps(diamond))
+        found = answer(capsys, "fidelity", "--topology", "diamond.json")
+        assert found == {"fidelity": 1.0, "loss": {}, **named}
+    assert run(["plan", "fidelity", "--topology", "diamond.json"]) == 0
+    assert "mc_trees  at most 2500" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "verb", "said"),
+    [
+        ({"replicas": [["o1", 0, "w1"]]}, "mttf", "o1[0] has its primary and its replica on w1"),
+        ({"replicas": [["o9", 0, "w1"]]}, "mttf", "the replica of o9[0] on w1 has no primary"),
+        ({"replicas": [["o1", 0, "w9"]]}, "mttf", "replicas: o1[0] on w9: workers has no w9"),
+        ({"primaries": [["o1", -1, "w1"]]}, "placement", "primaries: o1[-1] on w1: partitions are"),
+        (
+            {"primaries": [["o1", 0, "w1"], ["o1", 0, "w2"]]},
+            "placement", "primaries: o1[0] on w2: it is on w1 already",
+        ),
+        ({"primaries": [], "replicas": []}, "mttf", "no partitions, or times of workers too long"),
+        ({"worker_mttf_s": 1e308}, "mttf", "no partitions, or times of workers too long"),
+    ],
+)  # fmt: skip
+def test_placements_that_cannot_be_are_named(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    verb: str,
+    said: str,
+) -> None:
+    (files / "placement.json").write_text(json.dumps({**PLACEMENT, **change}))
+    assert run(["plan", verb, "--input", "placement.json"]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_gain_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], files: Path) -> None:
+    (files / "now.json").write_text(json.dumps({"budget": 1, "replicate": [["o1", 0]]}))
+    flags = ["--plan", "now.json", "--rates", "topology.json", "--moves", "1", "--gain", "nan"]
+    assert run(["plan", "adapt", *flags]) == 2
+    assert "the gain that a change must bring is nan: 0 to 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "9" * 5000, "a: 2001-99-99", "a: \x00"])
+def test_a_file_that_cannot_be_read_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (files / "topology.json").write_text(text)
+    assert run(["plan", "fidelity", "--topology", "topology.json"]) == 1
+    assert "topology.json: " in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("files")
 def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
     for algorithm in ("dp", "best-density", "oc"):
@@ -190,6 +255,8 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         ({"nodes": []}, ["fidelity"], 1, "topology.json: nodes: Extra inputs are not permitted"),
         ({"operators": 1}, ["fidelity"], 1, "topology.json: operators: Input should be a valid"),
         ({}, ["fidelity", "--failed", "o1"], 2, "--failed 'o1': expected JSON like"),
+        ({}, ["fidelity", "--failed", '[["o1", 1e999]]'], 2, "expected JSON like"),
+        ({}, ["fidelity", "--failed", '[["o1", 0.5]]'], 2, "expected JSON like"),
         ({}, ["fidelity", "--failed", '[["o1", 7]]'], 1, "o1 has partitions 0 to 1, not 7"),
         ({}, ["replication", "--budget", "6"], 2, "a budget of 6: the topology has 5 partitions"),
     ],

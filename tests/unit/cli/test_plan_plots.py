@@ -48,6 +48,7 @@ COMMANDS = {
         "priority 3 of 4 for 0.2 of 1.5 free cores"],
     "thresholds --theta 100 --l 8 --gamma 8 --failures 1": ["theta: state divergence",
         "failures so far", "exact", "now"],
+    "thresholds --theta 0 --l 0 --gamma 0": ["failures so far", "exact"],
     "checkpoint --sizes s.csv --period 4": ["time, s", "size, MB", "state size", "chosen, 2: ",
         "first minimum, 2: ", "oracle, 2: 80 MB", "fixed, 2: 180 MB"],
     "checkpoint --sizes s.csv --period 4 --cost delta": ["a checkpoint would write", "size, MB"],

@@ -23,6 +23,34 @@ def test_thresholds_of_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, pipeline)["theta"] == 2000.0
 
 
+@pytest.mark.parametrize(
+    ("window", "failures", "theta"),
+    [
+        ("hopping --now 29 --length 10", 2, 12_500.0),
+        ("sliding --now 24.9 --length 10", 2, 12_500.0),
+        ("sliding --now 25 --length 30", 4, 3125.0),
+        ("none", 4, 3125.0),
+        ("decaying", 0, 100_000.0),
+    ],
+)
+def test_failures_count_while_they_are_in_the_window(
+    capsys: pytest.CaptureFixture[str], window: str, failures: int, theta: float
+) -> None:
+    bounds = "thresholds --theta 1e5 --l 1000 --gamma 1000"
+    found = answer(capsys, f"{bounds} --window {window} --failed-at 5,19.9,20,25")
+    assert (found["failures"], found["theta"]) == (failures, theta)
+
+
+def test_a_decaying_window_keeps_nothing_back(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "thresholds --theta 1e5 --l 1000 --gamma 1000 --failures 3 --window decaying"
+    assert answer(capsys, line) == {"theta": 1e5, "l": 1000, "gamma": 1000, "exact": False}
+
+
+def test_a_long_pipeline_works_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "thresholds --theta 1e5 --l 9 --gamma 9 --stage 1 --stages 1000 --beta 10"
+    assert answer(capsys, line) == {"theta": 0.0, "l": 0, "gamma": 0, "exact": True}
+
+
 @pytest.mark.parametrize("error", ["15%", "0.15"])
 def test_thresholds_of_an_error_of_a_sketch(capsys: pytest.CaptureFixture[str], error: str) -> None:
     line = f"thresholds --error {error} --for count-min --threshold 10e6 --alpha 1500"
@@ -57,6 +85,21 @@ def test_thresholds_of_an_error_of_a_join(capsys: pytest.CaptureFixture[str]) ->
         ("--error 1 --for count-min --threshold 5 --alpha 1", "an error of 1.0: between 0 and 1"),
         ("--error 1% --for count-min --threshold 5 --alpha 0", "alpha is 0.0: more than 0"),
         ("--error 1% --for join", "--for"),
+        ("--theta 1 --l 1 --gamma 1 --window daily", "--window"),
+        ("--theta 1 --l 1 --gamma 1 --now 5", "--now and --length belong to --failed-at"),
+        ("--theta 1 --l 1 --gamma 1 --failures 1 --failed-at 5", "which counts them: not both"),
+        ("--theta 1 --l 1 --gamma 1 --failed-at 5,x", "--failed-at 5,x: expected seconds"),
+        ("--theta 1 --l 1 --gamma 1 --failed-at 5,nan", "the time of a failure is nan s"),
+        (
+            "--theta 1 --l 1 --gamma 1 --window sliding --failed-at 5 --now 6",
+            "--window sliding with --failed-at: needed is also --now and --length",
+        ),
+        (
+            "--theta 1 --l 1 --gamma 1 --window hopping --failed-at 5 --now 6 --length 0",
+            "the window's length is 0.0 s: more than 0",
+        ),
+        ("--theta nan --l 1 --gamma 1", "theta is nan: 0 or more"),
+        ("--theta 1 --l 1 --gamma 1 --failures -1", "failures is -1"),
     ],
 )
 def test_thresholds_that_cannot_be_are_named(
@@ -97,6 +140,9 @@ def test_sizes_without_changes_are_refused_by_column(
         ("time_s,operator,bytes\n0,a,1\n", "expected time_s, operator, bytes, changed_bytes"),
         ("time_s,operator,bytes,changed_bytes\n0,a,1\n", "sizes.csv, line 2: "),
         ("time_s,operator,bytes,changed_bytes\n0,a,1,5\n9,a,1,4\n", "they never become less"),
+        ("time_s,operator,bytes,changed_bytes\n0,a,1,5,7\n", "line 2: as many values as columns"),
+        ("time_s,operator,bytes,changed_bytes\n0\n", "line 2: as many values as columns"),
+        ("time_s,operator,bytes,changed_bytes\n0," + "a" * 200_000, "no CSV: field larger than"),
     ):
         sizes.write_text(text)
         line = "plan checkpoint --sizes sizes.csv --period 4 --cost delta"

@@ -127,6 +127,6 @@ def test_what_cannot_be_is_refused_by_name(operators: dict[str, list[Point]], na
 
 def test_a_period_longer_than_what_is_known_is_refused() -> None:
     sizes = Sizes({"a": points(1, 2, 3)})
-    for period_s, named in ((0.0, "a period of 0.0 s"), (5.0, "the sizes are of 2.0 s only")):
+    for period_s, named in ((0.0, "the period is 0.0 s"), (5.0, "the sizes are of 2.0 s only")):
         with pytest.raises(UsageError, match=named):
             profile(sizes, period_s)

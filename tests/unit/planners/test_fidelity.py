@@ -11,7 +11,7 @@ import pytest
 
 from perseid.coordinator.planners.fidelity import fidelities, fidelity, losses
 from perseid.coordinator.planners.graph import Input, Node, Stream
-from perseid.coordinator.planners.mc_trees import count, mc_trees
+from perseid.coordinator.planners.mc_trees import TreeCount, count, counted, mc_trees, ways_meet
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import RefusedError
@@ -141,6 +141,44 @@ def test_a_diamond_has_no_tree_around_another() -> None:
     trees = [{topology.name_of(i) for i in tree} for tree in mc_trees(topology)]
     rest = {("b", 0), ("c", 0), ("d", 0)}
     assert trees == [{("a", 0)} | rest, {("a", 1)} | rest]
+
+
+def braided(random: Random) -> Topology:
+    """Operators that read any two before them, so that ways part and may meet again."""
+    sizes = [random.randint(1, 2) for _ in range(random.randint(3, 5))]
+    streams = []
+    for target in range(1, len(sizes)):
+        for source in random.sample(range(target), min(target, random.randint(1, 2))):
+            rows = tuple((i, j, 1.0) for i in range(sizes[source]) for j in range(sizes[target]))
+            streams.append(Stream(f"o{source}", f"o{target}", rows))
+    nodes = [
+        Node(f"o{i}", size, random.choice(["independent", "correlated"]), (1.0,) * size)
+        for i, size in enumerate(sizes)
+    ]
+    return Topology(nodes, streams)
+
+
+def test_trees_are_counted_exactly_or_as_at_most() -> None:
+    exact_without_list = overcounted = 0
+    for seed in range(300):
+        topology = braided(Random(seed))
+        true = len(mc_trees(topology))
+        assert counted(topology) == TreeCount(true, exact=True)
+        guess = counted(topology, listed_max=0)
+        assert guess.trees >= true
+        assert guess.exact is not ways_meet(topology)
+        if guess.exact:
+            assert guess.trees == true
+        exact_without_list += guess.exact
+        overcounted += guess.trees > true
+    assert exact_without_list > 50
+    assert overcounted > 50
+
+
+def test_a_number_that_no_line_holds_is_told_by_its_size() -> None:
+    """Python refuses to write out more than 4,300 digits."""
+    assert str(TreeCount(10**9000, exact=True)) == "about 10^9000"
+    assert str(TreeCount(16, exact=False)) == "at most 16"
 
 
 def test_small_shares_are_kept() -> None:

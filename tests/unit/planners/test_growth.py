@@ -25,6 +25,7 @@ from perseid.coordinator.planners import (
     replication,
 )
 from perseid.coordinator.planners.adaptation import adapt
+from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
@@ -34,20 +35,27 @@ from perseid.coordinator.planners.checkpoint_timing import (
     profile,
 )
 from perseid.coordinator.planners.completion import Completion
+from perseid.coordinator.planners.delta_stopping import DeltaStopping
+from perseid.coordinator.planners.delta_stopping import played as delta_played
+from perseid.coordinator.planners.delta_timing import Changes
+from perseid.coordinator.planners.delta_timing import oracle as delta_oracle
 from perseid.coordinator.planners.error_bounds import for_count_min, for_ripple_join
 from perseid.coordinator.planners.failure_detector import Heartbeats, Hint, judge
 from perseid.coordinator.planners.fidelity import fidelities
 from perseid.coordinator.planners.graph import Node, Stream
+from perseid.coordinator.planners.job_topology import job_topology
+from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.planners.mc_trees import count, mc_trees
 from perseid.coordinator.planners.measured_rates import loads, measured
 from perseid.coordinator.planners.mttf import mean_time_to_failure_s
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
-from perseid.coordinator.planners.random_sizes import draw_sizes
+from perseid.coordinator.planners.random_sizes import draw_changes, draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.recovery_capacity import Worker, place
 from perseid.coordinator.planners.recovery_problems import parts, together
 from perseid.coordinator.planners.recovery_schedule import Recovery
 from perseid.coordinator.planners.replica_placement import place_replicas
+from perseid.coordinator.planners.state_sizes import Point, Sizes
 from perseid.coordinator.planners.structure_aware import structure_aware
 from perseid.coordinator.planners.thresholds import (
     Bounds,
@@ -56,6 +64,7 @@ from perseid.coordinator.planners.thresholds import (
     thresholds,
 )
 from perseid.coordinator.planners.topology import Topology
+from perseid.jobs.spec import JobSpec, OperatorSpec, SourceSpec
 from perseid.testing import growth
 from perseid.testing.growth import case, exponent
 from perseid.topics.records import EpochDone, InputCheck, SourceRange, Token
@@ -295,6 +304,129 @@ def test_thresholds_and_bounds_take_the_same_whatever_happened() -> None:
         assert exponent(past, instructions) <= 1 + TOLERANCE
     added = [case(n, compensation, bounds, n, 1.0) for n in (50, 100, 200)]
     assert exponent(added, instructions) <= 1 + TOLERANCE
+
+
+def written_cells(run: Callable[[], Any]) -> int:
+    """Sizes of operators at times that a plan for checkpoints of changes looks up."""
+    counted = 0
+    before = Sizes.each
+
+    def counting(self: Any, times: Any) -> Any:
+        nonlocal counted
+        counted += len(self.operators) * len(times)
+        return before(self, times)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sizes, "each", counting)
+        run()
+    return counted
+
+
+def changing(periods: int, bends: int, operators: int = 2) -> Changes:
+    """Periods of 10 s with so many bends in each; no operator's size stays level."""
+    random, number = Random(periods), periods * bends
+    times = [10.0 * i / bends for i in range(number + 1)]
+    names = [f"o{i}" for i in range(operators)]
+    sizes = {n: [Point(t, random.uniform(0.0, 100.0)) for t in times] for n in names}
+    changed = {n: [Point(t, 7.0 * t) for t in (0.0, times[-1])] for n in names}
+    return Changes(Sizes(sizes), changed)
+
+
+def test_the_oracle_of_changes_is_linear_in_periods_and_quadratic_in_their_bends() -> None:
+    longer = [case(n, delta_oracle, changing(n, 8), 10.0) for n in (10, 20, 40)]
+    denser = [case(n, delta_oracle, changing(6, n), 10.0) for n in (20, 40, 80)]
+    for counter in (instructions, written_cells):
+        assert exponent(longer, counter) <= 1 + TOLERANCE
+    assert 1.5 < exponent(denser, written_cells) <= 2 + TOLERANCE
+    assert exponent(denser, instructions) <= 1 + TOLERANCE
+
+
+def test_a_policy_of_changes_learns_in_a_pass_and_decides_at_once() -> None:
+    longer = [case(n, DeltaStopping, changing(n, 8), 10.0) for n in (10, 20, 40)]
+    # With each operator there are more moments, and at each of them all operators are asked.
+    wider = [case(n**2, DeltaStopping, changing(6, 8, n), 10.0) for n in (4, 8, 16)]
+    for counter in (instructions, written_cells):
+        assert exponent(longer, counter) <= 1 + TOLERANCE
+        assert exponent(wider, counter) <= 1 + TOLERANCE
+    learned = [(n, DeltaStopping(changing(n, 8), 10.0)) for n in (10, 20, 40)]
+    decide = [case(n, policy.takes, 5.0, 7.0, 50.0) for n, policy in learned]
+    assert exponent(decide, instructions) <= TOLERANCE
+    whole = [case(n, delta_played, changing(n, 8), policy) for n, policy in learned]
+    assert exponent(whole, instructions) <= 1 + TOLERANCE
+
+
+def running(epochs: int, operators: int) -> Timing:
+    """So many epochs of one period, and one before the next."""
+    timing = Timing(period_s=epochs + 0.5, begin_s=0.0)
+    for second in range(1, epochs + 1):
+        timing = timing.seen(second, {f"o{i}": (second % 9, 1) for i in range(operators)})
+    return timing.took(epochs)
+
+
+def test_timing_as_it_goes_is_linear_in_operators_and_samples() -> None:
+    """A period's first epoch learns from the samples; the others look at the newest three."""
+    epochs, operators = (20, 40, 80), (4, 8, 16)
+    older = [(n, running(n, 3)) for n in epochs]
+    wider = [(n, {f"o{i}": (5, 1) for i in range(n)}, running(10, n)) for n in operators]
+    three = {f"o{i}": (5, 1) for i in range(3)}
+    for cases, most in (
+        ([case(n, timing.seen, n + 0.2, three) for n, timing in older], 0),
+        ([case(n, timing.seen, n + 1.0, three) for n, timing in older], 1),
+        ([case(n, timing.seen, 10.2, sizes) for n, sizes, timing in wider], 1),
+        ([case(n, timing.seen, 11.0, sizes) for n, sizes, timing in wider], 1),
+        ([case(n, timing.due, n + 0.2) for n, timing in older], 0),
+    ):
+        assert exponent(cases, instructions) <= most + TOLERANCE
+
+
+def job_of(parallelism: int) -> JobSpec:
+    """A source, an operator that is read by key and another one behind it."""
+    chained = {
+        name: OperatorSpec(inputs={"input": read}, use="m:C", key=("k",), parallelism=parallelism)
+        for name, read in (("first", "lines"), ("second", "first"))
+    }
+    lines = {"lines": SourceSpec(topic="lines", format="text")}
+    return JobSpec(name="j", parallelism=parallelism, sources=lines, operators=chained, sinks={})
+
+
+def test_topologies_are_made_and_drawn_by_substream() -> None:
+    jobs = [job_of(n) for n in (10, 20, 40)]
+    made = [case(size_of(job_topology(job)), job_topology, job) for job in jobs]
+    assert exponent(made, instructions) <= 1 + TOLERANCE
+    sizes = (60, 120, 240)
+    drawn = [case(size_of(topology_of(n, "full")), topology_of, n, "full") for n in sizes]
+    assert exponent(drawn, instructions) <= 1 + TOLERANCE
+    long = [case(n, Topology, *pipeline(n)) for n in (50, 100, 200)]
+    assert exponent(long, instructions) <= 1 + TOLERANCE
+
+
+def pipeline(operators: int) -> tuple[list[Node], list[Stream]]:
+    nodes = [Node(f"o{i}", 2, output_rates=(1.0, 1.0)) for i in range(operators)]
+    rows = ((0, 0, 1.0), (1, 1, 1.0))
+    return nodes, [Stream(f"o{i}", f"o{i + 1}", rows) for i in range(operators - 1)]
+
+
+def test_random_cases_take_what_they_hold() -> None:
+    queries = [case(n, failed, 6, n) for n in (100, 200, 400)]
+    assert exponent(queries, instructions) <= 1 + TOLERANCE
+    hours = [case(n, draw_changes, Random(1), "bcp", 3600.0 * n) for n in (1, 2, 4)]
+    assert exponent(hours, instructions) <= 1 + TOLERANCE
+
+
+def test_backups_take_the_same_whatever_happened() -> None:
+    def some(epochs: int) -> Backups:
+        backups = Backups(1e6, 1.0)
+        for _ in range(epochs):
+            backups = backups.applied(3.0).issued().applied(2.0).acknowledged()
+        return backups
+
+    aged = [(n, some(n)) for n in (9, 18, 36)]
+    for steps in (
+        [case(n, backups.applied, 1.0) for n, backups in aged],
+        [case(n, backups.issued) for n, backups in aged],
+        [case(n, backups.issued().acknowledged) for n, backups in aged],
+    ):
+        assert exponent(steps, instructions) <= TOLERANCE
 
 
 def test_a_verdict_does_not_take_longer_with_age() -> None:

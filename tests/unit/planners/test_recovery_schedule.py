@@ -42,9 +42,9 @@ ALL = frozenset(p.id for p in PARTITIONS)
 def test_a_worker_is_filled_up_to_the_bound_only() -> None:
     workers = [Worker("w1", 2.0), Worker("w2", 1.0, used=0.9), Worker("w3", 1.0, used=0.3)]
     assert free_cores(workers, {"w1": 0.6}) == pytest.approx({"w1": 1.0, "w2": 0.0, "w3": 0.5})
-    with pytest.raises(BadInputError, match="worker w1 has cores -1"):
+    with pytest.raises(BadInputError, match=r"worker w1: cores is -1\.0: 0 or more"):
         Worker("w1", -1.0)
-    with pytest.raises(BadInputError, match="worker w1 has used nan"):
+    with pytest.raises(BadInputError, match="worker w1: used is nan: 0 or more"):
         Worker("w1", 1.0, used=float("nan"))
 
 

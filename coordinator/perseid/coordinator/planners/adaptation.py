@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.completion import Completion, Piece
 from perseid.coordinator.planners.replication import ReplicationPlan, check_budget, kept_by, plan_of
 from perseid.coordinator.planners.structure_aware import grow
 from perseid.coordinator.planners.topology import Topology
-from perseid.errors import UsageError
 
 GAIN_MIN = 0.02  # of fidelity: hysteresis
 TRIES_MAX = 64  # of how many are taken out, spread evenly
@@ -53,8 +53,8 @@ def adapt(
     (('a', 1), ('b', 1))
     """
     check_budget(topology, budget)
-    if moves < 0:
-        raise UsageError(f"moves is {moves}: 0 or more")
+    checks.whole("moves", moves)
+    checks.within("the gain that a change must bring", gain_min, 0.0, 1.0)
     have = frozenset(topology.number(*partition) for partition in running)
     rests = _shrinking(topology, have, max(budget - moves, 0))
     if len(have) <= SINGLES_MAX:  # the order may take the wrong one of two

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.thresholds import records_before_backup
 from perseid.errors import PermanentError, UsageError
 
@@ -47,6 +48,13 @@ class Backups:
     alpha: float
     since_durable: float = 0.0
     at_issue: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.not_negative("theta", self.theta)
+        checks.positive("alpha", self.alpha)
+        checks.not_negative("the divergence", self.since_durable)
+        if self.at_issue is not None:
+            checks.within("the divergence at issue", self.at_issue, 0.0, self.since_durable)
 
     @property
     def phase(self) -> BackupPhase:

@@ -15,6 +15,7 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.recovery import (
     SLACK,
     Matrix,
@@ -72,6 +73,8 @@ def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> R
     >>> best_density(problem)
     RecoveryPlan(recover=('p1', 'p2'), queries=('q1', 'q2'), priority=5, cost=1.0)
     """
+    if seed_queries is not None:
+        checks.whole("seed_queries", seed_queries, least=1)
     if not problem.queries:
         return problem.plan(())
     growth = Growth(problem)

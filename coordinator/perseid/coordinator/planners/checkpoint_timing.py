@@ -24,14 +24,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
 
+from perseid.coordinator.planners import checks
+from perseid.coordinator.planners.state_moments import Moment, dynamic_of, moments
 from perseid.coordinator.planners.state_sizes import Numbers, Point, Sizes
 from perseid.errors import UsageError
 
 RELAXATION_MIN = 0.2  # s_max is at least so much above s_min, or nothing would ever be below it
+PERIODS_MAX = 1_000_000  # of one history: at a minute each two years
 _STEPS = 200  # of a period, when its value is computed backwards
 
 
@@ -39,12 +43,26 @@ _STEPS = 200  # of a period, when its value is computed backwards
 class Profile:
     """What was learned from some periods: by period, its local minima, and the size at its end.
 
-    A minimum is an offset into its period, in seconds, and the total there.
+    A minimum is an offset into its period, in seconds, and the total there. UsageError names what
+    cannot be.
     """
 
     period_s: float
     minima: tuple[tuple[Point, ...], ...]
     ends: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        checks.positive("the period of a profile", self.period_s, unit=" s")
+        if not len(self.minima) == len(self.ends) > 0:
+            raise UsageError(
+                f"a profile has minima of {len(self.minima)} periods and {len(self.ends)} ends: "
+                "as many, and at least one"
+            )
+        for end in self.ends:
+            checks.not_negative("the total at a period's end", end)
+        for minimum in chain.from_iterable(self.minima):
+            checks.not_negative("the offset of a minimum", minimum.time_s, unit=" s")
+            checks.not_negative(f"the minimum at {minimum.time_s} s", minimum.bytes)
 
     @property
     def s_min(self) -> float:
@@ -84,9 +102,11 @@ class FirstMinimum:
         self.alert = False
 
     def begin(self, total: float) -> None:
+        checks.not_negative("the total", total)
         self.alert = total < self._s_max
 
     def halved(self, total: float) -> None:
+        checks.not_negative("the total", total)
         self.alert = self.alert or total < self._s_max
 
     def about_to_grow(self, offset_s: float, total: float) -> bool:
@@ -107,7 +127,10 @@ class Stopping:
         return
 
     def about_to_grow(self, offset_s: float, total: float) -> bool:
-        step = min(int(offset_s / self._period_s * _STEPS), _STEPS - 1)
+        checks.not_negative("the offset in the period", offset_s, unit=" s")
+        checks.not_negative("the total", total)
+        step = int(min(offset_s / self._period_s, 1.0) * _STEPS)
+        step = min(step, _STEPS - 1)
         return total <= float(self._waiting[step + 1])
 
 
@@ -133,7 +156,7 @@ def _cost_of_waiting(profile: Profile) -> Numbers:
 
 def profile(sizes: Sizes, period_s: float) -> Profile:
     """From all whole periods of these sizes. UsageError when there is none."""
-    dynamic = _dynamic(sizes)
+    dynamic = dynamic_of(sizes)
     times = dynamic.times()
     minima = [Point(t, b) for t, b in _local_minima(times, dynamic.at(times))]
     starts = periods(sizes, period_s)
@@ -155,12 +178,12 @@ def played(sizes: Sizes, period_s: float, policy: Policy) -> list[Point]:
 
     The policy sees only the dynamic operators' turning points, as they come.
     """
-    dynamic = _dynamic(sizes)
-    moments = _moments(dynamic)
+    dynamic = dynamic_of(sizes)
+    seen = moments(dynamic)
     taken = []
     for start_s in periods(sizes, period_s):
         policy.begin(float(dynamic.at([start_s])[0]))
-        inside = moments[_first(moments, start_s) : _first(moments, start_s + period_s)]
+        inside = seen[_first(seen, start_s) : _first(seen, start_s + period_s)]
         chosen = next((m.time_s for m in inside if _is_taken(policy, m, start_s)), None)
         taken.append(start_s + period_s if chosen is None else chosen)
     return _points(sizes, taken)
@@ -195,55 +218,22 @@ def fixed(sizes: Sizes, period_s: float) -> list[Point]:
 
 def periods(sizes: Sizes, period_s: float) -> list[float]:
     """Where the whole periods begin. UsageError when there is none."""
-    if not period_s > 0:
-        raise UsageError(f"a period of {period_s} s: more than 0")
-    number = int((sizes.end_s - sizes.start_s) / period_s + 1e-9)
+    checks.positive("the period", period_s, unit=" s")
+    length_s = sizes.end_s - sizes.start_s
+    number = length_s / period_s + 1e-9
     if number < 1:
+        raise UsageError(f"a period of {period_s} s, and the sizes are of {length_s} s only")
+    if number > PERIODS_MAX:
         raise UsageError(
-            f"a period of {period_s} s, and the sizes are of {sizes.end_s - sizes.start_s} s only"
+            f"a period of {period_s} s, and the sizes are of {length_s} s: at most {PERIODS_MAX} "
+            "periods, so a longer one"
         )
-    return [sizes.start_s + i * period_s for i in range(number)]
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A turning point: whether its operator lost more than half, and the total begins to grow."""
-
-    time_s: float
-    total: float
-    halved: bool
-    grows: bool
-
-
-def _moments(sizes: Sizes) -> list[Moment]:
-    rates: dict[str, float] = {}
-    last: dict[str, float] = {}
-    found, before = [], 0.0
-    reports = sizes.reports()
-    totals = sizes.at([report.time_s for report in reports])
-    for report, total in zip(reports, totals, strict=True):
-        halved = report.bytes < last.get(report.operator, 0.0) / 2
-        rates[report.operator], last[report.operator] = report.rate, report.bytes
-        now = sum(rates.values())
-        found.append(Moment(report.time_s, float(total), halved, now > 0 >= before))
-        before = now
-    return found
-
-
-def growths(sizes: Sizes) -> Numbers:
-    """When the total of the dynamic operators is about to grow: the moments of a policy."""
-    return np.array([m.time_s for m in _moments(_dynamic(sizes)) if m.grows])
+    return [sizes.start_s + i * period_s for i in range(int(number))]
 
 
 def _local_minima(times: Numbers, totals: Numbers) -> list[tuple[float, float]]:
     inner = (totals[1:-1] <= totals[:-2]) & (totals[1:-1] < totals[2:])
     return list(zip(times[1:-1][inner].tolist(), totals[1:-1][inner].tolist(), strict=True))
-
-
-def _dynamic(sizes: Sizes) -> Sizes:
-    """The dynamic operators; all of them where none is."""
-    dynamic = sizes.dynamic
-    return sizes.of(dynamic) if dynamic else sizes
 
 
 def _points(sizes: Sizes, times: Sequence[float]) -> list[Point]:

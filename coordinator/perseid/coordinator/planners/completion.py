@@ -1,5 +1,7 @@
 """For every partition outside of a plan: what must be added with it so that it brings something.
 
+Stands for the units and connected segments of PPA section IV-C.
+
 1. Down the topology: how much of its output a partition would have, with the best choice of what to
    add before it, and how many partitions that costs. A join needs each of its inputs, any other
    operator one; inputs that the plan keeps alive cost nothing.
@@ -82,9 +84,13 @@ class Completion:
         name, partition = self._topology.name_of(number)
         if but != NONE and self._topology.node(name).input == "independent":
             return
-        for index, needs in enumerate(self._needs[name]):
-            if index != but and needs[partition] != NONE:
-                self._add(int(needs[partition]), found)
+        # No recursion: a pipeline may be longer than Python's stack is deep.
+        waiting = [needs[partition] for i, needs in enumerate(self._needs[name]) if i != but]
+        while waiting:
+            if (needed := int(waiting.pop())) != NONE:
+                found.add(needed)
+                name, partition = self._topology.name_of(needed)
+                waiting += [needs[partition] for needs in self._needs[name]]
 
     def _look_before(self, name: str) -> None:
         node, place = self._topology.node(name), self._topology.slice(name)

@@ -1,8 +1,9 @@
 """When to take a checkpoint of changes, decided as it goes: optimal stopping that looks ahead.
 
-A checkpoint of changes decides what the next one writes: taken late, it leaves the next little time
-before its own period's end. So a moment is worth what the checkpoint writes and what is ahead of it
-then. Both tables come from a profile, in steps of a period:
+Beyond Meteor Shower section 4.3, whose rule is the first minimum of the size. A checkpoint of
+changes decides what the next one writes: taken late, it leaves the next little time before its own
+period's end. So a moment is worth what the checkpoint writes and what is ahead of it then. Both
+tables come from a profile, in steps of a period:
 
 1. `ahead`, by where in its period a checkpoint was taken: what all later ones write, on average,
    less what they write behind one at a period's begin;
@@ -27,8 +28,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseid.coordinator.planners.checkpoint_timing import growths, periods
+from perseid.coordinator.planners import checks
+from perseid.coordinator.planners.checkpoint_timing import periods
 from perseid.coordinator.planners.delta_timing import Changes
+from perseid.coordinator.planners.state_moments import growths
 from perseid.coordinator.planners.state_sizes import Numbers, Point
 
 STEPS = 50    # of a period
@@ -57,8 +60,11 @@ class DeltaStopping:
 
         Both offsets in seconds from the begin of their periods.
         """
-        step = min(int(offset_s / self.period_s * STEPS), STEPS - 1)
-        last = round(last_s / self.period_s * STEPS)
+        checks.not_negative("the offset of the last checkpoint", last_s, unit=" s")
+        checks.not_negative("the offset in the period", offset_s, unit=" s")
+        checks.not_negative("what a checkpoint writes", written)
+        step = min(int(min(offset_s / self.period_s, 1.0) * STEPS), STEPS - 1)
+        last = round(min(last_s / self.period_s, 1.0) * STEPS)
         return bool(written + self._ahead[step] <= self._waiting[step + 1, last])
 
 
@@ -86,8 +92,8 @@ def played(changes: Changes, policy: DeltaStopping) -> list[Point]:
 
 def _moments(grows: Numbers, start_s: float, period_s: float) -> list[float]:
     """A period's: its begin and where there is growth ahead, not its end."""
-    inside = grows[(grows > start_s) & (grows < start_s + period_s)]
-    return [start_s, *inside.tolist()]
+    first = np.searchsorted(grows, start_s, "right")
+    return [start_s, *grows[first : np.searchsorted(grows, start_s + period_s)].tolist()]
 
 
 def _written(

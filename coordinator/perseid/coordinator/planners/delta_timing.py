@@ -1,7 +1,8 @@
 """When to take checkpoints that write what has changed: the question of `checkpoint_timing` again.
 
 An operator's part of a checkpoint is what it has changed since the last one or, where that is less,
-its whole state: min(changed(t) - changed(last), size(t)). Meteor Shower leaves this open.
+its whole state: min(changed(t) - changed(last), size(t)). Meteor Shower section 4.3 with another
+cost, which the paper leaves open.
 
 What a checkpoint would write now does not tell good moments: right behind the last one it is almost
 nothing, and all is left to the next. What one writes whose predecessor was a period ago does:
@@ -16,9 +17,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.checkpoint_timing import periods
 from perseid.coordinator.planners.state_sizes import Numbers, Point, Sizes
-from perseid.errors import BadInputError
+from perseid.errors import BadInputError, UsageError
 
 
 class Changes:
@@ -41,6 +43,12 @@ class Changes:
         self.changed = Sizes({name: changed[name] for name in sizes.operators})
         for name, points in self.changed.operators.items():
             _check(name, points)
+        ends = sizes.start_s, sizes.end_s
+        if not self.changed.start_s <= ends[0] < ends[1] <= self.changed.end_s:
+            raise BadInputError(
+                f"the sizes are of {ends[0]} to {ends[1]} s, and the changed bytes of "
+                f"{self.changed.start_s} to {self.changed.end_s} s only: as long at least"
+            )
 
     @property
     def rates(self) -> dict[str, float]:
@@ -52,6 +60,11 @@ class Changes:
 
     def shown(self, period_s: float, rates: Mapping[str, float]) -> Sizes:
         """The sizes with no operator's above what it changes in a period, at these rates."""
+        checks.positive("the period", period_s, unit=" s")
+        for name in self.sizes.operators:
+            if name not in rates:
+                raise BadInputError(f"operator {name} has no change rate")
+            checks.not_negative(f"the change rate of {name}", rates[name], unit=" bytes/s")
         return Sizes({
             name: [Point(p.time_s, min(p.bytes, rates[name] * period_s)) for p in points]
             for name, points in self.sizes.operators.items()
@@ -63,7 +76,13 @@ class Changes:
         return np.asarray(np.minimum(since, self.sizes.each(times)).sum(axis=0))
 
     def checkpoints(self, times: Sequence[float]) -> list[Point]:
-        """What checkpoints at these times write, one after the other. The first writes all."""
+        """What checkpoints at these times write, one after the other. The first writes all.
+
+        UsageError where one comes before the one before it.
+        """
+        for last, t in pairwise(times):
+            if t < last:
+                raise UsageError(f"a checkpoint at {t} s behind one at {last} s: in order of time")
         first = [Point(t, float(self.sizes.at([t])[0])) for t in times[:1]]
         rest = [Point(t, float(self.written(last, [t])[0])) for last, t in pairwise(times)]
         return first + rest
@@ -77,13 +96,13 @@ class Changes:
 def oracle(changes: Changes, period_s: float) -> list[Point]:
     """One checkpoint in each period, at a bend or at its end, so that all together write least.
 
-    O(periods * bends a period^2). A period's begin belongs to the one before. Where little has
-    changed since the last, a checkpoint is almost free: the best plan may have two close to each
-    other, on both sides of a period's end.
+    O(periods * bends a period^2 * operators). A period's begin belongs to the one before. Where
+    little has changed since the last, a checkpoint is almost free: the best plan may have two close
+    to each other, on both sides of a period's end.
     """
     bends = changes.bends
     choices = [
-        np.append(bends[(bends > start_s) & (bends < start_s + period_s)], start_s + period_s)
+        np.append(bends[slice(*_inside(bends, start_s, start_s + period_s))], start_s + period_s)
         for start_s in periods(changes.sizes, period_s)
     ]
     choices[0] = np.append(changes.sizes.start_s, choices[0])
@@ -99,6 +118,12 @@ def oracle(changes: Changes, period_s: float) -> list[Point]:
     return changes.checkpoints(
         [float(times[i]) for times, i in zip(choices, reversed(chosen), strict=True)]
     )
+
+
+def _inside(times: Numbers, start_s: float, end_s: float) -> tuple[int, int]:
+    """The first one behind the start, and the first one that is not before the end."""
+    first, last = np.searchsorted(times, start_s, "right"), np.searchsorted(times, end_s)
+    return int(first), max(int(first), int(last))
 
 
 def _check(name: str, points: Sequence[Point]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.thresholds import Bounds
 from perseid.errors import UsageError
 
@@ -24,7 +25,7 @@ def for_count_min(error: float, threshold: float, alpha: float) -> Bounds:
     """
     _check(error, threshold=threshold, alpha=alpha)
     allowed = error * threshold
-    items = math.floor(allowed / 2 / alpha)
+    items = _items("threshold / alpha", allowed / 2 / alpha)
     return Bounds(allowed / 2, items, items)
 
 
@@ -37,6 +38,10 @@ def count_min_margin(bounds: Bounds, epsilon: float, threshold: float, alpha: fl
     >>> round(margin / 2**20, 1)
     3.5
     """
+    checks.within("epsilon", epsilon, 0.0, 1.0)
+    checks.positive("threshold", threshold)
+    checks.positive("alpha", alpha)
+    checks.finite("alpha * l", alpha * bounds.l)
     return (1 - epsilon) * threshold - bounds.theta - alpha * bounds.l
 
 
@@ -48,7 +53,8 @@ def for_ripple_join(error: float, sampled: int, beta: float) -> Bounds:
     """
     _check(error, sampled=sampled, beta=beta)
     lost = sampled * (1 - (1 + error) ** -2)
-    return Bounds(math.floor(lost / 3), math.floor(lost / 3 / beta), math.floor(lost / 3))
+    each = _items("sampled", lost / 3)
+    return Bounds(each, _items("sampled / beta", lost / 3 / beta), each)
 
 
 def ripple_join_growth(bounds: Bounds, sampled: int, beta: float) -> float:
@@ -59,6 +65,8 @@ def ripple_join_growth(bounds: Bounds, sampled: int, beta: float) -> float:
     >>> int(10_000 / (1 + ripple_join_growth(Bounds(1e5, 1000, 1000), 10**8, 100.0)))
     9989
     """
+    checks.whole("sampled", sampled, least=1)
+    checks.positive("beta", beta)
     left = sampled - bounds.theta - bounds.l * beta - bounds.gamma
     if left <= 0:
         raise UsageError(f"the bounds allow to lose all of {sampled} sampled items: {bounds}")
@@ -69,5 +77,9 @@ def _check(error: float, **more: float) -> None:
     if not 0 < error < 1:
         raise UsageError(f"an error of {error}: between 0 and 1, e.g. 0.01 for 1 %")
     for name, value in more.items():
-        if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name} is {value}: more than 0")
+        checks.positive(name, value)
+
+
+def _items(what: str, number: float) -> int:
+    checks.finite(what, number)  # of two floats, so it may be infinite
+    return math.floor(number)

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from perseid.coordinator.planners.flow import Rates
-from perseid.coordinator.planners.graph import Node
+from perseid.coordinator.planners.graph import Node, TopologyError
 from perseid.coordinator.planners.topology import Mask, Topology
 
 
@@ -47,6 +47,11 @@ def losses(topology: Topology, failed: Mask) -> Rates:
 
 def kept(topology: Topology, failed: Mask) -> Rates:
     """1 less the loss. Kept shares of many joins are small, and 1 less a small one would be 1."""
+    if failed.shape[-1:] != (topology.partitions,):
+        raise TopologyError(
+            f"failures of shape {failed.shape}: one a partition, and there are "
+            f"{topology.partitions}"
+        )
     found = np.where(failed, 0.0, 1.0)
     for node in topology.nodes:
         if topology.flows[node.name]:

@@ -2,11 +2,12 @@
 
 >>> Stream("a", "b", ((0, 0, 1.0), (1, 0, 2.0))).kind
 'merge'
+
+Each check is O(operators + partitions * inputs + substreams).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,15 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
+from perseid.coordinator.planners import checks
 from perseid.errors import BadInputError
 
 Kind = Literal["one-to-one", "split", "merge", "full"]
 Input = Literal["independent", "correlated"]
 Substream = tuple[int, int, float]  # from partition, to partition, records a second
+
+RATE_MAX = 1e18  # records/s of one partition: sums of such stay numbers, and no job comes near
+PARTITIONS_MAX = 1_000_000  # of a topology: a bit for each in every plan that is looked at
 
 
 class TopologyError(BadInputError):
@@ -67,7 +72,7 @@ def checked_nodes(nodes: Sequence[Node]) -> dict[str, Node]:
     for node in nodes:
         if node.name in by_name:
             raise TopologyError(f"operator {node.name} is there twice: names must differ")
-        if node.parallelism < 1:
+        if not (isinstance(node.parallelism, int) and node.parallelism > 0):
             raise TopologyError(f"operator {node.name}: parallelism {node.parallelism}, not > 0")
         if node.input not in ("independent", "correlated"):
             raise TopologyError(
@@ -75,6 +80,12 @@ def checked_nodes(nodes: Sequence[Node]) -> dict[str, Node]:
             )
         _check_rates(node)
         by_name[node.name] = node
+    partitions = sum(node.parallelism for node in nodes)
+    if partitions > PARTITIONS_MAX:
+        raise TopologyError(
+            f"the operators have {checks.shown(partitions)} partitions together: at most "
+            f"{PARTITIONS_MAX}"
+        )
     return by_name
 
 
@@ -88,11 +99,14 @@ def _check_rates(node: Node) -> None:
         )
     for partition, rate in enumerate(rates):
         if not _is_rate(rate):
-            raise TopologyError(f"{node.name}[{partition}] has output rate {rate}: 0 or more")
+            raise TopologyError(
+                f"{node.name}[{partition}] has output rate {checks.shown(rate)}: 0 to "
+                f"{RATE_MAX:g} records/s"
+            )
 
 
 def _is_rate(rate: float) -> bool:
-    return math.isfinite(rate) and rate >= 0
+    return 0 <= rate <= RATE_MAX
 
 
 def check_stream(stream: Stream, nodes: dict[str, Node]) -> None:
@@ -108,7 +122,7 @@ def check_stream(stream: Stream, nodes: dict[str, Node]) -> None:
         if not (0 <= i < limits[0] and 0 <= j < limits[1]):
             raise TopologyError(f"{place}: there are {limits[0]} and {limits[1]} partitions")
         if not _is_rate(rate):
-            raise TopologyError(f"{place}: the rate must be 0 or more records/s")
+            raise TopologyError(f"{place}: the rate must be 0 to {RATE_MAX:g} records/s")
         if (i, j) in seen:
             raise TopologyError(f"{place} is there twice")
         seen.add((i, j))
@@ -133,14 +147,17 @@ def ordered(nodes: dict[str, Node], streams: Sequence[Stream]) -> list[Node]:
 def check_ends(nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
     """Sinks need rates; a join's partition needs all of its inputs, any other at least one."""
     plain = [s for s in streams if not s.feedback]
+    read = {s.source for s in plain}
+    inputs: dict[str, list[set[int]]] = {node.name: [] for node in nodes}
+    for stream in plain:
+        inputs[stream.target].append({j for _, j, _ in stream.substreams})
     for node in nodes:
-        if node.output_rates is None and not any(s.source == node.name for s in plain):
+        if node.output_rates is None and node.name not in read:
             raise TopologyError(
                 f"operator {node.name} has no consumers: give its output_rates, one a partition"
             )
-        fed = [{j for _, j, _ in s.substreams} for s in plain if s.target == node.name]
         for partition in range(node.parallelism):
-            got = [partition in targets for targets in fed]
+            got = [partition in targets for targets in inputs[node.name]]
             lacking = not all(got) if node.input == "correlated" else bool(got) and not any(got)
             if lacking:
                 raise TopologyError(

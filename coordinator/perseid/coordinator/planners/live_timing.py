@@ -32,9 +32,11 @@ from math import floor, inf
 
 import numpy as np
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.checkpoint_timing import Stopping, profile
 from perseid.coordinator.planners.delta_timing import Changes
-from perseid.coordinator.planners.state_sizes import Point, Sizes
+from perseid.coordinator.planners.state_sizes import BYTES_MAX, Point, Sizes
+from perseid.errors import BadInputError
 
 PROFILE_PERIODS = 8    # older ones are forgotten: a job's load changes with the hours
 PERIOD_SAMPLES = 200   # kept of a period; of two that are closer the smaller one
@@ -78,8 +80,17 @@ class Timing:
     samples: tuple[Sample, ...] = ()
     policy: Policy | None = None  # None while no profile shows a dynamic operator
 
+    def __post_init__(self) -> None:
+        checks.positive("the period", self.period_s, unit=" s")
+        if self.begin_s != -inf:  # a checkpoint is owed
+            checks.finite("the begin of the period", self.begin_s, unit=" s")
+
     def seen(self, time_s: float, sizes: Mapping[str, tuple[int, int]]) -> Timing:
-        """An epoch has ended: by operator, its state and what the epoch changed of it, in bytes."""
+        """An epoch has ended: by operator, its state and what the epoch changed of it, in bytes.
+
+        BadInputError names the operator that has bytes which cannot be.
+        """
+        _check(time_s, sizes)
         if self.samples and self.samples[-1].bytes.keys() != sizes.keys():
             return replace(self, samples=(), policy=None).seen(time_s, sizes)  # another layout
         last = self.samples[-1] if self.samples else None
@@ -94,11 +105,13 @@ class Timing:
 
     def due(self, now_s: float) -> bool:
         """Whether the next token should take a checkpoint."""
+        checks.finite("now", now_s, unit=" s")
         timing = self._in_period(now_s)
         return not timing.taken and (timing._overdue(now_s) or timing.small)
 
     def took(self, now_s: float) -> Timing:
         """A token has asked for a checkpoint. One behind a period's end belongs to that period."""
+        checks.finite("now", now_s, unit=" s")
         timing = self._in_period(now_s)
         if timing._overdue(now_s) and not timing.taken:
             return replace(timing, begin_s=now_s)._learned()
@@ -173,3 +186,12 @@ class Timing:
             sizes[name] = [Point(*point) for point in zip(times, bytes_.tolist(), strict=True)]
             changed[name] = [Point(known_s, float(ends[0])), Point(self.begin_s, float(ends[1]))]
         return Changes(Sizes(sizes), changed)
+
+
+def _check(time_s: float, sizes: Mapping[str, tuple[int, int]]) -> None:
+    checks.finite("the time of an epoch", time_s, unit=" s")
+    if not sizes:
+        raise BadInputError(f"the epoch at {time_s} s has no sizes: of one operator at least")
+    for name, (size, changed) in sizes.items():
+        for what, bytes_ in (("state", size), ("changed state", changed)):
+            checks.within(f"the {what} of {name}", bytes_, 0, BYTES_MAX, BadInputError, unit=" B")

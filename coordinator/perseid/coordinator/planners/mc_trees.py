@@ -2,21 +2,40 @@
 
 PPA definition 1. A sink's partition needs, if it joins, one living partition of each of its inputs,
 and else one of any; so up to the sources. The number of trees may be the product of all
-parallelisms, hence a limit on what is listed; `count` needs no list.
+parallelisms, hence a limit on what is listed; `count` needs no list, but where an operator reaches
+another on two ways it counts choices that contradict each other or contain a tree.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, product
+from math import log10
 
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import RefusedError
 
 TREES_MAX = 100_000  # listing more takes minutes and gigabytes, and no exact planner could use them
 
+LISTED_MAX = 2000  # trees that are listed to count them: comparing all of them takes half a second
+_DIGITS_MAX = 30  # of a number that is written out
+
 Tree = frozenset[int]  # numbers of partitions
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCount:
+    """How many trees there are; where it is not `exact`, at most so many."""
+
+    trees: int
+    exact: bool
+
+    def __str__(self) -> str:
+        large = self.trees >= 10**_DIGITS_MAX  # Python writes out 4,300 digits at most
+        number = f"about 10^{log10(self.trees):.0f}" if large else f"{self.trees}"
+        return number if self.exact else f"at most {number}"
 
 
 def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
@@ -25,10 +44,10 @@ def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
     Where an operator reaches another on two ways, sets that contain a smaller one are no trees.
     O(trees), and O(trees^2) where they differ in size.
     """
-    number = count(topology)
-    if number > trees_max:
+    number = TreeCount(count(topology), not ways_meet(topology))
+    if number.trees > trees_max:
         raise RefusedError(
-            f"the topology has {number} MC-trees, and {trees_max} are listed at most: "
+            f"the topology has {number} MC-trees, and {trees_max} can be listed: "
             "use an algorithm that needs no list, structure-aware"
         )
     below: list[set[Tree]] = [set() for _ in range(topology.partitions)]
@@ -39,8 +58,42 @@ def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
     return _minimal(sorted(found, key=lambda tree: (len(tree), sorted(tree))))
 
 
+def counted(topology: Topology, listed_max: int = LISTED_MAX) -> TreeCount:
+    """How many there are: `count` where that is exact, the list's length where it is short.
+
+    A diamond, of which only two of the four choices agree about the partition of `a`:
+
+    >>> from perseid.coordinator.planners.graph import Node, Stream
+    >>> two, one = ((0, 0, 1.0), (1, 0, 1.0)), ((0, 0, 1.0),)
+    >>> ends = [("a", "b", two), ("a", "c", two), ("b", "d", one), ("c", "d", one)]
+    >>> nodes = [Node("a", 2), Node("b", 1), Node("c", 1), Node("d", 1, "correlated", (1.0,))]
+    >>> diamond = Topology(nodes, [Stream(*end) for end in ends])
+    >>> count(diamond), str(counted(diamond)), str(counted(diamond, listed_max=3))
+    (4, '2', 'at most 4')
+    """
+    number = count(topology)
+    if not ways_meet(topology):
+        return TreeCount(number, exact=True)
+    if number <= listed_max:
+        return TreeCount(len(mc_trees(topology, listed_max)), exact=True)
+    return TreeCount(number, exact=False)
+
+
+def ways_meet(topology: Topology) -> bool:
+    """Whether an operator reaches a sink on two ways. O(sinks * streams)."""
+    for sink in topology.sinks:
+        seen, waiting = {sink.name}, [sink.name]
+        while waiting:
+            for stream in topology.inputs(waiting.pop()):
+                if stream.source in seen:
+                    return True
+                seen.add(stream.source)
+                waiting.append(stream.source)
+    return False
+
+
 def count(topology: Topology) -> int:
-    """How many ways there are to choose a tree; O(substreams). Exact where no two ways meet again.
+    """How many ways there are to choose a tree; O(substreams). Exact unless `ways_meet`.
 
     >>> from perseid.coordinator.planners.graph import Node, Stream
     >>> full = tuple((i, j, 1.0) for i in range(3) for j in range(2))

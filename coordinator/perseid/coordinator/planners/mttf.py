@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from perseid.errors import UsageError
+from perseid.coordinator.planners import checks
+from perseid.errors import BadInputError, UsageError
 
 Partition = tuple[str, int]
 
@@ -24,7 +25,8 @@ def mean_time_to_failure_s(
 ) -> float:
     """Seconds; infinite without partitions. O(partitions).
 
-    UsageError for times that are not above 0.
+    UsageError for times that are not above 0, or an MTTR that is not below the MTTF;
+    BadInputError for a replica of nothing, or on its primary's worker.
 
     Four machines in two pairs, 2 * MTTF^2 / (N * MTTR):
 
@@ -33,14 +35,30 @@ def mean_time_to_failure_s(
     >>> round(mean_time_to_failure_s(primaries, replicas, 1000.0, 10.0))
     50000
     """
-    for name, value in (("MTTF", worker_mttf_s), ("MTTR", worker_mttr_s)):
-        if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"a worker's {name} is {value} s: more than 0")
+    checks.positive("a worker's MTTF", worker_mttf_s, unit=" s")
+    checks.positive("a worker's MTTR", worker_mttr_s, unit=" s")
+    if worker_mttr_s >= worker_mttf_s:
+        raise UsageError(
+            f"a worker's MTTR is {worker_mttr_s}: less than its MTTF, {worker_mttf_s}, both in s"
+        )
+    _check(primaries, replicas)
     alone = {worker for partition, worker in primaries.items() if partition not in replicas}
     pairs = {
         frozenset((worker, replicas[partition]))
         for partition, worker in primaries.items()
         if partition in replicas
     }
-    rate = len(alone) / worker_mttf_s + len(pairs) * worker_mttr_s / worker_mttf_s**2
-    return 1 / rate if rate else math.inf
+    # In units of the MTTF, since its square may be more than a float holds.
+    rate = len(alone) + len(pairs) * (worker_mttr_s / worker_mttf_s)
+    return worker_mttf_s / rate if rate else math.inf
+
+
+def _check(primaries: Mapping[Partition, str], replicas: Mapping[Partition, str]) -> None:
+    for (name, number), worker in replicas.items():
+        if (name, number) not in primaries:
+            raise BadInputError(f"the replica of {name}[{number}] on {worker} has no primary")
+        if primaries[name, number] == worker:
+            raise BadInputError(
+                f"{name}[{number}] has its primary and its replica on {worker}: a replica is on "
+                "another worker"
+            )

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.graph import Node, Stream, Substream
 from perseid.coordinator.planners.recovery import RecoveryProblem
 from perseid.coordinator.planners.recovery_problems import Name, parts
@@ -22,20 +23,32 @@ PARALLELISM_MAX = 4  # of the operators in front of the outputs
 SOURCES = 0.2  # the chance that one of these is a source, once every query has one
 TWO_INPUTS = 0.5  # and that a partition of another reads two, where two are there
 
+Priority = Literal["random", "by cost"]
+SKEW_MAX = 20.0  # far more than is ever measured, and its powers are numbers
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnQueries:
-    """What is drawn, ranges inclusive; the defaults are those of figure 15."""
+    """What is drawn, ranges inclusive; the defaults are those of figure 15.
+
+    UsageError names what cannot be.
+    """
 
     queries: int = 18
     partitions: int = 60  # the outputs, one a query, among them
     share_max: int = 3  # most queries that share a partition
     skew: float = 0.2  # Zipf exponent of how many share one
-    priority: Literal["random", "by cost"] = "random"  # 1 to 10
+    priority: Priority = "random"  # 1 to 10
     free: float = 0.5  # of the cost of all failed partitions
 
     def __post_init__(self) -> None:
-        if not 1 <= self.queries <= self.partitions:
+        checks.whole("queries", self.queries, least=1)
+        checks.whole("partitions", self.partitions, least=1)
+        checks.whole("share_max", self.share_max, least=1)
+        checks.within("skew", self.skew, 0.0, SKEW_MAX)
+        checks.one_of("priority", self.priority, get_args(Priority))
+        checks.not_negative("free", self.free)
+        if self.queries > self.partitions:
             raise BadInputError(
                 f"{self.queries} queries and {self.partitions} partitions are to be drawn: each "
                 "query, at least one, has a partition of its own as output"

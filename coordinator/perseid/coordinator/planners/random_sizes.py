@@ -2,6 +2,7 @@
 
 `tmi`: windows of minutes fill and are dropped at once, 0 to 300 MB. `bcp`: several buffers that
 fill and are emptied in turns, 100 to 700 MB. `signalguru`: bursts that come and go, 200 MB to 2 GB.
+All is O(length).
 """
 
 from __future__ import annotations
@@ -11,22 +12,30 @@ from itertools import pairwise
 from random import Random
 from typing import Literal
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.state_sizes import Point, Sizes
 
 Shape = Literal["tmi", "bcp", "signalguru"]
 MB = 1e6
 TABLE_RATE = 1 * MB  # bytes/s by which a table of keys that never go grows
+LENGTH_MAX_S = 1e8  # three years: some millions of points
+AGE_MAX_S = 1e11  # of a table: it stays below the largest size that can be
 UPDATED = 0.005  # of its size is what an operator writes again in a second, here
 
 
 def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
     """An hour of sizes, say. The same for the same state of `random`.
 
+    UsageError for an unknown shape or a length that cannot be.
+
     >>> sizes = draw_sizes(Random(1), "tmi", 600.0)
     >>> sizes.dynamic, round(float(sizes.at([0.0])[0] / 1e6))
     (['window'], 20)
     """
+    checks.one_of("the shape", shape, SHAPES)
+    checks.positive("the length", length_s, unit=" s")
+    checks.within("the length", length_s, 0.0, LENGTH_MAX_S, unit=" s")
     return SHAPES[shape](random, length_s)
 
 
@@ -39,6 +48,7 @@ def draw_changes(
     >>> {name: round(rate / 1e6, 1) for name, rate in changes.rates.items()}
     {'window': 2.7, 'model': 0.1, 'table': 1.0}
     """
+    checks.within("the age", age_s, 0.0, AGE_MAX_S, unit=" s")
     sizes = dict(draw_sizes(random, shape, length_s).operators)
     changed = {name: _changed(points) for name, points in sizes.items()}
     end_s = 2 * length_s

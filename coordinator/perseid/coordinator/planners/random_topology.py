@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
-from perseid.coordinator.planners.graph import Kind, Node, Stream, Substream, TopologyError
+from perseid.coordinator.planners import checks
+from perseid.coordinator.planners.graph import (
+    RATE_MAX,
+    Kind,
+    Node,
+    Stream,
+    Substream,
+    TopologyError,
+)
 from perseid.coordinator.planners.topology import Topology
 
 Structure = Literal["structured", "full", "mixed"]
+SKEW_MAX = 20.0  # far more than is ever measured, and its powers are numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,7 @@ class Drawn:
 
     `structured` has full streams only into the sink, `full` has no others, `mixed` has any.
     `skew` is the Zipf exponent of the work of an operator's partitions, 0 for even.
+    UsageError names what cannot be.
     """
 
     operators: tuple[int, int] = (5, 10)
@@ -34,9 +44,21 @@ class Drawn:
     rate: float = 1000.0  # records/s of a source operator
     selectivity: float = 0.5
 
+    def __post_init__(self) -> None:
+        for name, (low, high) in (("operators", self.operators), ("parallelism", self.parallelism)):
+            checks.whole(f"the least of {name}", low, least=1)
+            checks.whole(f"the most of {name}", high, least=low)
+        checks.one_of("structure", self.structure, get_args(Structure))
+        checks.within("joins", self.joins, 0.0, 1.0)
+        checks.within("skew", self.skew, 0.0, SKEW_MAX)
+        checks.within("rate", self.rate, 0.0, RATE_MAX)
+        checks.not_negative("selectivity", self.selectivity)
+
 
 def draw(random: Random, drawn: Drawn = Drawn()) -> Topology:
     """One topology; the same for the same state of `random`.
+
+    O(substreams + operators^2).
 
     >>> same = draw(Random(1)), draw(Random(1))
     >>> same[0].streams == same[1].streams, len(same[0].sinks)
@@ -74,7 +96,8 @@ def substreams(
 ) -> tuple[Substream, ...]:
     """Substreams of a kind from partitions with these output rates to some with these shares.
 
-    Neighbours go together. TopologyError when the parallelisms do not allow the kind.
+    Neighbours go together. O(substreams). TopologyError when the parallelisms do not allow the
+    kind, or a share is none.
 
     >>> substreams("merge", [1.0, 2.0, 3.0], [0.5, 0.5])
     ((0, 0, 1.0), (1, 0, 2.0), (2, 1, 3.0))
@@ -82,6 +105,8 @@ def substreams(
     n, m = len(rates), len(shares)
     if kind not in kinds(n, m):
         raise TopologyError(f"{n} partitions to {m} is no {kind}: {', '.join(kinds(n, m))}")
+    for share in shares:
+        checks.positive("a partition's share", share, TopologyError)
     if kind == "merge":
         return tuple((i, i * m // n, rates[i]) for i in range(n))
     if kind == "full":
@@ -125,7 +150,8 @@ def _kind(random: Random, n: int, m: int, structure: Structure, *, into_sink: bo
 def _shares(random: Random, number: int, skew: float) -> list[float]:
     weights = [1 / (rank + 1) ** skew for rank in range(number)]
     random.shuffle(weights)
-    return [weight / sum(weights) for weight in weights]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 def _received(streams: Sequence[Stream], name: str, parallelism: int) -> list[float]:

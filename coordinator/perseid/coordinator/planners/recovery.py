@@ -6,18 +6,21 @@ partitions that fits the free resources and recovers the highest sum of prioriti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import numpy.typing as npt
 
+from perseid.coordinator.planners import checks
 from perseid.errors import BadInputError, RefusedError
 
 QUERIES_MAX = 24  # failed queries of the dynamic programme: 16 million plans
 SLACK = 1e-9  # costs are sums of floats
+COST_MAX = 1e12  # cores of a partition: sums of such stay numbers
+PRIORITY_MAX = 10**9  # of a query: sums are of 64 bits, and would turn negative
 
 Matrix = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
@@ -71,8 +74,7 @@ class RecoveryProblem:
         for name in [*failed, *replicated]:
             if name not in known:
                 raise BadInputError(f"failed or replicated: {name}, which is not there")
-        if not (math.isfinite(free) and free >= 0):
-            raise BadInputError(f"free is {free}: 0 or more cores")
+        checks.not_negative("free", free, BadInputError, unit=" cores")
         self.free = free
         gone = set(failed) - set(replicated)
         self.failed = [p for p in partitions if p.id in gone]
@@ -164,14 +166,30 @@ def _checked_partitions(partitions: Sequence[Partition]) -> set[str]:
     for partition in partitions:
         if partition.id in known:
             raise BadInputError(f"partition {partition.id} is there twice")
-        if not (math.isfinite(partition.cost) and partition.cost >= 0):
-            raise BadInputError(f"partition {partition.id} costs {partition.cost}: 0 or more cores")
+        if not 0 <= partition.cost <= COST_MAX:
+            raise BadInputError(
+                f"partition {partition.id} costs {checks.shown(partition.cost)}: 0 or more cores, "
+                f"at most {COST_MAX:g}"
+            )
         known.add(partition.id)
     for partition in partitions:
         for name in partition.upstream:
             if name not in known:
                 raise BadInputError(f"partition {partition.id} reads {name}, which is not there")
+    _check_cycles(partitions)
     return known
+
+
+def _check_cycles(partitions: Sequence[Partition]) -> None:
+    """None of a cycle could be the first, so none would ever be recovered by its inputs."""
+    reads = {p.id: p.upstream for p in partitions if p.upstream}
+    try:
+        TopologicalSorter(reads).prepare()
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1])
+        raise BadInputError(
+            f"partitions read each other: {cycle}; leave out what comes back by feedback"
+        ) from error
 
 
 def _check_queries(queries: Sequence[Query], known: set[str]) -> None:
@@ -180,8 +198,11 @@ def _check_queries(queries: Sequence[Query], known: set[str]) -> None:
         if query.id in seen:
             raise BadInputError(f"query {query.id} is there twice")
         seen.add(query.id)
-        if query.priority < 0:
-            raise BadInputError(f"query {query.id} has priority {query.priority}: 0 or more")
+        if not 0 <= query.priority <= PRIORITY_MAX:
+            raise BadInputError(
+                f"query {query.id} has priority {checks.shown(query.priority)}: 0 or more, at most "
+                f"{PRIORITY_MAX:,}"
+            )
         if not query.partitions:
             raise BadInputError(f"query {query.id} has no partitions: at least one, its output")
         for name in query.partitions:

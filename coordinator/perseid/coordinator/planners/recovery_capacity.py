@@ -6,10 +6,10 @@ the worker with the most free cores.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.recovery import (
     SLACK,
@@ -34,17 +34,25 @@ class Worker:
     used: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in (("cores", self.cores), ("used", self.used)):
-            if not (math.isfinite(value) and value >= 0):
-                raise BadInputError(f"worker {self.id} has {name} {value}: 0 or more")
+        checks.not_negative(f"worker {self.id}: cores", self.cores, BadInputError)
+        checks.not_negative(f"worker {self.id}: used", self.used, BadInputError)
 
 
 def free_cores(workers: Sequence[Worker], recovered: Mapping[str, float]) -> dict[str, float]:
     """By worker, what is left below the bound; `recovered` are the cores that a recovery took.
 
+    BadInputError for a worker that is there twice. O(workers).
+
     >>> free_cores([Worker("w1", 4.0, used=1.2), Worker("w2", 2.0, used=1.9)], {"w1": 0.5})
     {'w1': 1.5, 'w2': 0.0}
     """
+    seen: set[str] = set()
+    for worker in workers:
+        if worker.id in seen:
+            raise BadInputError(f"worker {worker.id} is there twice")
+        seen.add(worker.id)
+    for name, cores in recovered.items():
+        checks.not_negative(f"recovered cores of worker {name}", cores, BadInputError)
     return {
         w.id: max(0.0, SHARE_MAX * w.cores - w.used - recovered.get(w.id, 0.0)) for w in workers
     }
@@ -53,9 +61,15 @@ def free_cores(workers: Sequence[Worker], recovered: Mapping[str, float]) -> dic
 def place(costs: Mapping[str, float], free: Mapping[str, float]) -> dict[str, str]:
     """The worker of each partition that fits, the most costly first. O(partitions * workers).
 
+    BadInputError for a cost or free cores below 0.
+
     >>> place({"p1": 0.5, "p2": 0.4, "p3": 0.3, "p4": 0.9}, {"w1": 0.8, "w2": 0.6})
     {'p1': 'w1', 'p2': 'w2', 'p3': 'w1'}
     """
+    for partition, cost in costs.items():
+        checks.not_negative(f"the cost of partition {partition}", cost, BadInputError)
+    for name, cores in free.items():
+        checks.not_negative(f"free cores of worker {name}", cores, BadInputError)
     left, found = dict(free), {}
     for partition in sorted(costs, key=lambda p: (-costs[p], p)):
         worker = min(left, key=lambda w: (-left[w], w), default=None)

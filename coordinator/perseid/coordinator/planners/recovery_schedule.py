@@ -43,6 +43,7 @@ from perseid.coordinator.planners.recovery_capacity import (
     free_cores,
     placed_plan,
 )
+from perseid.errors import BadInputError
 
 
 class Phase(Enum):
@@ -130,6 +131,8 @@ class Recovery:
         cost = {p.id: p.cost for p in partitions}
         taken: dict[str, float] = defaultdict(float)
         for partition, worker in self.recovered.items():
+            if partition not in cost:
+                raise BadInputError(f"recovered partition {partition} is not there")
             taken[worker] += cost[partition]
         free = free_cores(workers, taken)
         assigned = placed_plan(partitions, queries, self.failed, free, replicated, scheduler)

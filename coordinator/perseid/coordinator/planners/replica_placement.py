@@ -1,9 +1,9 @@
 """Where the copies of replicated partitions run: on the next worker of a chain, in another domain.
 
-Chained declustering, as Flux places process pairs: the copies of one worker's partitions are on the
-worker after it, so that a failure's load goes to one neighbour and each pair of
-neighbours is the only pair whose failure together loses something. The chain is ordered such that
-neighbours are of different failure domains wherever that can be.
+Chained declustering, as Flux places process pairs (section 5.4): the copies of one worker's
+partitions are on the worker after it, so that a failure's load goes to one neighbour and each pair
+of neighbours is the only pair whose failure together loses something. The chain is ordered such
+that neighbours are of different failure domains wherever that can be.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.fidelity import fidelities
 from perseid.coordinator.planners.flow import Ids, Rates
 from perseid.coordinator.planners.mc_trees import Tree, mc_trees
@@ -30,10 +31,10 @@ class ReplicationPlan:
 
 def check_budget(topology: Topology, budget: int) -> None:
     """UsageError unless 0 <= budget <= partitions."""
-    if not 0 <= budget <= topology.partitions:
+    if budget not in range(topology.partitions + 1):
         raise UsageError(
-            f"a budget of {budget}: the topology has {topology.partitions} partitions, "
-            f"so 0 to {topology.partitions}"
+            f"a budget of {checks.shown(budget)}: the topology has {topology.partitions} "
+            f"partitions, so 0 to {topology.partitions}"
         )
 
 
@@ -50,7 +51,7 @@ def kept_by(topology: Topology, plans: Sequence[Iterable[int]]) -> Rates:
         some = plans[start : start + _AT_ONCE]
         failed: Mask = np.ones((len(some), topology.partitions), dtype=bool)
         for row, plan in enumerate(some):
-            failed[row, list(plan)] = False
+            failed[row] = ~topology.mask(plan)
         found.append(fidelities(topology, failed))
     return np.concatenate(found) if found else np.zeros(0)
 

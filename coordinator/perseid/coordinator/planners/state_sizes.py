@@ -1,6 +1,8 @@
 """State sizes over time as the checkpoint timing sees them: turning points, dynamic operators.
 
-Meteor Shower section 4.2. Between two turning points a size is taken to change linearly.
+Meteor Shower section 4.2. Between two turning points a size is taken to change linearly. To make
+`Sizes` and to look over its points is O(points), with a sort O(points * log points); to ask it for
+sizes O(times * operators * log points).
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from perseid.errors import BadInputError
+from perseid.errors import BadInputError, UsageError
 
 Numbers = npt.NDArray[np.float64]
+
+BYTES_MAX = 1e18  # of one operator, an exabyte: totals and rates stay numbers
+TIME_MAX_S = 1e12  # before and after 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,9 @@ class Sizes:
         self.operators = {name: tuple(points) for name, points in operators.items()}
         for name, points in self.operators.items():
             _check(name, points)
+        # Rows in one piece: of others `np.interp` copies the whole history each time.
         self._arrays = {
-            name: np.array([(p.time_s, p.bytes) for p in points], dtype=np.float64).T
+            name: np.array([[p.time_s for p in points], [p.bytes for p in points]], np.float64)
             for name, points in self.operators.items()
         }
         self.start_s = max(points[0].time_s for points in self.operators.values())
@@ -59,10 +65,15 @@ class Sizes:
         return np.asarray(self.each(times).sum(axis=0))
 
     def each(self, times: Sequence[float] | Numbers) -> Numbers:
-        """By operator, a row, its size at these times."""
+        """By operator, a row, its size at these times; outside of those known that of the end."""
+        if not np.isfinite(times).all():
+            raise UsageError(f"sizes at the times {list(times)}: finite seconds")
         return np.array([np.interp(times, *points) for points in self._arrays.values()])
 
     def of(self, operators: Sequence[str]) -> Sizes:
+        for name in operators:
+            if name not in self.operators:
+                raise BadInputError(f"no sizes of operator {name}")
         return Sizes({name: self.operators[name] for name in operators})
 
     @property
@@ -101,6 +112,8 @@ def turning_points(points: Sequence[Point]) -> list[Point]:
     >>> [p.bytes for p in turning_points([Point(t, b) for t, b in enumerate([1, 5, 9, 0, 4])])]
     [1, 9, 0, 4]
     """
+    if len(points) < 2:
+        raise BadInputError(f"{len(points)} sizes have no turning points: at least 2")
     kept = [points[0]]
     for here, after in pairwise(points[1:]):
         if (here.bytes - kept[-1].bytes) * (after.bytes - here.bytes) < 0:
@@ -121,10 +134,17 @@ def _check(name: str, points: Sequence[Point]) -> None:
     if len(points) < 2:
         raise BadInputError(f"operator {name} has {len(points)} sizes: at least 2")
     for point in points:
-        if not (math.isfinite(point.bytes) and point.bytes >= 0 and math.isfinite(point.time_s)):
-            raise BadInputError(f"operator {name} at {point.time_s} s: {point.bytes} is no size")
+        if not (0 <= point.bytes <= BYTES_MAX and abs(point.time_s) <= TIME_MAX_S):
+            raise BadInputError(
+                f"operator {name} at {point.time_s} s: {point.bytes} is no size, or that no time"
+            )
     for before, after in pairwise(points):
         if after.time_s <= before.time_s:
             raise BadInputError(
                 f"operator {name}: {after.time_s} s does not come after {before.time_s} s"
+            )
+        if not math.isfinite((after.bytes - before.bytes) / (after.time_s - before.time_s)):
+            raise BadInputError(
+                f"operator {name}: {before.bytes} bytes at {before.time_s} s and {after.bytes} at "
+                f"{after.time_s} s: too close to each other"
             )

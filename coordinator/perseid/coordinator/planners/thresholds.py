@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from perseid.coordinator.planners import checks
 from perseid.errors import UsageError
 
 Window = Literal["none", "hopping", "sliding", "decaying"]
+WINDOWS: tuple[Window, ...] = get_args(Window)
+RECORDS_MAX = 2**53  # above, a float is not exact; no batch has as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ class Bounds:
     gamma: int
 
     def __post_init__(self) -> None:
-        for name, value in (("theta", self.theta), ("l", self.l), ("gamma", self.gamma)):
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name} is {value}: 0 or more")
+        checks.not_negative("theta", self.theta)
+        checks.whole("l", self.l)
+        checks.whole("gamma", self.gamma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,22 @@ class Share:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.copies < 1:
-            raise UsageError(f"copies is {self.copies}: 1 or more")
-        if not 1 <= self.stage <= self.stages:
-            raise UsageError(f"stage {self.stage} of {self.stages}: 1 to {max(self.stages, 1)}")
-        if not (math.isfinite(self.beta) and self.beta >= 1):
+        checks.whole("copies", self.copies, least=1)
+        checks.whole("stages", self.stages, least=1)
+        checks.whole("stage", self.stage, least=1)
+        if self.stage > self.stages:
+            raise UsageError(f"stage {self.stage} of {self.stages}: 1 to {self.stages}")
+        checks.finite("beta", self.beta)
+        if self.beta < 1:
             raise UsageError(f"beta is {self.beta}: 1 or more")
 
     @property
     def divisor(self) -> float:
-        return self.copies * self.beta ** (self.stages - self.stage)
+        """Infinite above what a float holds: nothing is left of any bound then."""
+        try:
+            return self.copies * float(self.beta) ** (self.stages - self.stage)
+        except OverflowError:
+            return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +90,8 @@ def thresholds(
     >>> thresholds(Bounds(8.0, 1000, 1000), failures=2, window="decaying")
     Thresholds(theta=8.0, l=1000, gamma=1000)
     """
-    if failures < 0:
-        raise UsageError(f"failures is {failures}: 0 or more")
+    checks.whole("failures", failures)
+    checks.one_of("the window", window, WINDOWS)
     # Errors of before fade by themselves in a decaying window, so nothing is kept back for later.
     halvings = 0 if window == "decaying" else failures + 1
     divisor = share.divisor * 2.0**halvings if halvings < 1000 else math.inf
@@ -103,37 +112,44 @@ def failures_that_count(
     >>> failures_that_count([1.0, 11.0, 12.0], 21.5, "sliding", 10.0)
     1
     """
-    if window == "decaying":
-        return 0
-    if window == "none":
-        return len(list(failed_at_s))
-    if not (math.isfinite(length_s) and length_s > 0):
-        raise UsageError(f"a window of {length_s} s: more than 0")
-    start_s = math.floor(now_s / length_s) * length_s if window == "hopping" else now_s - length_s
-    return sum(start_s <= at_s <= now_s for at_s in failed_at_s)
+    checks.one_of("the window", window, WINDOWS)
+    times_s = list(failed_at_s)
+    for at_s in times_s:
+        checks.finite("the time of a failure", at_s, unit=" s")
+    if window in ("none", "decaying"):
+        return len(times_s) if window == "none" else 0
+    checks.finite("now", now_s, unit=" s")
+    checks.positive("the window's length", length_s, unit=" s")
+    # What is left of the hop: a quotient, rounded down, may be more than a float holds.
+    start_s = now_s - (now_s % length_s if window == "hopping" else length_s)
+    return sum(start_s <= at_s <= now_s for at_s in times_s)
 
 
 def records_before_backup(theta: float, divergence: float, alpha: float) -> int:
     """How many records may be processed before a backup must be durable; 0: back up first.
 
-    `divergence` is from the last durable backup, `alpha` the most that one record adds to it.
+    O(1). RECORDS_MAX at most. `divergence` is from the last durable backup, `alpha` the most that
+    one record adds to it.
 
     >>> records_before_backup(theta=100.0, divergence=40.0, alpha=25.0)
     2
     """
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise UsageError(f"alpha is {alpha}: more than 0")
-    if divergence >= theta:
-        return 0
-    return math.floor((theta - divergence) / alpha)
+    checks.not_negative("theta", theta)
+    checks.not_negative("the divergence", divergence)
+    checks.positive("alpha", alpha)
+    return math.floor(min(max(theta - divergence, 0.0) / alpha, RECORDS_MAX))
 
 
 def compensation(bounds: Bounds, failures: int, alpha: float) -> float:
     """What to add to each counter after these failures, so that none is too small.
 
-    The k-th failure loses at most Theta/2^k + L*alpha/2^k (AF-Stream experiment 3).
+    The k-th failure loses at most Theta/2^k + L*alpha/2^k (AF-Stream experiment 3). O(1).
 
     >>> compensation(Bounds(8.0, 4, 0), failures=2, alpha=1.0)
     9.0
     """
-    return sum((bounds.theta + bounds.l * alpha) / 2.0**k for k in range(1, failures + 1))
+    checks.whole("failures", failures)
+    checks.not_negative("alpha", alpha)
+    most = bounds.theta + bounds.l * alpha
+    checks.finite("theta + l * alpha", most)
+    return most * (1 - math.ldexp(1.0, -failures))
