@@ -12,7 +12,12 @@ from statistics import mean
 
 from perseid.coordinator.planners.best_density import Grown, Growth, Start, best_density
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
-from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem
+from perseid.coordinator.planners.recovery import (
+    Partition,
+    Query,
+    RecoveryPlan,
+    RecoveryProblem,
+)
 
 SLACK = 1e-9
 Plan = Set[str]  # queries
@@ -131,3 +136,9 @@ def test_partitions_that_the_same_queries_need_are_taken_together() -> None:
         assert len(plan.recover) == 3 * len(expected.recover)
         columns = [len(one.columns) for one in Growth(whole).seeds(9)]
         assert [len(one.columns) for one in Growth(cut).seeds(9)] == columns
+
+
+def test_where_replicas_keep_all_there_is_nothing_to_take() -> None:
+    one = [Partition("p", 0.5)]
+    problem = RecoveryProblem(one, [Query("q", 2, ("p",))], {"p"}, 0.0, replicated={"p"})
+    assert best_density(problem) == RecoveryPlan((), ("q",), 2, 0.0)

@@ -7,8 +7,8 @@ out. So the sums are only ever reduced, and a round for all plans is a few array
 
 The paper says O(M^3 log M) for M failed queries: M^2 plans of up to M rounds, with the densest
 query of a round from a priority queue. Its pseudo-code looks at every query instead, and so does
-this module, O(M^4): at 60 queries these looks are a seventh to a quarter of the time, the rest is what
-a round changes, which a queue would have to be told as well.
+this module, O(M^4): at 60 queries these looks are a seventh to a quarter of the time. The rest is
+what a round changes, and a queue would have to be told that as well.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Growth:
     def grown(self, starts: list[Start]) -> Grown:
         """Grows all plans until nothing fits; the highest priority, the cheapest of these."""
         starts = starts or [Start(np.zeros(0, dtype=np.int64))]
-        some = max(1, CELLS_AT_ONCE // len(self._costs))
+        some = max(1, CELLS_AT_ONCE // max(1, len(self._costs)))
         blocks = (starts[i : i + some] for i in range(0, len(starts), some))
         return min(map(self._best_of, blocks), key=lambda one: (-one.priority, one.cost))
 

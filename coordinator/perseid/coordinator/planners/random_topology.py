@@ -27,6 +27,7 @@ class Drawn:
 
     operators: tuple[int, int] = (5, 10)
     parallelism: tuple[int, int] = (1, 10)
+    times: int = 1  # what is drawn for an operator's parallelism is multiplied by it
     structure: Structure = "mixed"
     joins: float = 0.5  # the chance of two inputs
     correlated: bool = True  # False: the same topology, and who has two inputs takes each by itself
@@ -44,7 +45,7 @@ def draw(random: Random, drawn: Drawn = Drawn()) -> Topology:
     """
     number = random.randint(*drawn.operators)
     consumers = _tree(random, number, drawn.joins)
-    sizes = [random.randint(*drawn.parallelism) for _ in range(number)]
+    sizes = [drawn.times * random.randint(*drawn.parallelism) for _ in range(number)]
     inputs = [consumers.count(i) for i in range(number)]
     names = [f"o{number - i}" for i in range(number)]  # the sink, drawn first, has the last
     streams: list[Stream] = []
