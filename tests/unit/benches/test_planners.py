@@ -22,8 +22,8 @@ WIDE_FULL = Drawn(structure="full", parallelism=(10, 20))
 def test_every_experiment_has_rows_that_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planners, "SHARES", (0.5,))
     monkeypatch.setattr(planner_scale, "CASES", 1)
-    limits = planner_scale.LIMITS
-    monkeypatch.setattr(planner_scale, "LIMITS", {"60-queries": limits["60-queries"]})
+    some = {name: planner_scale.LIMITS[name] for name in ("60-queries", "structured")}
+    monkeypatch.setattr(planner_scale, "LIMITS", some)
     rows = planners.run(Settings(cases=1, seed=5))
     assert {row["figure"] for row in rows} >= {
         "13", "14a", "14b", "14c", "14d", "of the optimum", "15a", "15b", "15c",
@@ -31,7 +31,7 @@ def test_every_experiment_has_rows_that_can_be(monkeypatch: pytest.MonkeyPatch) 
     }  # fmt: skip
     for row in rows:
         if row["figure"] == "scale":
-            assert 0 < row["seconds"] < row["limit_s"] == 2
+            assert 0 < row["seconds"] < row["limit_s"] <= 10
             assert 1 < row["memory_mb"] < 200
         elif row["figure"].startswith("checkpoint"):
             assert row["value"] >= 1  # nobody beats the oracle

@@ -27,13 +27,13 @@ class Drawn:
 
     operators: tuple[int, int] = (5, 10)
     parallelism: tuple[int, int] = (1, 10)
-    times: int = 1  # what is drawn for an operator's parallelism is multiplied by it
     structure: Structure = "mixed"
     joins: float = 0.5  # the chance of two inputs
     correlated: bool = True  # False: the same topology, and who has two inputs takes each by itself
     skew: float = 0.1
     rate: float = 1000.0  # records/s of a source operator
     selectivity: float = 0.5
+    times: int = 1  # what is drawn for an operator's parallelism is multiplied by it
 
 
 def draw(random: Random, drawn: Drawn = Drawn()) -> Topology:

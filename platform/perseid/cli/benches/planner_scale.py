@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perseid.errors import RefusedError
+
+if TYPE_CHECKING:
+    from perseid.coordinator.planners.random_topology import Structure
 
 Row = dict[str, Any]
 Decision = Callable[[], object]
@@ -38,12 +41,12 @@ class Limit:
     memory_mb: float | None = None
 
 
-def _structure_aware(structure: str) -> Callable[[int], Decision]:
+def _structure_aware(structure: Structure) -> Callable[[int], Decision]:
     def case(seed: int) -> Decision:
         from perseid.coordinator.planners.random_topology import Drawn, draw
         from perseid.coordinator.planners.structure_aware import structure_aware
 
-        drawn = Drawn((40, 40), (251, 251), structure, skew=0.5)  # type: ignore[arg-type]
+        drawn = Drawn((40, 40), (251, 251), structure, skew=0.5)
         topology = draw(Random(seed), drawn)
         return lambda: structure_aware(topology, 1000)
 
