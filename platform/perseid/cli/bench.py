@@ -17,7 +17,8 @@ COLUMNS = ("figure", "setting", "x", "system", "version", "guarantee", "rows_per
            "state_bytes", "totals_right", "rss_mb", "checkpoints", "us_per_record", "memory_bytes",
            "bytes_per_key", "mb_per_minute", "restore_s", "mb_per_s", "checkpoints_taken",
            "full_snapshots", "checkpoint_bytes", "checkpoint_s", "changed_share", "longest_epoch",
-           "runs", "value", "worst", "cases")  # fmt: skip
+           "runs", "value", "worst", "worst_to_greedy", "limit_s", "memory_mb", "limit_mb",
+           "cases")  # fmt: skip
 ALONE = "none"
 
 Sizes = Annotated[

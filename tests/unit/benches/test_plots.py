@@ -10,6 +10,7 @@ import pytest
 
 from perseid.cli.benches import results
 from perseid.cli.main import run
+from perseid.errors import RefusedError
 
 MACHINE = {"cores": 2, "memory_gib": 8.0}
 WORDCOUNT: dict[str, Any] = {
@@ -25,6 +26,16 @@ PLANNERS: dict[str, Any] = {
         {"figure": "13", "setting": "Q1", "x": 0.2, "system": "dp", "value": 0.2},
         {"figure": "13", "setting": "Q1", "x": 0.4, "system": "dp", "value": 0.4},
         {"figure": "checkpoint size", "setting": "tmi", "x": 1.0, "system": "ours", "value": 1.04},
+        {"figure": "scale", "setting": "60 queries", "x": 1.0, "system": "best-density",
+         "seconds": 0.37, "limit_s": 2.0, "memory_mb": 9.0, "limit_mb": None},
+    ],
+}  # fmt: skip
+SIMULATION: dict[str, Any] = {
+    "bench": "simulation", "machine": MACHINE,
+    "rows": [
+        {"figure": "speed", "setting": "empty protocol", "system": "events/s", "value": 500_000.0},
+        {"figure": "speed", "setting": "normal", "system": "seeds/s", "value": 10.67},
+        {"figure": "speed", "setting": "as drawn", "system": "seeds/s", "value": 14.0},
     ],
 }  # fmt: skip
 
@@ -34,6 +45,8 @@ PLANNERS: dict[str, Any] = {
     [
         (WORDCOUNT, ["wordcount, 2 cores", "median latency, ms", "150,000", "spark"]),
         (PLANNERS, ["figure 13", "output fidelity", "dp, Q1", "bytes / oracle", "1.04"]),
+        (PLANNERS, ["the paper's policy", "processor time, s", "0.37"]),
+        (SIMULATION, ["events/s of one core", "500,000", "seeds/s of one core", "10.7", "normal"]),
     ],
 )
 def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: list[str]) -> None:
@@ -41,6 +54,13 @@ def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: l
     assert png.read_bytes().startswith(b"\x89PNG")
     drawn = svg.read_text()
     assert [text for text in said if text not in drawn] == []
+
+
+def test_a_result_without_a_panel_is_refused_by_name(tmp_path: Path) -> None:
+    nothing = {"bench": "checkpoint", "machine": MACHINE, "rows": [{"system": "perseid"}]}
+    with pytest.raises(RefusedError, match="bench checkpoint has nothing that is drawn"):
+        results.plot(nothing, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

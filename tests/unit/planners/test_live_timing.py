@@ -7,34 +7,15 @@ from itertools import pairwise
 from random import Random
 from statistics import mean
 
-import numpy as np
 import pytest
 
 from perseid.coordinator.planners.delta_timing import Changes, oracle
-from perseid.coordinator.planners.live_timing import PERIOD_SAMPLES, PROFILE_PERIODS, Timing
+from perseid.coordinator.planners.live_timing import PERIOD_SAMPLES, PROFILE_PERIODS, Timing, played
 from perseid.coordinator.planners.random_sizes import Shape, draw_changes
 from perseid.coordinator.planners.state_sizes import Point, Sizes
 
 PERIOD_S = 200.0
 EPOCH_S = 1.0
-
-
-def taken_times(changes: Changes, length_s: float, timing: Timing) -> list[float]:
-    """Epochs follow each other; the token behind each asks, as the coordinator does."""
-    names = list(changes.sizes.operators)
-    times = np.arange(changes.sizes.start_s, length_s, EPOCH_S)
-    sizes, changed = changes.sizes.each(times).T, changes.changed.each(times).T
-    found, before = [], changed[0]
-    for time_s, size, now in zip(times.tolist(), sizes, changed, strict=True):
-        grown, before = now - before, now
-        timing = timing.seen(
-            time_s,
-            {n: (int(s), int(g)) for n, s, g in zip(names, size, grown, strict=True)},
-        )
-        if timing.due(time_s):
-            found.append(time_s)
-            timing = timing.took(time_s)
-    return found
 
 
 def saw_tooth(every_s: float, length_s: float, top: float = 1e8) -> Changes:
@@ -53,7 +34,7 @@ def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> N
     ours, blind = [], []
     for seed in range(2):
         changes = draw_changes(Random(seed), shape, 4000.0, age_s=3600.0)
-        taken = taken_times(changes, 4000.0, Timing(PERIOD_S, 0.0))
+        taken = played(changes, PERIOD_S, 4000.0)
         assert abs(len(taken) - 4000.0 / PERIOD_S) <= 2
         assert max(b - a for a, b in pairwise(taken)) < 2 * PERIOD_S
         best = sum(p.bytes for p in oracle(changes, PERIOD_S)[2:])
@@ -66,7 +47,7 @@ def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> N
 def test_a_checkpoint_comes_with_the_first_growth_behind_a_drop() -> None:
     """Windows of 130 s in periods of 200 s: every period has one drop or two."""
     changes = saw_tooth(130.0, 3000.0)
-    taken = taken_times(changes, 3000.0, Timing(PERIOD_S, 0.0))
+    taken = played(changes, PERIOD_S, 3000.0)
     behind_s = [time_s % 130.0 for time_s in taken[1:]]
     assert max(behind_s) <= 2 * EPOCH_S
     assert len(taken) in (14, 15)
@@ -75,7 +56,7 @@ def test_a_checkpoint_comes_with_the_first_growth_behind_a_drop() -> None:
 def test_without_a_dynamic_operator_it_is_the_end_of_the_period() -> None:
     level = [Point(0.0, 50.0), Point(1e4, 60.0)]
     changes = Changes(Sizes({"table": level}), {"table": [Point(0.0, 0.0), Point(1e4, 1e4)]})
-    taken = taken_times(changes, 1001.0, Timing(PERIOD_S, 0.0))
+    taken = played(changes, PERIOD_S, 1001.0)
     assert taken == [200.0, 400.0, 600.0, 800.0, 1000.0]
 
 
@@ -83,7 +64,7 @@ def test_a_table_that_only_grows_is_not_dynamic() -> None:
     """It begins at nothing, but what a period changes of it is level."""
     grows = [Point(0.0, 0.0), Point(1e4, 1e9)]
     changes = Changes(Sizes({"table": grows}), {"table": grows})
-    taken = taken_times(changes, 1001.0, Timing(PERIOD_S, 0.0))
+    taken = played(changes, PERIOD_S, 1001.0)
     assert taken == [200.0, 400.0, 600.0, 800.0, 1000.0]
 
 
@@ -93,7 +74,7 @@ def test_a_period_ends_without_the_moment_that_its_profile_promised() -> None:
     points = [*(p for p in calm if p.time_s <= 1000.0), Point(3000.0, 4e9)]
     written = [Point(0.0, 0.0), Point(3000.0, 6e9)]
     changes = Changes(Sizes({"window": points}), {"window": written})
-    taken = taken_times(changes, 2400.0, Timing(PERIOD_S, 0.0))
+    taken = played(changes, PERIOD_S, 2400.0)
     late = [t for t in taken if t > 1200.0]
     assert len(late) >= 5
     assert all(b - a <= PERIOD_S + EPOCH_S for a, b in pairwise(late))

@@ -4,6 +4,11 @@ Incremental recovery, algorithm 4. A partition's cost is shared by the failed qu
 so density is priority / sum(cost / sharers) over what the plan lacks. The paper computes the
 sharers anew for each plan; they cannot change, because a query that is done has left no partition
 out. So the sums are only ever reduced, and a round for all plans is a few array operations.
+
+The paper says O(M^3 log M) for M failed queries: M^2 plans of up to M rounds, with the densest
+query of a round from a priority queue. Its pseudo-code looks at every query instead, and so does
+this module, O(M^4): at 60 queries these looks are a seventh to a quarter of the time. The rest is
+what a round changes, and a queue would have to be told that as well.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ SEED_QUERIES_MIN = 20       # at least so many of these
 SEED_WORK = 400_000_000     # pairs of them times what one costs to grow: about a second
 NEED_WORK = 8               # of a partition that a query needs, in looks at a query's density
 EXCHANGES_MAX = 4           # improvements of the plan that came of few seeds
+CELLS_AT_ONCE = 2_000_000   # of plans by columns that are grown together: they stay in the cache
 GIVEN_UP = 40               # queries, the least dense ones, that are tried to be given up for one
 NONE = -1
 _NOTHING = 1e-12  # below it a sum of costs is a rest of rounding
@@ -52,17 +58,18 @@ class Rows:
         """The items of these rows, and for each the position in `rows` that it came from."""
         counts = self.starts[rows + 1] - self.starts[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
-        offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return owner, self.items[self.starts[rows][owner] + offset]
+        shift = self.starts[rows] - (np.cumsum(counts) - counts)
+        return owner, self.items[np.arange(len(owner)) + np.repeat(shift, counts)]
 
 
 def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> RecoveryPlan:
     """At least 1 - e^(-1/d) of the optimum, d the most that share a partition (theorem 5.1).
 
     O(queries^2) seeds, each grown in O(queries) rounds that look at every query: O(queries^4).
-    Above ALL_PAIRS_QUERIES_MAX failed queries only the `seed_queries` densest and pairs of these
-    are seeds, as many as SEED_WORK allows, so O(queries^2). What they miss an exchange makes up
-    for, but the theorem does not hold.
+    The seeds are the paper's, all pairs, and every single query, not only the densest. Above
+    ALL_PAIRS_QUERIES_MAX failed queries only the `seed_queries` densest and pairs of these are
+    seeds, as many as SEED_WORK allows, so O(queries^2). What they miss an exchange makes up for,
+    but the theorem does not hold.
 
     >>> from perseid.coordinator.planners.recovery import Partition, Query
     >>> problem = RecoveryProblem(
@@ -81,7 +88,8 @@ def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> R
     chosen = seed_queries or seed_queries_of(problem)
     found = growth.grown(growth.seeds(chosen))
     few = chosen < len(problem.queries)
-    return problem.plan((exchanged(growth, found) if few else found).columns.tolist())
+    best = exchanged(growth, found) if few else found
+    return problem.plan(growth.partitions(best.columns).tolist())
 
 
 def seed_queries_of(problem: RecoveryProblem) -> int:
@@ -105,7 +113,7 @@ def exchanged(growth: Growth, plan: Grown) -> Grown:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The partitions that a plan begins with, and a query that it must not grow by, if any."""
+    """The columns that a plan begins with, and a query that it must not grow by, if any."""
 
     columns: Ids
     never: int = NONE
@@ -121,15 +129,26 @@ class Grown:
 
 
 class Growth:
-    """Candidate plans, a row each, and what every query still lacks in each of them."""
+    """Candidate plans, a row each, and what every query still lacks in each of them.
+
+    Partitions that the same queries need are only ever taken together: one column.
+    """
 
     def __init__(self, problem: RecoveryProblem) -> None:
         self._problem = problem
-        self._needs, self._sharers = Rows.of(problem.members), Rows.of(problem.members.T)
-        self._lack = problem.members.sum(axis=1)
-        self._weight = problem.costs / np.maximum(problem.members.sum(axis=0), 1)
-        self._cost_of = problem.members @ problem.costs
-        self._weight_of = problem.members @ self._weight
+        columns: dict[bytes, int] = {}
+        needed_by = np.packbits(problem.members.T, axis=1)
+        self._column_of = np.array(
+            [columns.setdefault(by.tobytes(), len(columns)) for by in needed_by], dtype=np.int64
+        )
+        _, first = np.unique(self._column_of, return_index=True)
+        self._members = problem.members[:, first]
+        self._costs = np.asarray(np.bincount(self._column_of, problem.costs), dtype=np.float64)
+        self._needs, self._sharers = Rows.of(self._members), Rows.of(self._members.T)
+        self._lack = self._members.sum(axis=1)
+        self._weight = self._costs / np.maximum(self._members.sum(axis=0), 1)
+        self._cost_of = self._members @ self._costs
+        self._weight_of = self._members @ self._weight
         self._density_of = problem.priorities / np.maximum(self._weight_of, _NOTHING)
         self._density_of[self._lack == 0] = 0.0
 
@@ -138,17 +157,21 @@ class Growth:
         limit = self._problem.free + SLACK
         fitting = np.flatnonzero(self._cost_of <= limit)
         ranked = fitting[np.argsort(-self._density_of[fitting], kind="stable")][:queries].tolist()
-        found = [Start(self._columns(*some)) for n in (1, 2) for some in combinations(ranked, n)]
-        return [one for one in found if self._problem.costs[one.columns].sum() <= limit]
+        found = [Start(self.columns(*some)) for n in (1, 2) for some in combinations(ranked, n)]
+        return [one for one in found if self._costs[one.columns].sum() <= limit]
 
-    def _columns(self, *queries: int) -> Ids:
+    def partitions(self, columns: Ids) -> Ids:
+        """The numbers of the failed partitions in these columns."""
+        return np.flatnonzero(np.isin(self._column_of, columns))
+
+    def columns(self, *queries: int) -> Ids:
         return np.unique(self._needs.gather(np.array(queries))[1])
 
     def without_one(self, plan: Grown) -> list[Start]:
         """For each query that the plan recovers: what the others need, and this one never again."""
-        have = np.zeros(len(self._problem.failed), dtype=bool)
+        members = self._members
+        have = np.zeros(len(self._costs), dtype=bool)
         have[plan.columns] = True
-        members = self._problem.members
         done = np.flatnonzero(~(members & ~have).any(axis=1) & (self._lack > 0))
         needed = members[done].sum(axis=0)
         least = done[np.argsort(self._density_of[done], kind="stable")][:GIVEN_UP]
@@ -157,8 +180,14 @@ class Growth:
     def grown(self, starts: list[Start]) -> Grown:
         """Grows all plans until nothing fits; the highest priority, the cheapest of these."""
         starts = starts or [Start(np.zeros(0, dtype=np.int64))]
+        some = max(1, CELLS_AT_ONCE // max(1, len(self._costs)))
+        blocks = (starts[i : i + some] for i in range(0, len(starts), some))
+        return min(map(self._best_of, blocks), key=lambda one: (-one.priority, one.cost))
+
+    def _best_of(self, starts: list[Start]) -> Grown:
+        """Grows these side by side."""
         queries = len(self._problem.queries)
-        have = np.zeros((len(starts), len(self._problem.failed)), dtype=bool)
+        have = np.zeros((len(starts), len(self._costs)), dtype=bool)
         left = np.full(len(starts), self._problem.free)
         # By plan and query, one behind the other, so that a round touches only what changes.
         lack = np.tile(self._lack, len(starts))
@@ -171,11 +200,11 @@ class Growth:
         column = np.concatenate([start.columns for start in starts])
         while len(column):
             have[plan, column] = True
-            left -= np.bincount(plan, self._problem.costs[column], len(starts))
+            left -= np.bincount(plan, self._costs[column], len(starts))
             owner, query = self._sharers.gather(column)
             cells = plan[owner] * queries + query
             np.subtract.at(lack, cells, 1)
-            np.subtract.at(cost, cells, self._problem.costs[column][owner])
+            np.subtract.at(cost, cells, self._costs[column][owner])
             np.subtract.at(weight, cells, self._weight[column][owner])
             density[cells] = self._problem.priorities[query] / np.maximum(weight[cells], _NOTHING)
             density[cells[lack[cells] == 0]] = 0.0
@@ -187,7 +216,7 @@ class Growth:
         return Grown(np.flatnonzero(have[best]), int(priority[best]), spent)
 
     def _next(self, have: Sets, left: Matrix, cost: Matrix, density: Matrix) -> tuple[Ids, Ids]:
-        """For each plan that can grow: the partitions of its densest query that fits."""
+        """For each plan that can grow: the columns of its densest query that fits."""
         fitting = np.where(cost <= left[:, None] + SLACK, density, 0.0)
         query = np.argmax(fitting, axis=1)
         plans = np.flatnonzero(fitting[np.arange(len(query)), query] > 0)

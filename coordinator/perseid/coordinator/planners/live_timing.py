@@ -42,6 +42,22 @@ PROFILE_PERIODS = 8    # older ones are forgotten: a job's load changes with the
 PERIOD_SAMPLES = 200   # kept of a period; of two that are closer the smaller one
 
 
+def played(changes: Changes, period_s: float, end_s: float, epoch_s: float = 1.0) -> list[float]:
+    """When it takes checkpoints: an epoch follows the other, and the token behind each asks."""
+    names = list(changes.sizes.operators)
+    times = np.arange(changes.sizes.start_s, end_s, epoch_s)
+    sizes, changed = changes.sizes.each(times).T, changes.changed.each(times).T
+    timing, found, before = Timing(period_s, changes.sizes.start_s), [], changed[0]
+    for time_s, size, now in zip(times.tolist(), sizes, changed, strict=True):
+        seen = zip(names, size, now - before, strict=True)
+        timing = timing.seen(time_s, {name: (int(s), int(grown)) for name, s, grown in seen})
+        before = now
+        if timing.due(time_s):
+            found.append(time_s)
+            timing = timing.took(time_s)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """After one epoch, by operator: bytes of state, and all bytes changed since the first sample.

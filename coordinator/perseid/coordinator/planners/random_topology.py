@@ -43,6 +43,7 @@ class Drawn:
     skew: float = 0.1
     rate: float = 1000.0  # records/s of a source operator
     selectivity: float = 0.5
+    times: int = 1  # what is drawn for an operator's parallelism is multiplied by it
 
     def __post_init__(self) -> None:
         for name, (low, high) in (("operators", self.operators), ("parallelism", self.parallelism)):
@@ -66,7 +67,7 @@ def draw(random: Random, drawn: Drawn = Drawn()) -> Topology:
     """
     number = random.randint(*drawn.operators)
     consumers = _tree(random, number, drawn.joins)
-    sizes = [random.randint(*drawn.parallelism) for _ in range(number)]
+    sizes = [drawn.times * random.randint(*drawn.parallelism) for _ in range(number)]
     inputs = [consumers.count(i) for i in range(number)]
     names = [f"o{number - i}" for i in range(number)]  # the sink, drawn first, has the last
     streams: list[Stream] = []

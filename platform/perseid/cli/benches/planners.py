@@ -1,19 +1,20 @@
 """`bench planners`: the papers' experiments on the planners, and how far each is from the optimum.
 
 Every row is a mean over random cases of one setting: figure, setting, x, system, value. No cluster
-is needed, and all is repeated exactly from the seed.
+is needed, and all but the times of the scale part is repeated exactly from the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 from typing import Any
 
 from perseid.cli import output
-from perseid.coordinator.planners import delta_stopping, delta_timing, recovery
+from perseid.cli.benches import planner_scale
+from perseid.coordinator.planners import delta_stopping, delta_timing, live_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
@@ -25,6 +26,7 @@ from perseid.coordinator.planners.checkpoint_timing import (
     profile,
 )
 from perseid.coordinator.planners.delta_stopping import DeltaStopping
+from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import SHAPES, draw_changes, draw_sizes
@@ -37,9 +39,21 @@ from perseid.coordinator.planners.topology import Topology
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the partitions that are replicated, or of the cost that is free
 PERIOD_S = 200.0
 TASKS_MAX = 20  # where structure-aware is compared with the optimum
+UNLEARNED = 2  # checkpoints of the live policy before it has a profile
 PLANNERS: dict[str, Callable[[Topology, int], ReplicationPlan]] = {
     "dp": optimal, "structure-aware": structure_aware, "greedy": greedy,
 }  # fmt: skip
+FIGURE_14: dict[tuple[str, str], Drawn] = {
+    ("14a", "uniform"): Drawn(skew=0.0),
+    ("14a", "Zipf 0.1"): Drawn(skew=0.1),
+    ("14b", "1 to 10"): Drawn(parallelism=(1, 10)),
+    ("14b", "1 to 10, doubled"): Drawn(parallelism=(1, 10), times=2),
+    ("14b", "10 to 20"): Drawn(parallelism=(10, 20)),
+    ("14c", "structured"): Drawn(structure="structured"),
+    ("14c", "full"): Drawn(structure="full"),
+    ("14d", "no joins"): Drawn(correlated=False),
+    ("14d", "joins"): Drawn(),
+}
 Row = dict[str, Any]
 
 
@@ -54,7 +68,10 @@ class Settings:
 def run(settings: Settings) -> list[Row]:
     """All rows. Some minutes with 100 cases a point."""
     rows: list[Row] = []
-    parts = (_figure_13, _figure_14, _optimum, _figure_15, _bounded_seeds, _timing, _delta_timing)
+    parts = (
+        _figure_13, _figure_14, _optimum, _figure_15, _bounded_seeds, _timing, _delta_timing,
+        _scale,
+    )  # fmt: skip
     for part in parts:
         output.note(f"planners: {part.__name__.strip('_').replace('_', ' ')}")
         rows += part(settings)
@@ -110,23 +127,25 @@ def query_2(random: Random) -> Topology:
 
 def _figure_14(settings: Settings) -> Iterator[Row]:
     """Fidelity on random topologies: skew, parallelism, structure, joins."""
-    variants: dict[tuple[str, str], Drawn] = {
-        ("14a", "uniform"): Drawn(skew=0.0),
-        ("14a", "Zipf 0.1"): Drawn(skew=0.1),
-        ("14b", "1 to 10"): Drawn(parallelism=(1, 10)),
-        ("14b", "10 to 20"): Drawn(parallelism=(10, 20)),
-        ("14c", "structured"): Drawn(structure="structured"),
-        ("14c", "full"): Drawn(structure="full"),
-        ("14d", "no joins"): Drawn(correlated=False),
-        ("14d", "joins"): Drawn(),
-    }
-    for (figure, setting), drawn in variants.items():
+    for (figure, setting), drawn in FIGURE_14.items():
         topologies = [draw(Random(settings.seed + i), drawn) for i in range(settings.cases)]
         for share in SHARES:
-            for system in ("structure-aware", "greedy"):
-                plan = PLANNERS[system]
-                kept = [plan(t, round(share * t.partitions)).fidelity for t in topologies]
-                yield _row(figure, setting, share, system, kept)
+            ours, theirs = (
+                [planner(t, round(share * t.partitions)).fidelity for t in topologies]
+                for planner in (structure_aware, greedy)
+            )
+            yield {
+                **_row(figure, setting, share, "structure-aware", ours),
+                "worst_to_greedy": worst_ratio(ours, theirs),
+            }
+            yield _row(figure, setting, share, "greedy", theirs)
+
+
+def worst_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The lowest of ours to theirs in one case; None where theirs has nothing in any."""
+    pairs = zip(ours, theirs, strict=True)
+    found = min((a / b for a, b in pairs if b > 0), default=None)
+    return None if found is None else round(found, 4)
 
 
 def _optimum(settings: Settings) -> Iterator[Row]:
@@ -219,7 +238,7 @@ def _timing(settings: Settings) -> Iterator[Row]:
 def _delta_timing(settings: Settings) -> Iterator[Row]:
     """The same where changes are written: an hour later, beside a table that grows for ever."""
     for shape in SHAPES:
-        found: dict[str, list[float]] = {"by size": [], "ours": [], "fixed": []}
+        found: dict[str, list[float]] = {"by size": [], "ours": [], "live": [], "fixed": []}
         for number in range(settings.cases):
             before = draw_changes(Random(settings.seed + 10_000 + number), shape)
             changes = draw_changes(Random(settings.seed + number), shape, age_s=3600.0)
@@ -233,9 +252,28 @@ def _delta_timing(settings: Settings) -> Iterator[Row]:
             for system, plan in plans.items():
                 written = changes.checkpoints([point.time_s for point in plan])
                 found[system].append(_bytes(written) / best)
+            found["live"].append(_live(changes))
         for system, values in found.items():
             row = _row("checkpoint delta", shape, 1.0, system, values)
             yield {**row, "worst": round(max(values), 4)}
+
+
+def _live(changes: Changes) -> float:
+    """What the coordinator's policy writes a second, over the oracle's, once it has a profile.
+
+    A second, because its periods end with an epoch, so that an hour may have one fewer.
+    """
+    taken = live_timing.played(changes, PERIOD_S, changes.sizes.end_s)
+    ours, best = changes.checkpoints(taken), delta_timing.oracle(changes, PERIOD_S)
+    rates = [
+        _bytes(plan[UNLEARNED:]) / (plan[-1].time_s - plan[UNLEARNED - 1].time_s)
+        for plan in (ours, best)
+    ]
+    return rates[0] / rates[1]
+
+
+def _scale(settings: Settings) -> Iterator[Row]:
+    return planner_scale.rows(settings.seed)
 
 
 def _bytes(checkpoints: list[Point]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perseid.cli import canvas
+from perseid.errors import RefusedError
 
 PANELS = {
     "rows_per_s": "lines/s (higher is better)",
@@ -19,6 +20,11 @@ PANELS = {
 def draw(result: dict[str, Any], *paths: Path) -> None:
     rows = result["rows"]
     panels = [column for column in PANELS if any(column in row for row in rows)]
+    if not panels:
+        raise RefusedError(
+            f"bench {result['bench']} has nothing that is drawn, which is one of "
+            f"{', '.join(PANELS)}: its rows are in the results file"
+        )
     with canvas.figure(3.2 * len(panels), 3.6, *paths) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)
         for axis, column in zip(axes[0], panels, strict=True):
@@ -29,3 +35,19 @@ def draw(result: dict[str, Any], *paths: Path) -> None:
             axis.set_title(PANELS[column])
             axis.tick_params(axis="x", labelrotation=20, labelsize=8)
         figure.suptitle(f"{result['bench']}, {result['machine']['cores']} cores")
+
+
+def draw_speeds(result: dict[str, Any], *paths: Path) -> None:
+    """A panel a unit, which is the row's system; a bar a setting."""
+    rows = result["rows"]
+    units = list(dict.fromkeys(row["system"] for row in rows))
+    with canvas.figure(4.8 * len(units), 3.2, *paths) as figure:
+        axes = figure.subplots(1, len(units), squeeze=False)
+        for axis, unit in zip(axes[0], units, strict=True):
+            shown = [row for row in rows if row["system"] == unit]
+            bars = axis.barh([row["setting"] for row in shown], [row["value"] for row in shown])
+            axis.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}")
+            axis.invert_yaxis()
+            axis.margins(x=0.15)  # room for the figures
+            axis.set_xlabel(f"{unit} of one core (higher is better)")
+        figure.suptitle(result["bench"])

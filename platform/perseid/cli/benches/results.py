@@ -71,9 +71,9 @@ def show(result: dict[str, Any], columns: Sequence[str]) -> None:
 def plot(result: dict[str, Any], folder: Path) -> list[Path]:
     """The result as PNG and SVG in a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw = planner_plot.draw if result["bench"] == "planners" else cluster_plot.draw
+    others = {"planners": planner_plot.draw, "simulation": cluster_plot.draw_speeds}
     paths = [folder / f"{result['bench']}{ending}" for ending in canvas.ENDINGS]
-    draw(result, *paths)
+    others.get(result["bench"], cluster_plot.draw)(result, *paths)
     return paths
 
 

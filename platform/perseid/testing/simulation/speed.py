@@ -20,15 +20,17 @@ Row = dict[str, Any]
 PROCESSES, SLEEPS = 10, 30_000
 FIRST_SEED = 1000
 NORMAL = Shape()  # 3 workers, 8 operator partitions, 2 sources, 20 virtual seconds
+IN_TABLE = Shape(in_table=True)  # the same with the production `Table` for `job.Sums`
 LARGE = Shape(workers=20, hosts=10, totals=150, relays=50, input_s=60.0)
 
 
 def measure(seeds: int) -> list[Row]:
-    """Events of an empty protocol, then seeds as drawn, normal ones, and a large one."""
+    """Events of an empty protocol, then seeds as drawn, normal ones twice, and a large one."""
     return [
         _empty(),
         _seeds("as drawn", None, seeds),
         _seeds("normal", NORMAL, seeds),
+        _seeds("normal, state in a Table", IN_TABLE, seeds),
         _seeds("20 workers, 200 partitions, 60 s", LARGE, 1),
     ]
 
