@@ -146,7 +146,7 @@ def test_crashes_and_moves(job: Any) -> None:
 
 def test_amounts_that_are_no_numbers_are_refused(harness: Any) -> None:
     join = harness("RippleJoin", {"sample": 1, "sum": "n"}, key="g", inputs=INPUTS)
-    with pytest.raises(BadInputError, match="column 'n' is None in row 0, expected a number"):
+    with pytest.raises(BadInputError, match="column 'n' is null in row 0, expected a number"):
         join.epoch({"left": {"g": ["a"], "n": [None]}, "right": {"g": ["a"], "n": [1]}})
 
 
