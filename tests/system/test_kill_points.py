@@ -18,6 +18,7 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
+from perseid.testing.kill_points import kills
 from perseid.testing.running import RunningCluster, example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
@@ -28,33 +29,8 @@ LINES = 400  # of one feeding: an epoch or two
 REACH_S = 90.0
 ATTEMPTS = 4
 
-POINTS: list[tuple[str, Victim]] = [
-    ("source.after-read", "self"),
-    ("log.before-rename", "self"),
-    ("log.after-rename", "self"),
-    ("sink.after-produce", "self"),
-    ("sink.before-commit", "self"),
-    ("sink.after-commit", "self"),
-    ("checkpoint.during-upload", "self"),
-    ("coordinator.append-token", "self"),
-    ("coordinator.write-manifest", "self"),
-    ("coordinator.put-pointers", "self"),
-    ("log.before-rename", "driver"),
-    ("log.after-rename", "driver"),
-    ("sink.after-produce", "driver"),
-    ("sink.before-commit", "driver"),
-    ("sink.after-commit", "driver"),
-    ("epoch.before-told", "driver"),
-    ("checkpoint.during-upload", "driver"),
-]
-# Reached only while somebody takes over: a kill of the owning driver comes first.
-TAKEOVER_POINTS: list[tuple[str, Victim]] = [
-    ("restore.during", "self"),
-    ("restore.during", "driver"),
-    ("replay.during", "driver"),
-    ("coordinator.put-plan", "self"),
-    ("coordinator.put-status", "self"),
-]
+POINTS = kills(takeover=False)
+TAKEOVER_POINTS = kills(takeover=True)  # a kill of the owning driver comes first
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +77,7 @@ def judge(running: RunningCluster) -> None:
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim
 ) -> None:
-    two_workers(running)
+    running.wait_workers(2)
     crashpoints.arm(crash_points, point, victim)
     feed_until_reached(running, crash_points, point, POINTS.index((point, victim)))
     judge(running)
@@ -113,12 +89,9 @@ def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
 ) -> None:
     crashpoints.arm(crash_points, point, victim)
     for attempt in range(ATTEMPTS):  # a kill between two epochs leaves nothing to replay
-        two_workers(running)
-        owner = running.job(job)["owner"]
+        running.wait_workers(2)
         running.produce("killed-lines", lines(20 * LINES, attempt))
-        running.cluster.kill(owner.rpartition("-")[0])
-        running.wait_job(job, lambda j, gone=owner: j["owner"] != gone, "taken over")  # type: ignore[misc]
-        running.wait_caught_up(job)
+        running.take_over(job)
         if not crashpoints.armed(crash_points, point):
             break
     assert not crashpoints.armed(crash_points, point), f"nobody died at {point}"
@@ -129,7 +102,7 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
     running: RunningCluster, job: str
 ) -> None:
     """It waited for the part for 300 s: nobody else knew of the order."""
-    two_workers(running)
+    running.wait_workers(2)
     seed = itertools.count(97_000)
 
     def fed(wanted: Callable[[dict[str, Any]], Any], what: str) -> Any:
@@ -182,14 +155,3 @@ def left_behind(
         if int(holder) in holders and int(epoch) + 2 <= job["committed_epoch"]:
             return holders[int(holder)], int(epoch)
     return None
-
-
-def two_workers(running: RunningCluster) -> None:
-    """Waits for a worker to take over, so that a kill hits a job that can go on at once."""
-    from perseid.registry import Registry
-
-    registry = Registry.connect(running.cluster.deployment)
-    try:
-        until(lambda: len(registry.workers()) >= 2, 120.0, "two live workers")
-    finally:
-        registry.close()

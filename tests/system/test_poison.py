@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -116,7 +117,11 @@ def orders(running: RunningCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def values(running: RunningCluster, topic: str) -> list[dict[str, Any]]:
-    return [json.loads(r.value or b"") for r in read_topic(running.kafka, f"poison-{topic}")]
+    return _rows(running, f"poison-{topic}")
+
+
+def _rows(running: RunningCluster, topic: str) -> list[dict[str, Any]]:
+    return [json.loads(r.value or b"") for r in read_topic(running.kafka, topic)]
 
 
 def ordered(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -183,3 +188,73 @@ def _headers(running: RunningCluster) -> dict[str, dict[str, Any]]:
     reader.close()
     assert len(found) == count
     return {headers["perseid.operator"].decode(): headers for headers in found}
+
+
+STOPPING = """
+name: stopping
+parallelism: 2
+sources:
+  orders: {topic: stopping-orders, format: json, columns: {user: string, n: int64}}
+operators:
+  priced: {input: orders, key: user, use: "priced:Priced"}
+sinks:
+  priced: {input: priced, topic: stopping-priced, format: json, key: user}
+faultTolerance: {checkpoint: {period: "3s"}}
+"""
+PRICED = """
+from perseid.jobs import Operator, Table, pa
+
+PRICES = {f"u{i}": 2 for i in range(9)}
+
+class Priced(Operator):
+    output = pa.schema([("user", pa.string()), ("total", pa.int64())])
+    kept = Table(key=pa.string(), total=pa.int64())
+
+    def process(self, batch, out):
+        pairs = zip(batch["user"].to_pylist(), batch["n"].to_pylist())
+        total = pa.array([PRICES[user] * n for user, n in pairs], pa.int64())
+        changed = self.kept.add(batch["user"], total=total)
+        out.emit(changed.rename_columns(["user", "total"]))
+"""
+SECRET = "ann.of.the.valley@example.org"
+
+
+def test_without_bisection_the_job_stops_at_the_epoch_and_says_which_row(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    """And nobody reads in a log or the status what was in it."""
+    running.topic("stopping-orders", 2)
+    (tmp_path / "job.yaml").write_text(STOPPING)
+    (tmp_path / "priced.py").write_text(PRICED)
+    running.do("jobs", "apply", str(tmp_path))
+    sent = [json.dumps({"user": f"u{i % 9}", "n": i}).encode() for i in range(300)]
+    running.produce("stopping-orders", sent[:200])
+    done = running.wait_caught_up("stopping")["committed_epoch"]
+    running.produce("stopping-orders", [*sent[200:], json.dumps({"user": SECRET, "n": 5}).encode()])
+    failed = running.wait_job("stopping", lambda j: j["state"] == "failed", "failed")
+
+    text = failed["error"]["text"]
+    place = re.search(r"operator priced \(Priced\), partition [01], epoch (\d+): process", text)
+    assert place is not None, text
+    assert int(place[1]) == failed["committed_epoch"] + 1 > done
+    assert "raised KeyError: '<user>'" in text
+    assert "priced.py" in text
+    assert f"{{user: string of {len(SECRET)} characters, n: int64, " in text
+    assert "`errors: {operator: bisect}` sends such records" in text
+    shown = json.dumps(running.do("jobs", "show", "stopping"))
+    assert "KeyError" in shown
+    told = [path for path in running.cluster.home.logs.glob("[cw]*.log") if path.is_file()]
+    assert any("KeyError: '<user>'" in path.read_text(errors="replace") for path in told)
+    for path in told:
+        assert SECRET not in path.read_text(errors="replace"), path
+    assert SECRET not in shown
+
+    (tmp_path / "priced.py").write_text(PRICED.replace("PRICES[user]", "PRICES.get(user, 7)"))
+    running.do("jobs", "apply", str(tmp_path))
+    running.wait_caught_up("stopping")
+    totals: Counter[str] = Counter({SECRET: 35})
+    for i in range(300):
+        totals[f"u{i % 9}"] += 2 * i
+    last = {r["user"]: r["total"] for r in _rows(running, "stopping-priced")}
+    assert last == totals
+    running.do("jobs", "remove", "stopping", "--purge")

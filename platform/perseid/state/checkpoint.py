@@ -35,8 +35,8 @@ PART = "part"
 NET = "net"
 MANIFEST = "manifest.json"
 FORMAT = 2
-LINKS_MAX = 6          # then the whole state: README, Decisions
-LINKS_OF_WHOLE = 0.5   # as bytes: a restore reads half as much again, and a link's more at most
+LINKS_MAX = 6  # then the whole state: README, Decisions
+LINKS_OF_WHOLE = 0.5  # as bytes: a restore reads half as much again, and a link's more at most
 LINKS_SMALL = 1 << 16  # bytes that nobody notices
 _FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # those of before had no offset
 
@@ -99,9 +99,8 @@ class Manifest:
         links = [part.files(self.epoch)[1:] for part in self.parts]
         whole_bytes = sum(part.files(self.epoch)[0].bytes for part in self.parts)
         bytes_behind = sum(file.bytes for some in links for file in some)
-        return (
-            max(map(len, links), default=0) < LINKS_MAX
-            and bytes_behind <= max(LINKS_SMALL, LINKS_OF_WHOLE * whole_bytes)
+        return max(map(len, links), default=0) < LINKS_MAX and bytes_behind <= max(
+            LINKS_SMALL, LINKS_OF_WHOLE * whole_bytes
         )
 
 
@@ -131,7 +130,8 @@ def write_part(
     for every part: that is what a CRC over data and its CRC comes to.
     """
     chunks = blob.encode(replace(header, kind=kind), sections)
-    return write_pieces(store, path, chunks), blob.stated_crc(chunks[-1])
+    size = write_pieces(store, path, chunks, header.identity.operator)
+    return size, blob.stated_crc(chunks[-1])
 
 
 def read_part(store: Store, file: PartFile, identity: Identity, kind: str = PART) -> Sections:
@@ -237,9 +237,7 @@ def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> 
 
 def needed(live: Iterable[Manifest]) -> frozenset[str]:
     """The paths of all files that the manifests refer to."""
-    return frozenset(
-        file.path for m in live for part in m.parts for file in part.files(m.epoch)
-    )
+    return frozenset(file.path for m in live for part in m.parts for file in part.files(m.epoch))
 
 
 def _canonical(fields: dict[str, Any]) -> bytes:

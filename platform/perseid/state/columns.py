@@ -28,7 +28,10 @@ def storage(kind: pa.DataType) -> np.dtype[Any]:
 
 
 def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
-    """`values` (Arrow array, chunked or not, or a sequence) as one array of `kind`."""
+    """`values` (Arrow array, chunked or not, or a sequence) as one array of `kind`.
+
+    BadInputError when they are not; it leaves out what Arrow says, who quotes the values.
+    """
     try:
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
@@ -37,11 +40,17 @@ def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
         if isinstance(values, pa.ChunkedArray):  # combine_chunks of no chunks, or of too much
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
         return values if values.type == kind else values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         raise BadInputError(
-            f"{what}: expected {kind}, got something else: {error}; cast the values before, or "
+            f"{what}: expected {kind}, found {_kind_of(values)}; cast the values before, or "
             "declare the type that they have"
-        ) from error
+        ) from None
+
+
+def _kind_of(values: Any) -> str:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return f"values of {values.type} that do not fit into it"
+    return f"{type(values).__name__} that does not fit into it"
 
 
 def from_python(values: Any, kind: pa.DataType) -> pa.Array:

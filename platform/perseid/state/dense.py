@@ -101,9 +101,7 @@ class Dense(Primitive):
         if flat.null_count or wrong.any():
             nulls = flat.is_null().to_numpy(zero_copy_only=False)
             at = int(np.flatnonzero(nulls if flat.null_count else wrong)[0])
-            raise BadInputError(
-                f"{self.kind}: {what} {flat[at]} in place {at}, expected 0 to {size - 1}"
-            )
+            raise BadInputError(f"{self.kind}: {what} in place {at} is not from 0 to {size - 1}")
         return found
 
     # What the worker calls ----------------------------------------------------------------------

@@ -74,11 +74,7 @@ def plus(old: Values, amounts: Values, kind: pa.DataType) -> Values:
         else:
             wrapped = new < old
         if wrapped.any():
-            at = int(np.flatnonzero(wrapped)[0])
-            raise BadInputError(
-                f"adding {amounts[at]} to {old[at]} does not fit into {kind}; declare a wider "
-                "column"
-            )
+            raise BadInputError(f"a sum does not fit into {kind}; declare a wider column")
     return cast(Values, new)
 
 
@@ -136,6 +132,5 @@ def _refuse_wrong_sums(sums: Values, amounts: Values, rows: Slots, kind: pa.Data
     exact: dict[int, int] = {}
     for row, amount in zip(rows.tolist(), amounts.tolist(), strict=True):
         exact[row] = exact.get(row, 0) + amount
-    wrong = [total for row, total in exact.items() if total != int(sums[row])]
-    if wrong:
-        raise BadInputError(f"the sum {wrong[0]} does not fit into {kind}; declare a wider column")
+    if any(total != int(sums[row]) for row, total in exact.items()):
+        raise BadInputError(f"a sum does not fit into {kind}; declare a wider column")

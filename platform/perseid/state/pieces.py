@@ -24,11 +24,11 @@ _CRC = struct.Struct("<I")
 _PIECE = re.compile(r"\.\d{4,}")
 
 
-def write_pieces(store: Store, path: str, chunks: list[memoryview]) -> int:
-    """Writes what is not there yet; returns the bytes of the file."""
+def write_pieces(store: Store, path: str, chunks: list[memoryview], operator: str = "") -> int:
+    """Writes what is not there yet, of the state of `operator`; returns the bytes of the file."""
     size = sum(len(chunk) for chunk in chunks)
     if size <= PIECE_BYTES:
-        store.write(path, _small(chunks))
+        store.write(path, _small(chunks, operator))
         return size
     there = set(store.list(path.rpartition("/")[0]))
     for number, piece in enumerate(_cut(chunks)):
@@ -37,7 +37,7 @@ def write_pieces(store: Store, path: str, chunks: list[memoryview]) -> int:
             crc = zlib.crc32(chunk, crc)
         name = piece_path(path, number)
         if name not in there or not _holds(store, name, crc, sum(map(len, piece))):
-            store.write(name, [*_small(piece), _CRC.pack(crc)])
+            store.write(name, [*_small(piece, operator), _CRC.pack(crc)])
     return size
 
 
@@ -98,8 +98,8 @@ def _cut(chunks: Iterable[memoryview]) -> Iterator[list[memoryview]]:
         yield piece
 
 
-def _small(chunks: Iterable[memoryview]) -> Iterator[Any]:
+def _small(chunks: Iterable[memoryview], operator: str) -> Iterator[Any]:
     for chunk in chunks:
         for start in range(0, len(chunk), CHUNK_BYTES):
             yield chunk[start : start + CHUNK_BYTES]
-            crashpoints.reach("checkpoint.during-upload")
+            crashpoints.reach("checkpoint.during-upload", operator)

@@ -101,5 +101,6 @@ class Value(Primitive):
         plain = value.as_py() if isinstance(value, pa.Scalar) else value
         try:
             return pa.scalar(plain, type=self._kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise BadInputError(f"{plain!r} is not a {self._kind}: {error}") from error
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            found = type(plain).__name__
+            raise BadInputError(f"set() of a Value: expected {self._kind}, found {found}") from None

@@ -3,7 +3,8 @@
     check(Path("my-job"), "spent", [{"customer": ["ann"], "amount": [3]}, None])
 
 The same epochs are run again with something changed that must not matter; an AssertionError names
-the epoch and what came out instead. None is an epoch without input.
+the epoch and what came out instead. None is an epoch without input; `Behind(5000, rows)` one whose
+token has the watermark 5000.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,18 @@ HASH_SEEDS = (1, 2)  # of the order of sets of strings, which differs from proce
 OTHER = "from perseid.testing.operator_checks import answer_all; answer_all()"
 
 Record = dict[str, Any]
-Question = tuple[Path, str, Sequence[Inputs]]
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The input of an epoch that is behind the watermark, in milliseconds since 1970."""
+
+    watermark: int
+    rows: Inputs = None
+
+
+Epoch: TypeAlias = "Inputs | Behind"
+Question = tuple[Path, str, Sequence[Epoch]]
 _others: dict[int, subprocess.Popen[bytes]] = {}  # by seed; they answer until this one ends
 
 
@@ -46,7 +58,7 @@ class Seen:
     state: dict[str, list[Record]]
 
 
-def check(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+def check(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
     """All checks that concern the operator; `order: free` in job.yaml asks for its own."""
     check_deterministic(folder, operator, epochs)
     check_recovery(folder, operator, epochs)
@@ -54,7 +66,7 @@ def check(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
         check_order_free(folder, operator, epochs)
 
 
-def check_deterministic(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+def check_deterministic(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
     """Runs in two other processes, with sets in another order, give the same bytes."""
     for seed in HASH_SEEDS:
         _ask(seed, (folder, operator, epochs))
@@ -69,7 +81,7 @@ def check_deterministic(folder: Path, operator: str, epochs: Sequence[Inputs]) -
             _same(f"{operator}, epoch {epoch}, in another process", first, again)
 
 
-def check_recovery(folder: Path, operator: str, epochs: Sequence[Inputs]) -> None:
+def check_recovery(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
     """Crashes at every step of every epoch's log entry, and a move to another host, change nothing.
 
     Finds state that is kept outside of the primitives.
@@ -80,12 +92,12 @@ def check_recovery(folder: Path, operator: str, epochs: Sequence[Inputs]) -> Non
         _through_crashes(crashing, rows)
         _same(f"{operator}, epoch {epoch}, after crashes", first, _seen(crashing))
         moving.restore(moving.snapshot())
-        moving.epoch(rows)
+        _feed(moving, rows)
         _same(f"{operator}, epoch {epoch}, restored", first, _seen(moving))
 
 
 def check_order_free(
-    folder: Path, operator: str, epochs: Sequence[Inputs], *, tries: int = 5, seed: int = 0
+    folder: Path, operator: str, epochs: Sequence[Epoch], *, tries: int = 5, seed: int = 0
 ) -> None:
     """Shuffled rows, cut into other splits, give the same records and state in any order."""
     wanted = [_unordered(seen) for seen in run(_harness(folder, operator), epochs)]
@@ -93,18 +105,31 @@ def check_order_free(
     for attempt in range(tries):
         harness = _harness(folder, operator)
         for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
-            harness.epoch(_shuffled(harness, rows, chance), int(chance.integers(1, 5)))
+            mixed = _shuffled(harness, _told(harness, rows), chance)
+            harness.epoch(mixed, int(chance.integers(1, 5)))
             again = _unordered(_seen(harness))
             _same(f"{operator}, epoch {epoch}, shuffle {attempt} of seed {seed}", first, again)
 
 
-def run(harness: Harness, epochs: Sequence[Inputs]) -> list[Seen]:
+def run(harness: Harness, epochs: Sequence[Epoch]) -> list[Seen]:
     """What each epoch gave, one after the other."""
     seen = []
     for rows in epochs:
-        harness.epoch(rows)
+        _feed(harness, rows)
         seen.append(_seen(harness))
     return seen
+
+
+def _feed(harness: Harness, given: Epoch) -> None:
+    harness.epoch(_told(harness, given))
+
+
+def _told(harness: Harness, given: Epoch) -> Inputs:
+    """The rows, when the harness has the epoch's watermark."""
+    if not isinstance(given, Behind):
+        return given
+    harness.watermark = given.watermark
+    return given.rows
 
 
 def _harness(folder: Path, operator: str) -> Harness:
@@ -115,13 +140,13 @@ def _seen(harness: Harness) -> Seen:
     return Seen(harness.outputs, {name: harness.rows(name) for name in harness.state_names})
 
 
-def _through_crashes(harness: Harness, rows: Inputs) -> None:
+def _through_crashes(harness: Harness, rows: Epoch) -> None:
     """One epoch, which is begun anew after a crash at its first file step, its second, ..."""
     step = 0
     while True:
         harness.files.crash_at(step)
         try:
-            harness.epoch(rows)
+            _feed(harness, rows)
             return
         except Crashed:
             harness.crash()

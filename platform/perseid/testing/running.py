@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 120.0
 _MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
+WORKERS_S = 120.0  # a new one beside a busy one, on the same two cores
 CAUGHT_UP_S = 120.0  # the slowest: a takeover while the other worker starts on the same two cores
 
 
@@ -140,6 +141,23 @@ class RunningCluster:
             return found if found and wanted(found) else None
 
         return until(look, timeout_s, f"job {name} to be {what}")
+
+    def wait_workers(self, count: int) -> None:
+        """Until so many are live, so that a kill hits a job that can go on at once."""
+        from perseid.registry import Registry
+
+        registry = Registry.connect(self.cluster.deployment)
+        try:
+            until(lambda: len(registry.workers()) >= count, WORKERS_S, f"{count} live workers")
+        finally:
+            registry.close()
+
+    def take_over(self, name: str) -> None:
+        """Kills the worker that runs the job; returns when another one has caught up."""
+        owner = self.wait_job(name, lambda j: bool(j["owner"]), "placed")["owner"]
+        self.cluster.kill(owner.rpartition("-")[0])
+        self.wait_job(name, lambda j: j["owner"] != owner, "taken over")
+        self.wait_caught_up(name)
 
     def wait_caught_up(
         self, name: str, timeout_s: float = CAUGHT_UP_S, above_epoch: int = 0

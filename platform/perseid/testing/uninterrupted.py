@@ -1,6 +1,7 @@
 """What a job makes without any failure: its operators over the epochs that its tokens name.
 
-Epochs, times and watermarks are the job's own, so what depends on where an epoch ends agrees too.
+Epochs, times and watermarks are the job's own, so what depends on where an epoch ends agrees too,
+and so does what feedback edges carry from one to the next.
 Operators run in `Harness`: no Kafka, no Spark, nothing that could die. For sources of a topic with
 one partition, so that an epoch has its rows in one order. SQL operators are given as functions.
 """
@@ -8,6 +9,7 @@ one partition, so that an epoch has its rows in one order. SQL operators are giv
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from perseid.jobs import parse
+from perseid.jobs.spec import MAIN, producer
 from perseid.testing.operators import EPOCH_MS, Harness
 from perseid.topics.records import Token
 
@@ -23,16 +26,17 @@ Sql = Callable[[Rows], Rows]
 
 
 class Uninterrupted:
-    """One run. `made` has the rows that each source and operator emitted, in order."""
+    """One run. `made` has the rows of each source, operator and `operator.output`, in order."""
 
     def __init__(self, folder: Path, sql: Mapping[str, Sql]) -> None:
         self.job = parse.load(folder)
-        self.made: dict[str, Rows] = {n: [] for n in (*self.job.sources, *self.job.operators)}
+        self.made: defaultdict[str, Rows] = defaultdict(list)
         self.harnesses = {
             name: Harness(folder, name, parallelism=operator.parallelism if operator.key else 1)
             for name, operator in self.job.operators.items() if operator.use is not None
         }  # fmt: skip
         self._sql = sql
+        self._before: dict[str, Rows] = {}  # what the streams had in the epoch before
 
     def run(self, token: Token, values: Mapping[str, list[bytes]]) -> None:
         """One epoch; `values`: topic -> all records of its partition."""
@@ -46,18 +50,27 @@ class Uninterrupted:
             self._operator(token, name, now)
         for name, rows in now.items():
             self.made[name] += rows
+        self._before = now
 
-    def _operator(self, token: Token, name: str, now: dict[str, Rows]) -> Rows:
-        if name not in now:
-            inputs = {
-                port: now[node] if node in now else self._operator(token, node, now)
-                for port, node in self.job.operators[name].inputs.items()
-            }
-            now[name] = (
-                self._sql[name](inputs["input"]) if name in self._sql
-                else self._epoch(token, self.harnesses[name], inputs)
-            )  # fmt: skip
-        return now[name]
+    def _operator(self, token: Token, name: str, now: dict[str, Rows]) -> None:
+        """Puts the operator's streams into `now`, behind those that it reads of this epoch."""
+        if name in now:
+            return
+        spec = self.job.operators[name]
+        for stream in spec.forward.values():
+            if stream not in now:
+                self._operator(token, producer(stream), now)
+        inputs = {
+            port: self._before.get(stream, []) if port in spec.feedback else now[stream]
+            for port, stream in spec.inputs.items()
+        }
+        if name in self._sql:
+            now[name] = self._sql[name](inputs["input"])
+            return
+        harness = self.harnesses[name]
+        now[name] = self._epoch(token, harness, inputs)
+        others = {f"{name}.{o}": rows for o, rows in harness.outputs.items() if o != MAIN}
+        now.update(others)
 
     def _epoch(self, token: Token, harness: Harness, inputs: dict[str, Rows]) -> Rows:
         assert harness.number == token.epoch - 1, f"no token between {harness.number} and {token}"

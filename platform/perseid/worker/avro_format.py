@@ -14,6 +14,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from perseid.errors import BadInputError
+from perseid.records.redaction import misfit, redacted
 from perseid.topics.schema_registry import Schema
 from perseid.worker.wire_format import refuse_all
 
@@ -95,8 +96,8 @@ def _table(
         for index, row in zip(kept, rows, strict=True):
             try:
                 tables.append(pa.Table.from_pylist([row], schema=schema))
-            except (pa.ArrowInvalid, OverflowError) as error:
-                refused[index] = f"does not fit the columns {', '.join(schema.names)}: {error}"
+            except (pa.ArrowInvalid, OverflowError):
+                refused[index] = misfit(row, schema)
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
@@ -104,15 +105,16 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
     """One schemaless Avro value a row; BadInputError when a row does not fit the schema."""
     parsed = fastavro.parse_schema(avro)
     found = []
-    for row in table.to_pylist():
+    for number, row in enumerate(table.to_pylist()):
         stream = io.BytesIO()
         try:
             fastavro.schemaless_writer(stream, parsed, row)
         except (ValueError, TypeError, KeyError) as error:
             raise BadInputError(
-                f"an output row does not fit the sink's Avro schema: {error}; change the schema "
-                "file or the operator's output columns"
-            ) from error
+                f"an output row does not fit the sink's Avro schema ({type(error).__name__}): "
+                f"{redacted(table.slice(number, 1))}; change the schema file or the operator's "
+                "output columns"
+            ) from None
         found.append(stream.getvalue())
     return found
 

@@ -36,7 +36,8 @@ def wrong(times: Times) -> list[int]:
 
 def told(column: str, time_ms: Any) -> str:
     """Why a row of `wrong` is refused."""
-    found = "null" if time_ms == UNKNOWN else f"{time_ms}"
+    digits = len(str(abs(int(time_ms))))  # enough to see which unit it is in
+    found = "null" if time_ms == UNKNOWN else f"a number of {digits} digits"
     return (
         f"its event time in column {column} is {found}, expected milliseconds since 1970, of the "
         "years 1 to 9999"

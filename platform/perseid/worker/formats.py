@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from perseid.jobs.column_types import ARROW_TYPES
+from perseid.records.redaction import misfit
 from perseid.topics.schema_registry import Schema
 from perseid.worker.wire_format import (
     Decode,
@@ -182,5 +183,5 @@ def _json_row(value: bytes | None, schema: pa.Schema) -> tuple[dict[str, Any] | 
         one = orjson.dumps(row)
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         return pj.read_json(io.BytesIO(one), parse_options=options).to_pylist()[0], ""
-    except (pa.ArrowInvalid, orjson.JSONEncodeError) as error:
-        return None, f"does not fit the columns {', '.join(schema.names)}: {error}"
+    except (pa.ArrowInvalid, orjson.JSONEncodeError):
+        return None, misfit(row, schema)

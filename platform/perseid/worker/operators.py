@@ -11,6 +11,7 @@ import pyarrow as pa
 from perseid.errors import BadInputError, PermanentError, PerseidError
 from perseid.jobs.operator import ends_epochs
 from perseid.state.timers import due_of
+from perseid.worker.poison import BEFORE_COMBINING, stop_at
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
@@ -51,9 +52,19 @@ def call(
 
 
 def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
-    """Runs the combiner for one producing task; PermanentError when the user's code raised."""
+    """Runs the combiner for one producing task.
+
+    Raises:
+        PermanentError: the user's code raised; the text also says for which row.
+    """
+    found: pa.Table | pa.RecordBatch = table
+
+    def attempt(inputs: dict[str, pa.Table]) -> None:
+        nonlocal found
+        found = _run(operator, token.epoch, "combine", inputs["input"])
+
     _enter(operator, token)
-    found = _run(operator, token.epoch, "combine", table)
+    stop_at(attempt, {"input": table}, BEFORE_COMBINING)
     return pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
 
 

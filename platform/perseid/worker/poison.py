@@ -11,22 +11,24 @@ What the epoch becomes is one call on all other rows, in their order.
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, PerseidError
 from perseid.jobs.spec import JobSpec
+from perseid.records.redaction import blotted, redacted
 from perseid.worker import encode
 from perseid.worker.refused import Refused, to_table
 
 POISON_MAX = 100  # in one epoch of one partition: with more it is the operator that is wrong
+
+BISECT = "`errors: {operator: bisect}` sends such records to the dead-letter topic"
+BEFORE_COMBINING = "Rows are combined before they are bisected, so filter such records out before"
 
 PLACE = ("partition", "offset")  # of a source's record, in the order of `Refused`
 
@@ -67,7 +69,7 @@ def sift(attempt: Callable[[Inputs], None], inputs: Inputs) -> list[Poison]:
     return []
 
 
-def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs) -> None:
+def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs, advice: str = BISECT) -> None:
     """Runs `attempt`; its error then also says which row it is about, without what is in it."""
     try:
         attempt(inputs)
@@ -78,10 +80,9 @@ def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs) -> None:
         place, found = _first(attempt, cut, 0, error)
         poison = cut.take_out(place, found)
         raise type(error)(
-            f"{found}\nThe record is row {place + 1} of {cut.rows} (of input {poison.input}): "
-            f"{redacted(poison.row)}. `errors: {{operator: bisect}}` sends such records to the "
-            "dead-letter topic"
-        ) from found.__cause__
+            f"{_without_values(poison)}\nThe record is row {place + 1} of {cut.rows} (of input "
+            f"{poison.input}): {redacted(poison.row)}. {advice}"
+        ) from None  # what it came from quotes the record
 
 
 def _sifted(attempt: Callable[[Inputs], None], cut: _Cut, error: PermanentError) -> list[Poison]:
@@ -90,7 +91,7 @@ def _sifted(attempt: Callable[[Inputs], None], cut: _Cut, error: PermanentError)
     good, failed = 0, error
     while True:
         if good == cut.rows or len(found) == POISON_MAX:
-            raise _hopeless(failed, len(found), cut.rows)
+            raise _hopeless(failed, found, cut.rows) from None
         place, reason = _first(attempt, cut, good, failed)
         found.append(cut.take_out(place, reason))
         good = place + 1
@@ -123,13 +124,24 @@ def _raised(attempt: Callable[[Inputs], None], inputs: Inputs) -> PermanentError
     return None
 
 
-def _hopeless(error: PermanentError, found: int, rows: int) -> PermanentError:
+def _hopeless(error: PermanentError, found: list[Poison], rows: int) -> PermanentError:
     why = (
         "it raises with or without the same row, so it is not deterministic"
-        if found < POISON_MAX
+        if len(found) < POISON_MAX
         else f"that is more than {POISON_MAX} of {rows} rows, so it is not about single records"
     )
-    return PermanentError(f"{error}\nThe batch was bisected: {found} rows were found, and {why}")
+    last = _without_values(found[-1]) if found else str(error)
+    return PermanentError(
+        f"{last}\nThe batch was bisected: {len(found)} rows were found, and {why}"
+    )
+
+
+def _without_values(poison: Poison) -> str:
+    """What the error says; where another's exception is quoted, without the record's values."""
+    text, cause = str(poison.error), poison.error.__cause__
+    if cause is None or isinstance(cause, PerseidError) or not str(cause):
+        return text  # our own words have none
+    return text.replace(str(cause), blotted(str(cause), poison.row))
 
 
 class _Cut:
@@ -227,21 +239,3 @@ def _with_json_forms(row: pa.Table) -> pa.Table:
         else:
             columns[name] = row[name]
     return pa.table(columns)
-
-
-def redacted(row: pa.Table) -> str:
-    """What one row is like, without what it says: types, lengths, and values that are none."""
-    shown = (f"{name}: {_like(row[name][0])}" for name in row.column_names)
-    return "{" + ", ".join(shown) + "}"
-
-
-def _like(value: Any) -> str:
-    plain = value.as_py()
-    if plain is None:
-        return "null"
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)
-    if isinstance(plain, str | bytes):
-        unit = "characters" if isinstance(plain, str) else "bytes"
-        return f"{value.type} of {len(plain)} {unit}"
-    return str(value.type)

@@ -76,7 +76,7 @@ class PartitionRestore:
     def run(self, order: RestoreOrder) -> Restored:
         self.log.create()
         events = self.log.repair()
-        crashpoints.reach("restore.during")
+        crashpoints.reach("restore.during", self.identity.operator)
         self._discard_stale(order)
         held = self._from_log(order)
         if held is not None and self._is_of_before(order, held):

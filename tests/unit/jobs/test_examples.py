@@ -65,7 +65,7 @@ def test_balances_are_the_running_sums_of_a_plain_dictionary() -> None:
 @pytest.mark.parametrize(
     ("amounts", "said"),
     [
-        ([2**62, 2**62, -(2**62)], "the sum 9223372036854775808 does not fit into int64"),
+        ([2**62, 2**62, -(2**62)], "a sum does not fit into int64"),
         ([1, 2.5], "column 'amount': expected int64"),
     ],
 )

@@ -307,5 +307,5 @@ def test_a_sum_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     big = [{"user": "a", "day": 0, "ms": ms, "x": 2**62, "f": 0.0} for ms in (1, 2, 3)]
     windows.epoch(table(big))
     windows.watermark = 10_000
-    with pytest.raises(BadInputError, match="the sum 9223372036854775808 of a window"):
+    with pytest.raises(BadInputError, match="a sum of a window"):
         windows.epoch()

@@ -13,7 +13,6 @@ from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import Operator, Table, loading
 from perseid.jobs.operator import Emitter, Identity, combines, load, seeded
 from perseid.jobs.spec import MAIN, OperatorSpec
-from perseid.state import bind, schema_of
 
 CLASS = """
 from perseid.jobs import Operator
@@ -203,40 +202,6 @@ def test_an_emitter_refuses_what_does_not_fit() -> None:
     free.emit(pa.table({"a": [1]}))
     with pytest.raises(BadInputError, match="it first emitted"):
         free.emit(pa.table({"b": [1]}))
-
-
-def run(found: type[Operator], batch: pa.Table) -> dict[str, list[Any]]:
-    operator = found()
-    operator.open(Identity("j", "o", 0, 1), {})
-    bind(operator)
-    out = Emitter("o", found.output)
-    operator.process(operator.combine(batch) if combines(found) else batch, out)
-    result: dict[str, list[Any]] = out.tables()[MAIN].to_pydict()
-    return result
-
-
-def test_library_count_by_key(tmp_path: Path) -> None:
-    use = spec("library:CountByKey", key=("k", "d"), with_={"types": {"d": "int64"}})
-    found = load(use, tmp_path)
-    batch = pa.table({"k": ["a", "b", "a"], "d": [1, 1, 1], "other": [None, None, None]})
-    assert run(found, batch) == {"k": ["a", "b"], "d": [1, 1], "n": [2, 1]}
-    assert schema_of(found)["total"]["key"] == {"k": "string", "d": "int64"}
-
-
-@pytest.mark.parametrize("kind", ["int64", "float64"])
-def test_library_sum(tmp_path: Path, kind: str) -> None:
-    found = load(spec("library:Sum", key=("k",), with_={"column": "x", "type": kind}), tmp_path)
-    assert combines(found) == (kind == "int64")
-    assert run(found, pa.table({"k": ["a", "b", "a"], "x": [1, 2, 3]})) == {
-        "k": ["a", "b"], "sum": [4, 2],
-    }  # fmt: skip
-
-
-def test_library_running_sum_with_a_composite_key(tmp_path: Path) -> None:
-    with_ = {"column": "x", "types": {"d": "int64"}}
-    found = load(spec("library:RunningSum", key=("k", "d"), with_=with_), tmp_path)
-    batch = pa.table({"k": ["a", "a", "b", "a"], "d": [1, 2, 1, 1], "x": [1, 2, None, 3]})
-    assert run(found, batch)["sum"] == [1, 2, 0, 4]
 
 
 @pytest.mark.parametrize(

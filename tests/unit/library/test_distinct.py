@@ -13,7 +13,6 @@ import pytest
 from perseid.errors import BadInputError
 from perseid.jobs.library import hyperloglog
 from perseid.jobs.library.hashing import hashed
-from perseid.testing.operator_checks import check, check_recovery
 
 APPROXIMATE = {"column": "w", "error": 0.05, "keys": 50}  # 512 registers: 1.04 / sqrt(512) = 0.046
 
@@ -51,13 +50,6 @@ def test_integers_under_a_composite_key(harness: Any) -> None:
         {"g": "a", "i": 1, "distinct": 2},
         {"g": "a", "i": 2, "distinct": 1},
     ]
-
-
-@pytest.mark.parametrize("with_", [{"column": "w"}, APPROXIMATE])
-def test_crashes_moves_processes_and_order(job: Any, with_: dict[str, Any]) -> None:
-    folder = job("Distinct", with_, key="g")
-    checked = check if "error" in with_ else check_recovery  # sketches have hashes of their own
-    checked(folder, "tried", [rows_of(20, 1), None, rows_of(8, 2)])
 
 
 @pytest.mark.parametrize("with_", [{"column": "w"}, APPROXIMATE])

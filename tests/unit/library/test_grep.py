@@ -13,7 +13,6 @@ from perseid.errors import BadInputError
 from perseid.jobs import parse
 from perseid.jobs.classes import load_checked
 from perseid.jobs.problems import JobFileErrors
-from perseid.testing.operator_checks import check_order_free, check_recovery
 
 PATTERNS = ["b", "^a.*c$", "(?i)AB|ca", r"a{2,3}", r"\bab\b", "[^abc ]", ""]
 
@@ -30,12 +29,6 @@ def test_rows_are_those_that_python_finds(harness: Any, pattern: str, invert: bo
     found = grep.epoch(rows, splits=3)
     assert [row["n"] for row in found] == wanted
     assert all(row["w"] == lines[row["n"]] for row in found)
-
-
-def test_crashes_moves_and_order(job: Any) -> None:
-    folder = job("Grep", {"column": "w", "pattern": "a"}, order="free")
-    check_recovery(folder, "tried", [{"w": ["a", "b"]}])
-    check_order_free(folder, "tried", [{"w": ["a", "b", "a"]}])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from perseid.jobs.classes import load_checked
 from perseid.jobs.library import clusters
 from perseid.jobs.library.clusters import k_means, seeds
 from perseid.jobs.problems import JobFileErrors
-from perseid.testing.operator_checks import check_recovery
 
 MINUTE = 60_000
 WITH = {"columns": ["x", "y"], "k": 3, "window": "1m", "time": "at"}
@@ -145,16 +144,6 @@ def test_fewer_different_points_than_clusters() -> None:
     points = np.array([[1.0, 1.0, 2.0], [5.0, 5.0, 5.0]])
     centroids, sizes = k_means(points, 10, 20, random.Random(0))
     assert (centroids.tolist(), sizes.tolist()) == ([[1.0, 2.0], [5.0, 5.0]], [2, 1])
-
-
-def test_crashes_and_moves(job: Any) -> None:
-    folder = job("KMeans", {"columns": "x", "k": 2, "window": "1s"}, key="g")
-    chance = random.Random(1)
-    epochs = [
-        {"g": ["a", "b"] * 10, "x": [chance.random() for _ in range(20)]} if i != 2 else None
-        for i in range(5)
-    ]
-    check_recovery(folder, "tried", epochs)
 
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1e151])

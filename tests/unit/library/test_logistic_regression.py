@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.testing.operator_checks import check_recovery
 
 Rows = dict[str, list[Any]]
 WITH = {"features": ["x", "y"], "label": "n", "rate": 0.05, "models": 3, "every": 20}
@@ -89,12 +88,6 @@ def test_every_partition_has_a_model_of_its_own(harness: Any) -> None:
     assert {row["records"] for row in found} == set(range(3, 3 * len(found), 3)) & {
         row["records"] for row in found
     }
-
-
-def test_crashes_and_moves(job: Any) -> None:
-    folder = job("LogisticRegression", {**WITH, "every": 5}, key="g")
-    epochs = [rows_of(12, 1), None, rows_of(3, 2)]
-    check_recovery(folder, "tried", epochs)
 
 
 def test_booleans_are_labels_and_others_are_refused(harness: Any) -> None:

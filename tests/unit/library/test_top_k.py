@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.testing.operator_checks import check
 
 Row = dict[str, Any]
 
@@ -76,12 +75,6 @@ def test_the_cut_into_epochs_does_not_matter(harness: Any) -> None:
             top.epoch(columns(rows[at : at + size]))
         found.append([sorted(map(repr, top.rows(name))) for name in ("ranking", "totals")])
     assert all(state == found[0] for state in found)
-
-
-def test_crashes_moves_processes_and_order(job: Any) -> None:
-    folder = job("TopK", {"of": "w", "k": 2}, key="g", order="free")
-    epochs = [columns(rows_of(20, 1)), None, columns(rows_of(5, 2))]
-    check(folder, "tried", epochs)
 
 
 @pytest.mark.parametrize(

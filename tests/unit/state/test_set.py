@@ -63,7 +63,7 @@ def test_it_is_a_set_at_every_commit(steps: list[tuple[str, list[int]]]) -> None
     model: dict[int, None] = {}
     committed: dict[int, None] = {}
     marked: set[int] | None = None
-    deltas: list[pa.Table] = []
+    bases: list[tuple[pa.Table, list[pa.Table]]] = [(live.snapshot(), [])]
     for name, members in [*steps, ("commit", [])]:
         if name == "add":
             brought = [m not in (*model, *members[:i]) for i, m in enumerate(members)]
@@ -79,23 +79,30 @@ def test_it_is_a_set_at_every_commit(steps: list[tuple[str, list[int]]]) -> None
         elif name == "commit":
             delta = live.delta()
             if delta is not None:
-                deltas.append(ipc_table(ipc_bytes(delta)))
-                follower.apply(deltas[-1])
+                delta = ipc_table(ipc_bytes(delta))
+                follower.apply(delta)
+                for _, later in bases:
+                    later.append(delta)
             live.commit()
             committed = dict(model)
+            bases.append((ipc_table(ipc_bytes(live.snapshot())), []))
         else:
             live.rollback()
             model = dict(committed)
             if name == "mark":
                 live.mark_backup()
+                follower.mark_backup()
                 marked = set(model)
         assert listed(live) == list(model)
         if marked is not None:
-            assert live.divergence("keys") == len(marked ^ set(committed))
+            apart = len(marked ^ set(committed))
+            assert live.divergence("keys") == follower.divergence("keys") == apart
     assert listed(follower) == list(model)
-    restored = Set(pa.int64())
-    restored.apply_all(deltas)
-    assert restored.snapshot().equals(live.snapshot())
+    for base, deltas in bases:  # through any of them the same members in the same order
+        restored = Set(pa.int64())
+        restored.restore(base)
+        restored.apply_all(deltas)
+        assert restored.snapshot().equals(live.snapshot())
 
 
 def listed(members: Set) -> list[Any]:

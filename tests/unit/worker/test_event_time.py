@@ -106,9 +106,9 @@ def test_each_partition_tells_its_own() -> None:
     ("ms", "said"),
     [
         (None, "its event time in column ms is null, expected milliseconds since 1970"),
-        (1_763_000_000_000_000, "is 1763000000000000, expected milliseconds"),  # microseconds
-        (FIRST_MS - 1, "is -62135596800001"),
-        (-(2**63) + 1, "is -9223372036854775807"),
+        (1_763_000_000_000_000, "is a number of 16 digits, expected milliseconds"),  # microseconds
+        (FIRST_MS - 1, "of 14 digits"),
+        (-(2**63) + 1, "of 19 digits"),
     ],
 )
 def test_a_row_without_a_time_stops_the_job_or_is_a_dead_letter(ms: int | None, said: str) -> None:

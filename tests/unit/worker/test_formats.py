@@ -74,7 +74,7 @@ def test_json_takes_declared_columns_and_leaves_others() -> None:
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
         (b"[1]", "expected a JSON object, found list"),
-        (b'{"n": "x"}', "does not fit the columns user, n, share, on"),
+        (b'{"n": "x"}', "does not fit the columns user, n, share, on: found user: null, n: str, "),
         (b'{"n": 1.5}', "does not fit the columns"),
         (b'{"n": 9223372036854775808}', "does not fit the columns"),
         (b'{"user": "a"}{"user": "b"}', "not valid JSON"),

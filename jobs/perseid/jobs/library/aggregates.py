@@ -85,10 +85,9 @@ def _sums(plain: Values, starts: Slots, stops: Slots) -> Values:
         most = max(abs(int(plain.max())), abs(int(plain.min())))
         if most * int((stops - starts).max()) > np.iinfo(np.int64).max:
             exact = _folded(np.add, plain.astype(object), starts, stops)
-            wrong = np.flatnonzero(exact != found)
-            if len(wrong):
+            if (exact != found).any():
                 raise BadInputError(
-                    f"the sum {exact[wrong[0]]} of a window does not fit into int64; sum a "
+                    "a sum of a window does not fit into int64; sum a "
                     "smaller unit, or write `types: {COLUMN: float64}`"
                 )
     return found

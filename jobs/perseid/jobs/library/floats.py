@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.times import need, one_array
+from perseid.records.redaction import like
 from perseid.state.columns import conform
 from perseid.state.undo import Values
 
@@ -28,8 +29,8 @@ def matrix(rows: pa.Table, columns: list[str], operator: str) -> Values:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise BadInputError(
-                f"library:{operator}: column {column!r} is {array[row]} in row {row}, expected a "
-                f"number from -{LARGEST:g} to {LARGEST:g}; filter such rows out in the operator "
-                "before"
+                f"library:{operator}: column {column!r} is {like(array[row])} in row {row}, "
+                f"expected a number from -{LARGEST:g} to {LARGEST:g}; filter such rows out in the "
+                "operator before"
             )
     return found

@@ -153,9 +153,9 @@ def _bound(given: Parameters, parallelism: int) -> tuple[float | None, int]:
 def _check(amounts: pa.ChunkedArray, column: str, largest: int | None) -> None:
     """Refuses amounts that a sketch, or its compensation, cannot hold to."""
     most = INT64_MAX if largest is None else largest
-    for found in pc.min_max(conform(amounts, pa.int64(), f"column {column!r}")).as_py().values():
-        if found is not None and not 0 <= found <= most:
-            raise BadInputError(
-                f"library:HeavyHitters: column {column!r} has {found}, expected 0 to {most}; "
-                "filter such rows out in the operator before"
-            )
+    found = pc.min_max(conform(amounts, pa.int64(), f"column {column!r}")).as_py()
+    if found["min"] is not None and not 0 <= found["min"] <= found["max"] <= most:
+        raise BadInputError(
+            f"library:HeavyHitters: column {column!r} has an amount that is not from 0 to {most}; "
+            "filter such rows out in the operator before"
+        )

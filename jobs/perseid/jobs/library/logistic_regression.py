@@ -46,6 +46,7 @@ from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import need, one_array
 from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
+from perseid.records.redaction import like
 from perseid.state import Matrix, Value, Vector
 from perseid.state.keys import KeyFields
 from perseid.state.undo import Values
@@ -203,8 +204,8 @@ def labels(batch: pa.Table, column: str) -> Values:
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise BadInputError(
-            f"library:{NAME}: column {column!r} is {found[row]} in row {row}, expected 0 or 1; "
-            "turn it into one of them in the operator before"
+            f"library:{NAME}: column {column!r} is {like(found[row])} in row {row}, expected "
+            "0 or 1; turn it into one of them in the operator before"
         )
     return np.asarray(plain.to_numpy(zero_copy_only=False), np.float64)
 

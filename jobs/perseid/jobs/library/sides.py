@@ -14,6 +14,7 @@ from perseid.jobs.library.times import milliseconds, need, spans
 from perseid.jobs.operator import metadata_among
 from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool
+from perseid.state.columns import conform
 from perseid.state.keys import KeyFields
 from perseid.state.pairs import groups
 from perseid.state.undo import Slots
@@ -49,12 +50,12 @@ class Side:
         need(batch, [*self.keys, *self.columns], self.operator)
         times = pa.array(milliseconds(batch, self.time, self.operator))
         try:
-            plain = batch.select([*self.keys, *self.columns]).cast(pa.schema(fields[:-1]))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            plain = [conform(batch[n], of, f"column {n!r}") for n, of in fields[:-1]]
+        except BadInputError as error:
             raise BadInputError(
                 f"library:{self.operator}: {error}; write the column's type in `with:`"
             ) from None
-        return plain.append_column(TIME, times).combine_chunks()
+        return pa.table([*plain, times], schema=pa.schema(fields))
 
     def emitted(self, rows: pa.Table) -> dict[str, Any]:
         """The columns beside the key as they are emitted."""

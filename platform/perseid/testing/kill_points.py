@@ -1,0 +1,112 @@
+"""All points at which kill tests kill, in one list: who may die there, and whose they are.
+
+`of` says who can be told apart at a point: an operator partition with state, the writer of an
+operator's output, or nobody, since what dies works for the whole job. Points of a `takeover` are
+reached only while another process takes the job, or the leadership, over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from perseid.records.crashpoints import Victim
+
+Of = Literal["state", "writer", "job"]
+
+
+@dataclass(frozen=True, slots=True)
+class KillPoint:
+    """`victims`: who may be killed there, the process itself or its driver with it."""
+
+    name: str
+    of: Of
+    victims: tuple[Victim, ...] = ("self", "driver")
+    takeover: bool = False
+
+
+POINTS = (
+    KillPoint("source.after-read", "job", ("self",)),
+    KillPoint("log.before-rename", "state"),
+    KillPoint("log.after-rename", "state"),
+    KillPoint("sink.after-produce", "writer"),
+    KillPoint("sink.before-commit", "writer"),
+    KillPoint("sink.after-commit", "writer"),
+    KillPoint("checkpoint.during-upload", "state"),
+    KillPoint("epoch.before-told", "job", ("driver",)),
+    KillPoint("coordinator.append-token", "job", ("self",)),
+    KillPoint("coordinator.write-manifest", "job", ("self",)),
+    KillPoint("coordinator.put-pointers", "job", ("self",)),
+    KillPoint("restore.during", "state", takeover=True),
+    KillPoint("replay.during", "job", ("driver",), takeover=True),
+    KillPoint("coordinator.put-plan", "job", ("self",), takeover=True),
+    KillPoint("coordinator.put-status", "job", ("self",), takeover=True),
+)
+OF_THE_JOB = 3  # are drawn for one run, beside those of the operators
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One death: at a point, of an operator's process or, without an operator, of whose it is."""
+
+    point: KillPoint
+    victim: Victim
+    operator: str = ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the job goes to another driver, before it or by it."""
+        return self.point.takeover or self.victim == "driver"
+
+    @property
+    def armed_as(self) -> str:
+        return f"{self.point.name}@{self.operator}" if self.operator else self.point.name
+
+
+def kills(*, takeover: bool) -> list[tuple[str, Victim]]:
+    """Every point with everyone who may die there, for a job in which nobody is told apart."""
+    return [(p.name, v) for p in POINTS if p.takeover == takeover for v in p.victims]
+
+
+def fits(point: KillPoint, operator: str, stateless: Collection[str]) -> bool:
+    """Whether a process of this very operator can be told apart at the point."""
+    return point.of == "writer" or (point.of == "state" and operator not in stateless)
+
+
+def matrix(
+    point: KillPoint, victim: Victim, operators: Collection[str], stateless: Collection[str]
+) -> list[Kill]:
+    """Deaths at the point of everyone who can be told apart there."""
+    if point.of == "job":
+        return [Kill(point, victim)]
+    return [Kill(point, victim, name) for name in operators if fits(point, name, stateless)]
+
+
+def drawn(
+    chance: random.Random, operators: Collection[str], stateless: Collection[str]
+) -> list[Kill]:
+    """One death of each operator, and deaths at some points of the job as a whole."""
+    names = chance.sample(sorted(operators), len(operators))
+    own = [
+        Kill(chance.choice([p for p in POINTS if fits(p, name, stateless)]), "self", name)
+        for name in names
+    ]
+    of_job = chance.sample([p for p in POINTS if p.of == "job"], OF_THE_JOB)
+    return [*own, *(Kill(point, point.victims[0]) for point in of_job)]
+
+
+def together(wanted: Sequence[Kill], at_once: int) -> Iterator[list[Kill]]:
+    """Deaths that can be waited for together: `at_once` of operators and one of the job.
+
+    Last come those that take the job over to another driver, and those that only happen then.
+    """
+    last = [kill for kill in wanted if kill.moves]
+    own = [kill for kill in wanted if not kill.moves and kill.operator]
+    job = [kill for kill in wanted if not kill.moves and not kill.operator]
+    while own or job:
+        yield [*own[:at_once], *job[:1]]
+        del own[:at_once], job[:1]
+    if last:
+        yield last
