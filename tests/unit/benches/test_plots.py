@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perseid.cli.bench import COLUMNS, bench
 from perseid.cli.benches import results
+from perseid.cli.benches.catalogue import BENCHES
+from perseid.cli.benches.plot import labels_of
 from perseid.cli.main import run
 
 MACHINE = {"cores": 2, "memory_gib": 8.0}
@@ -17,6 +21,13 @@ WORDCOUNT: dict[str, Any] = {
     "rows": [
         {"system": "perseid", "rows_per_s": 150_000.0, "p50_ms": 294.9, "rss_mb": 4046.0},
         {"system": "spark", "rows_per_s": 90_000.0, "rss_mb": 1308.0},
+    ],
+}  # fmt: skip
+NEXMARK: dict[str, Any] = {
+    "bench": "nexmark", "machine": MACHINE,
+    "rows": [
+        {"system": "perseid", "query": "q0", "rows_per_s": 200_000.0},
+        {"system": "perseid", "query": "q8", "rows_per_s": 90_000.0},
     ],
 }  # fmt: skip
 PLANNERS: dict[str, Any] = {
@@ -33,6 +44,7 @@ PLANNERS: dict[str, Any] = {
     ("result", "said"),
     [
         (WORDCOUNT, ["wordcount, 2 cores", "median latency, ms", "150,000", "spark"]),
+        (NEXMARK, ["nexmark, 2 cores", "q0", "q8", "90,000"]),
         (PLANNERS, ["figure 13", "output fidelity", "dp, Q1", "bytes / oracle", "1.04"]),
     ],
 )
@@ -41,6 +53,44 @@ def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: l
     assert png.read_bytes().startswith(b"\x89PNG")
     drawn = svg.read_text()
     assert [text for text in said if text not in drawn] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (WORDCOUNT["rows"], ["perseid", "spark"]),
+        (NEXMARK["rows"], ["q0", "q8"]),
+        ([{"system": "perseid"}], ["perseid"]),
+        (
+            [
+                {"system": "perseid", "setting": setting, "checkpoints": made}
+                for setting in ("10 MB", "1 GB")
+                for made in ("with", "without")
+            ],
+            ["10 MB, with", "10 MB, without", "1 GB, with", "1 GB, without"],
+        ),
+        (
+            [
+                {"system": "perseid", "figure": "keys", "x": 1_000},
+                {"system": "perseid", "figure": "minutes", "x": 1_000},
+            ],
+            ["keys", "minutes"],
+        ),
+    ],
+)
+def test_bars_have_names_of_their_own(rows: list[dict[str, Any]], labels: list[str]) -> None:
+    assert labels_of(rows) == labels
+
+
+def test_the_table_names_the_queries(capsys: pytest.CaptureFixture[str]) -> None:
+    results.show(NEXMARK, COLUMNS)
+    shown = capsys.readouterr().out
+    assert ["q0" in shown, "q8" in shown] == [True, True]
+
+
+def test_the_help_names_every_benchmark() -> None:
+    said = set(re.findall(r"[\w-]+", str(bench.__doc__)))
+    assert set(BENCHES) - said == set()
 
 
 @pytest.mark.parametrize(
@@ -54,6 +104,7 @@ def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: l
         ("latency --records 5", "bench latency takes no --records"),
         ("latency --peer quix --peer loop", "--peer loop: expected one of spark, quix, none"),
         ("wordcount --state 1GB", "bench wordcount takes no --state"),
+        ("checkpoint --state-dir here", "bench checkpoint takes no --state-dir"),
         ("recovery --lines 5", "bench recovery takes no --lines"),
         ("recovery --peer flink", "--peer flink: expected one of spark"),
     ],
