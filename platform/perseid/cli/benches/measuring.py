@@ -17,6 +17,7 @@ from perseid.errors import PermanentError
 
 DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut
 _FIRST_OUTPUT_S = 120.0
+STALLED_S = 40.0  # a worker that loses its session is replaced in half of that
 IDLE_S = 12.0  # no output for so long: the topic is used up. Quix commits each 5 s
 
 _FAULTS = ("lost", "duplicated", "reordered", "wrong")  # of a verdict

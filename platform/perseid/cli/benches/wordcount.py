@@ -22,6 +22,7 @@ from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.measuring import (
     DRAIN_S,
+    STALLED_S,
     Runs,
     in_turn,
     latency,
@@ -94,7 +95,7 @@ def _checked(place: Place, side: Side, source: str) -> None:
     names = Names.fresh("bench", source)
     place.make_topics(names.sink)
     with running(side, names):
-        run_window(place, names.sink, _CHECK_S)
+        run_window(place, names.sink, _CHECK_S, STALLED_S)
     found = judge(place.kafka, source, names.sink)
     place.topics.delete([names.sink])
     refuse_faults(side.system, found, "counts")
@@ -112,7 +113,7 @@ def _saturated(
     with PeakMemory(trees(side.roots)) as peak:
         with running(side, names):
             whole_s = settings.warm_up_s + settings.window_s + DRAIN_S
-            cut = run_window(place, names.sink, whole_s)
+            cut = run_window(place, names.sink, whole_s, STALLED_S)
     found = measure(
         "counts", place.kafka, names.sink, sent=sent, complete=not cut,
         warm_up=settings.warm_up_s, seconds=settings.window_s,
