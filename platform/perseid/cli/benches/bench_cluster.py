@@ -60,7 +60,7 @@ class Place:
 def state_logs_in(folder: Path | None) -> Iterator[None]:
     """Clusters that begin here have their state logs in a folder of their own below `folder`.
 
-    It goes again, but stays when something failed. None: where a cluster has them anyway.
+    It goes again, but stays when something failed, and that is said. None: where they are anyway.
     """
     if folder is None:
         yield
@@ -72,6 +72,9 @@ def state_logs_in(folder: Path | None) -> Iterator[None]:
     try:
         yield
         shutil.rmtree(own, ignore_errors=True)
+    except BaseException:
+        output.note(f"perseid: the state logs of what failed are below {own}")
+        raise
     finally:
         os.environ.pop(_STATE)
         if before is not None:

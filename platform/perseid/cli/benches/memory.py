@@ -49,8 +49,10 @@ def tmpfs_bytes(folder: Path, mounts: Path = Path("/proc/mounts")) -> int:
 
 
 def allocated_bytes(folder: Path) -> int:
-    """What the files below a folder occupy."""
-    return sum(map(_allocated, folder.rglob("*")))
+    """What the files below a folder occupy; folders may go away meanwhile."""
+    return sum(
+        _allocated(Path(below, name)) for below, _, names in os.walk(folder) for name in names
+    )
 
 
 def spark_folders() -> list[Path]:
