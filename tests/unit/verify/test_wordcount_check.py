@@ -103,8 +103,8 @@ def test_blanks_make_empty_words_as_split_does() -> None:
     assert check.verdict().ok
 
 
-def cut(output: list[tuple[str, int]], lines: int = 10_000_000) -> Verdict:
-    """Of a source of ten million lines with 1,000 `a` and 2,000 `b`: 100 and 200 of a million."""
+def cut(output: list[tuple[str, int]], lines: int = 20_000_000) -> Verdict:
+    """Of 20 million lines with 1,000 `a` and 2,000 `b`: 100 and 200 in two million."""
     check = WordcountCheck()
     check.counted({"a": 1_000, "b": 2_000}, lines)
     for record in records(output):
@@ -129,7 +129,7 @@ def test_counts_of_a_job_that_was_cut_off(
 ) -> None:
     verdict = cut(output)
     assert faults(verdict) == expected
-    assert verdict.records == 10_000_000
+    assert verdict.records == 20_000_000
 
 
 def test_words_are_counted_once_for_many_judges(monkeypatch: pytest.MonkeyPatch) -> None:
