@@ -266,7 +266,10 @@ def measured(
         job.stage.stop(job.names)
         found = speed(job.outputs(), start_ms, end_ms)
         if found is None:
-            raise PermanentError(f"{job.names.job}: no output behind the warm-up; see the logs")
+            raise PermanentError(
+                f"{job.names.job}: no output behind the warm-up: is the topic used up by then? "
+                "More records (--records); else see the logs"
+            )
         rate += found[0]
         timelines.append(job.progress().within(*found[1:]))
     return {"rows_per_s": round(rate, 1), "us_per_record": round(1e6 / rate, 3)}, timelines
