@@ -153,6 +153,11 @@ def test_a_larger_state_is_measured_for_longer() -> None:
     assert checkpoint.Settings(window_s=9.0).window(1_000_000_000).window_s == 9.0
 
 
+def test_as_many_records_wait_as_the_fastest_would_count() -> None:
+    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 28_000_000
+    assert scale.Settings(records=7).window.records == 7
+
+
 def test_a_restore_is_from_the_newest_checkpoint_alone() -> None:
     check_origin("checkpoint:40 (5 rows, 1.0 MB in 0.1 s)", 40)
     for origin in ("checkpoint:4", "checkpoint:40, log (5 rows)", "log (5 rows)", ""):

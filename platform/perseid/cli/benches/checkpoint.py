@@ -15,6 +15,7 @@ from typing import Any
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import (
+    FASTEST_LONG,
     NEVER,
     ROW_OVERHEAD,
     KeyedJob,
@@ -54,7 +55,7 @@ class Settings:
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
         window_s = self.window_s or _WINDOW_S + _WINDOW_S_PER_GB * size / 1e9
-        return Window.of(self.warm_up_s, window_s, self.records)
+        return Window.of(self.warm_up_s, window_s, self.records, FASTEST_LONG)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:

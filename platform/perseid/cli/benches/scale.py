@@ -18,7 +18,16 @@ import numpy as np
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
-from perseid.cli.benches.keyed import MASTER, KeyedJob, Shape, Window, engines, filled, measured
+from perseid.cli.benches.keyed import (
+    FASTEST,
+    MASTER,
+    KeyedJob,
+    Shape,
+    Window,
+    engines,
+    filled,
+    measured,
+)
 from perseid.cli.benches.keys import Keys, ends_of, write
 from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.results import median_row
@@ -54,7 +63,7 @@ class Settings:
 
     @property
     def window(self) -> Window:
-        return Window.of(self.warm_up_s, self.window_s, self.records)
+        return Window.of(self.warm_up_s, self.window_s, self.records, FASTEST)
 
     def shape(self, keys: int, parallelism: int = PARTITIONS) -> Shape:
         """A job of so many keys and operator partitions."""
