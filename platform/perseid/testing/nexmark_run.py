@@ -125,11 +125,16 @@ def measure(running: RunningCluster, events: Events, runs: int) -> Iterator[dict
         once = partial(_judged, running, query, events, expected)
         rates = [steady(f"nexmark {query}", once, _say) for _ in range(runs)]
         _say(f"nexmark {query}: {expected.total()} rows, {rates} records/s")
-        yield {
-            "system": "perseid", "query": query, "guarantee": "exactly once",
-            "rows_per_s": round(statistics.median(rates), 1),
-            "messages_out": expected.total(), "runs": runs,
-        }  # fmt: skip
+        yield row_of(query, expected.total(), rates)
+
+
+def row_of(query: str, rows_out: int, rates: Sequence[float]) -> dict[str, Any]:
+    """A query's row; no rate when the input was too short for one in any run (0). Pure."""
+    row = {
+        "system": "perseid", "query": query, "guarantee": "exactly once", "messages_out": rows_out,
+        "runs": len(rates),
+    }  # fmt: skip
+    return {**row, "rows_per_s": round(statistics.median(rates), 1)} if all(rates) else row
 
 
 def _judged(running: RunningCluster, query: str, events: Events, expected: Counter[Row]) -> float:
