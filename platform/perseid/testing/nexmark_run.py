@@ -7,15 +7,18 @@ own below DATA and prints the rows of `perseid bench nexmark` as JSON.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perseid.embedded import Cluster
+from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 from perseid.testing.nexmark import QUERIES, TOPICS, Event, Events, Row, answers, key_of, value_of
 from perseid.testing.running import RunningCluster
@@ -119,26 +122,39 @@ def measure(running: RunningCluster, events: Events, runs: int) -> Iterator[dict
     sent = feed(running.kafka, events)
     for query in QUERIES:
         expected = answers(query, sent)
-        rates: list[float] = []
-        for _ in range(runs):
-            found, rate = run_query(running, query, events)
-            wrong = difference(found, expected)
-            if wrong:
-                raise PermanentError(f"nexmark {query}: {wrong}")
-            rates.append(rate)
-            running.do("jobs", "remove", f"nexmark-{query}", "--purge")
-            TopicAdmin(running.kafka).delete([f"nexmark-{query}"])
-        print(f"nexmark {query}: {expected.total()} rows, {rates} records/s", file=sys.stderr)
-        yield {
-            "system": "perseid", "query": query, "guarantee": "exactly once",
-            "rows_per_s": round(sorted(rates)[len(rates) // 2], 1),
-            "messages_out": expected.total(), "runs": runs,
-        }  # fmt: skip
+        once = partial(_judged, running, query, events, expected)
+        rates = [steady(f"nexmark {query}", once, _say) for _ in range(runs)]
+        _say(f"nexmark {query}: {expected.total()} rows, {rates} records/s")
+        yield row_of(query, expected.total(), rates)
+
+
+def row_of(query: str, rows_out: int, rates: Sequence[float]) -> dict[str, Any]:
+    """A query's row; no rate when the input was too short for one in any run (0). Pure."""
+    row = {
+        "system": "perseid", "query": query, "guarantee": "exactly once", "messages_out": rows_out,
+        "runs": len(rates),
+    }  # fmt: skip
+    return {**row, "rows_per_s": round(statistics.median(rates), 1)} if all(rates) else row
+
+
+def _judged(running: RunningCluster, query: str, events: Events, expected: Counter[Row]) -> float:
+    """Records a second of one run, which leaves nothing; PermanentError for a wrong answer."""
+    found, rate = run_query(running, query, events)
+    wrong = difference(found, expected)
+    if wrong:
+        raise PermanentError(f"nexmark {query}: {wrong}")
+    running.do("jobs", "remove", f"nexmark-{query}", "--purge")
+    TopicAdmin(running.kafka).delete([f"nexmark-{query}"])
+    return rate
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def main(arguments: Sequence[str]) -> int:
     records, runs, data = int(arguments[0]), int(arguments[1]), Path(arguments[2])
-    cluster = Cluster(data, say=lambda text: print(text, file=sys.stderr))
+    cluster = Cluster(data, say=_say)
     cluster.up(workers=1, coordinators=1)
     try:
         rows = list(measure(RunningCluster(cluster), Events(records, SEED), runs))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.benches import install, updates
+from perseid.cli.benches import install, updates, wordcount
 from perseid.cli.benches.catalogue import BENCHES
 from perseid.errors import PermanentError
 from perseid.testing.payments import JOBS
@@ -53,6 +53,27 @@ def test_a_peer_that_is_there_is_not_fetched_again(
     assert first.python.is_file()
     assert install.install("loop", said.append) == first
     assert (len(made), len(said)) == (1, 1)
+
+
+COUNTED: dict[str, Any] = {
+    "lost": 0, "duplicated": 0, "reordered": 0, "wrong": 0, "examples": [], "output_records": 90,
+    "lines_per_s": 10.04, "seconds": 8.0, "lines": 80.0, "messages_out": 60,
+}  # fmt: skip
+
+
+def test_a_row_of_counts_says_how_many_messages_a_line_takes() -> None:
+    assert wordcount.saturated_row("x", COUNTED, 7.5) == {
+        "messages_out": 60, "rss_mb": 7.5, "rows_per_s": 10.0, "window_s": 8.0,
+        "messages_per_line": 0.75,
+    }  # fmt: skip
+    short = {**COUNTED, "seconds": 0.0, "lines_per_s": 0.0, "lines": 0.0, "messages_out": 0}
+    assert wordcount.saturated_row("x", short, 7.5) == {"messages_out": 0, "rss_mb": 7.5}
+
+
+@pytest.mark.parametrize("change", [{"lost": 2}, {"duplicated": 1}, {"output_records": 0}])
+def test_wrong_counts_end_a_benchmark(change: dict[str, Any]) -> None:
+    with pytest.raises(PermanentError, match="x: missing or wrong counts"):
+        wordcount.saturated_row("x", {**COUNTED, **change}, 7.5)
 
 
 def test_a_row_has_a_rate_where_there_is_one() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perseid.cli.bench import COLUMNS, bench
 from perseid.cli.benches import results
+from perseid.cli.benches.catalogue import BENCHES
+from perseid.cli.benches.plot import labels_of
 from perseid.cli.main import run
 from perseid.errors import RefusedError
 
@@ -18,6 +22,13 @@ WORDCOUNT: dict[str, Any] = {
     "rows": [
         {"system": "perseid", "rows_per_s": 150_000.0, "p50_ms": 294.9, "rss_mb": 4046.0},
         {"system": "spark", "rows_per_s": 90_000.0, "rss_mb": 1308.0},
+    ],
+}  # fmt: skip
+NEXMARK: dict[str, Any] = {
+    "bench": "nexmark", "machine": MACHINE,
+    "rows": [
+        {"system": "perseid", "query": "q0", "rows_per_s": 200_000.0},
+        {"system": "perseid", "query": "q8", "rows_per_s": 90_000.0},
     ],
 }  # fmt: skip
 PLANNERS: dict[str, Any] = {
@@ -44,6 +55,7 @@ SIMULATION: dict[str, Any] = {
     ("result", "said"),
     [
         (WORDCOUNT, ["wordcount, 2 cores", "median latency, ms", "150,000", "spark"]),
+        (NEXMARK, ["nexmark, 2 cores", "q0", "q8", "90,000"]),
         (PLANNERS, ["figure 13", "output fidelity", "dp, Q1", "bytes / oracle", "1.04"]),
         (PLANNERS, ["the paper's policy", "processor time, s", "0.37"]),
         (SIMULATION, ["events/s of one core", "500,000", "seeds/s of one core", "10.7", "normal"]),
@@ -64,6 +76,44 @@ def test_a_result_without_a_panel_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (WORDCOUNT["rows"], ["perseid", "spark"]),
+        (NEXMARK["rows"], ["q0", "q8"]),
+        ([{"system": "perseid"}], ["perseid"]),
+        (
+            [
+                {"system": "perseid", "setting": setting, "checkpoints": made}
+                for setting in ("10 MB", "1 GB")
+                for made in ("with", "without")
+            ],
+            ["10 MB, with", "10 MB, without", "1 GB, with", "1 GB, without"],
+        ),
+        (
+            [
+                {"system": "perseid", "figure": "keys", "x": 1_000},
+                {"system": "perseid", "figure": "minutes", "x": 1_000},
+            ],
+            ["keys", "minutes"],
+        ),
+    ],
+)
+def test_bars_have_names_of_their_own(rows: list[dict[str, Any]], labels: list[str]) -> None:
+    assert labels_of(rows) == labels
+
+
+def test_the_table_names_the_queries(capsys: pytest.CaptureFixture[str]) -> None:
+    results.show(NEXMARK, COLUMNS)
+    shown = capsys.readouterr().out
+    assert ["q0" in shown, "q8" in shown] == [True, True]
+
+
+def test_the_help_names_every_benchmark() -> None:
+    said = set(re.findall(r"[\w-]+", str(bench.__doc__)))
+    assert set(BENCHES) - said == set()
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("nothing", "bench nothing: expected one of wordcount, running-sum, map"),
@@ -74,6 +124,7 @@ def test_a_result_without_a_panel_is_refused_by_name(tmp_path: Path) -> None:
         ("latency --records 5", "bench latency takes no --records"),
         ("latency --peer quix --peer loop", "--peer loop: expected one of spark, quix, none"),
         ("wordcount --state 1GB", "bench wordcount takes no --state"),
+        ("checkpoint --state-dir here", "bench checkpoint takes no --state-dir"),
         ("recovery --lines 5", "bench recovery takes no --lines"),
         ("recovery --peer flink", "--peer flink: expected one of spark"),
     ],

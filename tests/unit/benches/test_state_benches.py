@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from perseid.cli.benches import catalogue, checkpoint, scale, timed
+from perseid.cli.benches import catalogue, checkpoint, restore, scale, timed
 from perseid.cli.benches.catalogue import Asked
-from perseid.cli.benches.keyed import Shape
+from perseid.cli.benches.keyed import Shape, Window, check_origin
 from perseid.cli.benches.keys import BLOCK, Keys, ends_of
 from perseid.cli.benches.reading import Record
-from perseid.cli.benches.standstill import Standstill
 from perseid.cli.benches.timeline import Checkpoint, Epoch, Timeline, ends_at, speed
 from perseid.errors import PermanentError, UsageError
+from perseid.records import PartFile
 from perseid.topics import codec
 from perseid.topics.records import EpochDone, PartDone, SourceRange, Token
 
@@ -60,8 +61,10 @@ def done(epoch: int, end_ms: int, duration_ms: int) -> Record:
     return Record(epoch, codec.encode(told), end_ms)
 
 
-def part(epoch: int, partition: int, size: int, end_ms: int) -> Record:
-    told = PartDone("u", 1, epoch, 1, "counts", partition, "p", size, 1, 0.5)
+def part(
+    epoch: int, partition: int, size: int, end_ms: int, chain: tuple[PartFile, ...] = ()
+) -> Record:
+    told = PartDone("u", 1, epoch, 1, "counts", partition, "p", size, 1, 0.5, chain)
     return Record(epoch, codec.encode(told), end_ms)
 
 
@@ -71,15 +74,22 @@ def test_a_timeline_knows_what_ran_while_a_checkpoint_was_made() -> None:
         part(2, 1, 10, 1_450), done(4, 1_600, 100), done(5, 2_600, 1_000), part(5, 0, 5, 2_601),
     ]  # fmt: skip
     found = Timeline.of(records, parts=2)
-    assert found.checkpoints == [Checkpoint(2, 1_450, 100, 1.0)]
+    assert found.checkpoints == [Checkpoint(2, 1_450, 100, 1.0, links=0, read_bytes=100)]
     assert found.longest_during_checkpoints() == 3.0  # epoch 3; the fifth is outside
     assert [e.epoch for e in found.within(1_200, 1_600).epochs] == [3, 4]
 
 
-def test_full_snapshots_are_those_of_about_the_largest_size() -> None:
-    timeline = Timeline(checkpoints=[Checkpoint(e, e, size, 0.1) for e, size in
-                                     enumerate([100, 20, 25, 95, 20])])  # fmt: skip
-    assert timeline.full_snapshots == 2
+def test_a_checkpoint_that_changes_earlier_files_is_no_full_snapshot() -> None:
+    whole, link = PartFile("w", 1, 1_000, 7), PartFile("l", 2, 30, 8)
+    records = [
+        part(1, 0, 1_000, 10), part(1, 1, 1_000, 11),
+        part(2, 0, 990, 20, (whole,)), part(2, 1, 40, 21, (whole,)),  # as large as a full one
+        part(3, 0, 20, 30, (whole, link)), part(3, 1, 5, 31),
+    ]  # fmt: skip
+    timeline = Timeline.of(records, parts=2)
+    assert [c.links for c in timeline.checkpoints] == [0, 1, 2]
+    assert [c.read_bytes for c in timeline.checkpoints] == [2_000, 3_030, 1_055]
+    assert timeline.full_snapshots == 1
 
 
 def test_the_speed_is_between_two_moments_of_output() -> None:
@@ -99,17 +109,75 @@ def test_the_input_of_an_epoch_ends_where_its_tokens_say() -> None:
     assert ends_at(tokens, 2) == {0: 9, 1: 7}
 
 
-def test_too_few_checkpoints_are_no_result() -> None:
-    settings = checkpoint.Settings(window_s=75.0)
+def taken(*links: int) -> Timeline:
     epochs = [Epoch(e, 1_000 * e, 900, 10, 5) for e in range(1, 70)]
-    made = [Checkpoint(10 * n, 10_000 * n + 500, 100, 0.2) for n in range(1, 7)]
-    row = checkpoint.told(Timeline(epochs, [], made), [0.2, 0.3, 0.4], settings)
-    assert row == {
-        "checkpoints_taken": 6, "full_snapshots": 6, "changed_share": 0.3,
+    made = [Checkpoint(10 * n, 10_000 * n + 500, 100, 0.2, of) for n, of in enumerate(links, 1)]
+    return Timeline(epochs, [], made)
+
+
+def told(timeline: Timeline, changed: list[float], size: int = 10_000_000) -> dict[str, Any]:
+    return checkpoint.told(timeline, changed, 75.0, 10, size)
+
+
+def test_the_columns_of_checkpoints() -> None:
+    assert told(taken(2, 0, 1, 2, 3, 0), [0.2, 0.3, 0.4]) == {
+        "checkpoints_taken": 6, "full_snapshots": 2, "chain": 3, "changed_share": 0.3,
         "checkpoint_bytes": 100, "longest_epoch": 1.0,
     }  # fmt: skip
-    with pytest.raises(PermanentError, match="5 checkpoints in 75 s"):
-        checkpoint.told(Timeline(epochs, [], made[:5]), [], settings)
+
+
+@pytest.mark.parametrize(
+    ("timeline", "changed", "said"),
+    [
+        (taken(0, 0, 0, 0, 0), [0.5], "5 checkpoints in 75 s"),
+        (taken(1, 2, 3, 0, 1, 2), [0.5], "6 checkpoints in 75 s, 1 of them full"),
+        (taken(0, 1, 0, 1, 0, 1), [0.5, 0.049, 0.5], "only 4.9% of the keys changed"),
+    ],
+)
+def test_checkpoints_that_cost_too_little_are_no_result(
+    timeline: Timeline, changed: list[float], said: str
+) -> None:
+    with pytest.raises(PermanentError, match=said):
+        told(timeline, changed)
+
+
+def test_of_a_large_state_the_changed_share_is_only_told() -> None:
+    found = told(taken(0, 1, 0, 1, 0, 1), [0.01], size=100_000_000)
+    assert found["changed_share"] == 0.01
+
+
+def test_a_larger_state_is_measured_for_longer() -> None:
+    settings = checkpoint.Settings(records=5)
+    assert settings.window(10_000_000).window_s == pytest.approx(75.45)
+    assert settings.window(1_000_000_000) == Window(15.0, 120.0, 5)
+    assert checkpoint.Settings(window_s=9.0).window(1_000_000_000).window_s == 9.0
+
+
+def test_as_many_records_wait_as_the_fastest_would_count() -> None:
+    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 28_000_000
+    assert scale.Settings(records=7).window.records == 7
+
+
+def test_a_restore_is_from_the_newest_checkpoint_alone() -> None:
+    check_origin("checkpoint:40 (5 rows, 1.0 MB in 0.1 s)", 40)
+    for origin in ("checkpoint:4", "checkpoint:40, log (5 rows)", "log (5 rows)", ""):
+        with pytest.raises(PermanentError, match="not from checkpoint:40"):
+            check_origin(origin, 40)
+
+
+def test_a_restore_of_another_chain_is_no_result() -> None:
+    newest = Checkpoint(7, 1, 10, 0.1, links=3, read_bytes=130)
+    assert restore.chain_columns(newest, 3) == {"chain": 3, "read_bytes": 130}
+    with pytest.raises(PermanentError, match="a chain of 3 files, not of 2"):
+        restore.chain_columns(newest, 2)
+
+
+def test_moments_are_compared_by_bytes_and_by_seconds() -> None:
+    fixed = [{"checkpoint_bytes": b, "checkpoint_s": s} for b, s in ((100, 4.0), (200, 1.0))]
+    small = [{"checkpoint_bytes": b, "checkpoint_s": s} for b, s in ((50, 1.0), (50, 0.5))]
+    found = timed.compared(small, fixed)
+    assert (found["ratio"], found["time_ratio"]) == (0.375, 0.375)
+    assert timed.compared(fixed, fixed)["time_ratio"] == 1.0
 
 
 def test_a_state_of_ten_byte_keys() -> None:
@@ -117,9 +185,15 @@ def test_a_state_of_ten_byte_keys() -> None:
 
 
 def test_memory_of_a_key_is_against_the_fewest() -> None:
-    least = {"x": 1_000, "memory_bytes": 500}
-    assert scale.per_key({"x": 3_000, "memory_bytes": 200_500}, least) == 100.0
-    assert scale.per_key(least, least) is None
+    least = {"x": 1_000, "memory_bytes": 500, "memory_peak_bytes": 900}
+    more = {"x": 3_000, "memory_bytes": 200_500, "memory_peak_bytes": 600_900}
+    assert scale.per_key(more, least) == {"bytes_per_key": 100.0, "peak_bytes_per_key": 300.0}
+    assert scale.per_key(least, least) == {}
+
+
+def test_the_jobs_of_scale_take_checkpoints() -> None:
+    shape = scale.Settings(period_s=7).shape(50, 2)
+    assert (shape.period, shape.parallelism, shape.keys.keys) == ("7s", 2, 50)
 
 
 def test_the_slope_leaves_the_first_quarter_out() -> None:
@@ -132,17 +206,6 @@ def test_windows_must_have_the_points_that_were_sent() -> None:
     timed.judge(sent, Counter({("a", 0): 3, ("b", 0): 4, ("a", 30): 5}))
     with pytest.raises(PermanentError, match="1 of 3 windows"):
         timed.judge(sent, Counter({("a", 0): 3, ("a", 30): 5}))
-
-
-def test_a_machine_that_stood_still_has_no_figure() -> None:
-    with Standstill() as still:
-        assert len(still._processes) > 0
-    assert all(process.returncode is not None for process in still._processes)
-    still.gaps_s = [0.6, 1.9]
-    still.check("a run")
-    still.gaps_s.append(5.5)
-    with pytest.raises(PermanentError, match="a run: the machine stood still"):
-        still.check("a run")
 
 
 @pytest.mark.parametrize("text", ["", "0", "a", "10,,", "1.5"])

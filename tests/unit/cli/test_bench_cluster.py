@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,3 +49,29 @@ def test_what_failed_keeps_its_data_and_logs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="as the test wants"), bench_cluster.place(tmp_path):
         raise ValueError("as the test wants")
     assert (tmp_path / "segment").exists()
+
+
+def test_state_logs_lie_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEID_STATE", "before")
+    with bench_cluster.state_logs_in(tmp_path / "disk"):
+        own = Path(os.environ["PERSEID_STATE"])
+        (own / "log").touch()
+        assert own.parent == tmp_path / "disk"
+    assert os.environ["PERSEID_STATE"] == "before"
+    assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_state_logs_of_what_failed_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERSEID_STATE", raising=False)
+    with pytest.raises(ValueError, match="as wanted"), bench_cluster.state_logs_in(tmp_path):
+        raise ValueError("as wanted")
+    assert "PERSEID_STATE" not in os.environ
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_folder_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEID_STATE", "mine")
+    with bench_cluster.state_logs_in(None):
+        assert os.environ["PERSEID_STATE"] == "mine"

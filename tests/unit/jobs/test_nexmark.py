@@ -12,6 +12,7 @@ import pytest
 
 from perseid.jobs import parse, repository
 from perseid.testing.nexmark import JITTER_MS, QUERIES, START_MS, Event, Events, answers
+from perseid.testing.nexmark_run import row_of
 from perseid.testing.operators import Harness
 
 EVENTS = Events(6_000, seed=11)
@@ -96,3 +97,8 @@ def test_a_query_answers_as_the_plain_computation_however_epochs_are_cut(query: 
                 played.crash()
         played.epoch(tables([]), watermark)
         assert played.found == expected
+
+
+def test_a_query_whose_input_was_too_short_for_a_rate_has_none() -> None:
+    assert row_of("q3", 9, [5.0, 7.0, 9.0])["rows_per_s"] == 7.0
+    assert "rows_per_s" not in row_of("q3", 9, [5.0, 0.0, 9.0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perseid.testing.meter import answers
 from perseid.testing.meter.answers import AnswerCheck
 from perseid.testing.meter.live import Ages, stamp_ns
 from perseid.testing.payments import JOBS, Payments
@@ -41,7 +42,7 @@ def judged(answers: Iterable[Record], *, job: str = "balances", complete: bool =
     check = AnswerCheck(JOBS[job]())
     for answer in answers:
         check.output(answer)
-    check.input(source(), complete=complete)
+    check.input([source()], complete=complete)
     return check.verdict()
 
 
@@ -99,6 +100,23 @@ def test_what_is_no_answer_is_wrong(answer: Record, said: str) -> None:
     assert said in found.examples[0]
 
 
+def test_of_a_cut_run_a_partition_is_read_until_nothing_is_answered_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "BEHIND_RECORDS", 3)
+    first = [record(i, {"account": "a", "amount": 1, "sent": i}) for i in range(100)]
+    second = [record(i, {"account": "b", "amount": 1, "sent": i}, partition=1) for i in range(100)]
+    check = AnswerCheck(JOBS["balances"]())
+    for account, n in (("a", 2), ("b", 5)):
+        for i in range(n):
+            row = {"account": account, "amount": 1, "sent": i, "sum": i + 1}
+            check.output(record(i, row))
+    check.input([first, second], complete=False)
+    found = check.verdict()
+    assert found.ok
+    assert found.records == (2 + 3) + 5
+
+
 def test_a_key_in_two_partitions_has_no_order() -> None:
     rows = balances()
     answers = [record(i, row, partition=i % 2) for i, row in enumerate(rows)]
@@ -112,7 +130,7 @@ def test_only_some_accounts_are_looked_into_but_all_are_counted() -> None:
         check = AnswerCheck(JOBS["balances"](), judged)
         for i, row in enumerate(rows):
             check.output(record(i, row))
-        check.input(source(), complete=True)
+        check.input([source()], complete=True)
         found = check.verdict()
         assert (found.wrong, found.lost, found.output_records) == (wrong, 0, 5)
 

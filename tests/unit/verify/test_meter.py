@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from perseid.testing.meter import __main__ as meter
 from perseid.testing.meter.counted import first_news, percentile, speed
 from perseid.testing.verify.read import Record
 
@@ -56,3 +58,20 @@ def test_percentile_is_the_nearest_rank() -> None:
     assert percentile([3.0], 0.99) == 3.0
     with pytest.raises(ValueError, match="no samples"):
         percentile([], 0.5)
+
+
+@pytest.mark.parametrize(("flags", "lost"), [([], 0), (["--complete"], 3)])
+def test_speed_and_verdict_come_from_one_reading(
+    flags: list[str], lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    sent = tmp_path / "words.json"
+    sent.write_text(json.dumps({"words": {"a": 30, "b": 1}, "lines": 31}))
+    output = [count("a", 10 * s, 1_000 * s)._replace(offset=s) for s in (1, 2)]
+    output += [count("a", 28, 3_000), count("zz", 4, 3_000)]
+    monkeypatch.setattr(meter, "read_topic", lambda *_: iter(output))
+    args = ["counts", "--kafka=x", "--sink=y", f"--sent={sent}", "--warm-up=0", "--words=1"]
+    assert meter.main([*args, *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["lines"], found["seconds"], found["messages_out"]) == (22.0, 2.0, 3)
+    assert (found["wrong"], found["lost"], found["output_records"]) == (1, lost, 4)

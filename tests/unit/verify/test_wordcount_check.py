@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from perseid.testing.verify import Verdict, WordcountCheck
+from perseid.testing.verify import Verdict, WordcountCheck, count_words, wordcount
 from perseid.testing.verify.read import Record
 
 LINES = [b"a b a", b"b c", None, b"a"]
@@ -101,3 +101,38 @@ def test_blanks_make_empty_words_as_split_does() -> None:
     for record in records([("x", 2), ("", 1)]):
         check.output(record)
     assert check.verdict().ok
+
+
+def cut(output: list[tuple[str, int]], lines: int = 20_000_000) -> Verdict:
+    """Of 20 million lines with 1,000 `a` and 2,000 `b`: 100 and 200 in two million."""
+    check = WordcountCheck()
+    check.counted({"a": 1_000, "b": 2_000}, lines)
+    for record in records(output):
+        check.output(record)
+    return check.verdict_of_cut()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        pytest.param([("a", 300), ("b", 600)], (0, 0, 0, 0), id="in-proportion"),
+        pytest.param([("a", 240), ("b", 660)], (0, 0, 0, 0), id="read-unevenly"),
+        pytest.param([], (0, 0, 0, 0), id="nothing-yet"),
+        pytest.param([("a", 10), ("b", 620)], (1, 0, 0, 0), id="lost"),
+        pytest.param([("a", 700), ("b", 200)], (1, 0, 0, 1), id="wrong"),
+        pytest.param([("a", 1_001), ("b", 2_000)], (0, 0, 0, 1), id="more-than-was-sent"),
+        pytest.param([("a", 300), ("a", 300), ("b", 600)], (0, 1, 0, 0), id="repeated"),
+    ],
+)
+def test_counts_of_a_job_that_was_cut_off(
+    output: list[tuple[str, int]], expected: tuple[int, int, int, int]
+) -> None:
+    verdict = cut(output)
+    assert faults(verdict) == expected
+    assert verdict.records == 20_000_000
+
+
+def test_words_are_counted_once_for_many_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wordcount, "_CHUNK_LINES", 2)
+    lines = [b"a b a", b"a b a", b"a b a", None, b"b"]
+    assert count_words(lines) == ({"a": 6, "b": 4}, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from perseid.errors import PermanentError, RetryableError
 from perseid.topics.admin import TopicAdmin
 
 PARTITIONS = 4
+_STATE = "PERSEID_STATE"  # wins over the deployment's settings, in every process
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,31 @@ class Place:
         )  # fmt: skip
         if done.returncode != 0:
             raise PermanentError(f"the generator ended with exit code {done.returncode}")
+
+
+@contextmanager
+def state_logs_in(folder: Path | None) -> Iterator[None]:
+    """Clusters that begin here have their state logs in a folder of their own below `folder`.
+
+    It goes again, but stays when something failed, and that is said. None: where they are anyway.
+    """
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    own = tempfile.mkdtemp(prefix="perseid-state-", dir=folder.resolve())
+    before = os.environ.get(_STATE)
+    os.environ[_STATE] = own
+    try:
+        yield
+        shutil.rmtree(own, ignore_errors=True)
+    except BaseException:
+        output.note(f"perseid: the state logs of what failed are below {own}")
+        raise
+    finally:
+        os.environ.pop(_STATE)
+        if before is not None:
+            os.environ[_STATE] = before
 
 
 @contextmanager

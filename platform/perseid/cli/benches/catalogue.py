@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perseid.cli.benches.sides import Side
 
 SEEDS = 40
-NEXMARK_RECORDS = 1_000_000
+NEXMARK_RECORDS, NEXMARK_RUNS = 1_000_000, 5
 TIMED = "tmi"  # among --sizes: the second part of `bench checkpoint`
 
 
@@ -39,6 +39,7 @@ class Asked:
     jobs: str | None = None
     minutes: float | None = None
     master: str | None = None
+    state_dir: Path | None = None
 
 
 Result = dict[str, Any]
@@ -61,11 +62,11 @@ def _on_cluster(measured: Measured) -> Callable[[Asked, Path | None], Result]:
 
     def run(asked: Asked, data: Path | None) -> Result:
         from perseid.cli import output
-        from perseid.cli.benches.bench_cluster import place
+        from perseid.cli.benches.bench_cluster import place, state_logs_in
         from perseid.cli.benches.install import install
 
         installed = {peer: install(peer, output.note) for peer in asked.peers}
-        with place(data) as where:
+        with state_logs_in(asked.state_dir), place(data) as where:
             return measured(where, installed, asked)
 
     return run
@@ -140,7 +141,7 @@ def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> R
     settings = _set(
         checkpoint.Settings(), sizes=sizes, records=asked.records, window_s=asked.seconds,
         runs=asked.runs,
-    )
+    )  # fmt: skip
     rows = checkpoint.run(place, settings)
     described = checkpoint.described(settings)
     if given is None or TIMED in given:
@@ -213,7 +214,7 @@ def _nexmark(asked: Asked, data: Path | None) -> Result:
     """The jobs are used as users do, by commands and the status."""
     from perseid.cli.benches import results
 
-    records, runs = asked.records or NEXMARK_RECORDS, asked.runs or 3
+    records, runs = asked.records or NEXMARK_RECORDS, asked.runs or NEXMARK_RUNS
     with tempfile.TemporaryDirectory(prefix="perseid-nexmark-") as scratch:
         rows = _beside(
             "perseid.testing.nexmark_run", str(records), str(runs), str(data or scratch),
@@ -233,6 +234,8 @@ def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
 
 
 _PYTHON_PEERS = ("bytewax", "quix", "loop")
+_SCALE = ("--keys", "--partitions", "--jobs", "--minutes", "--records", "--seconds", "--master",
+          "--state-dir")  # fmt: skip
 BENCHES = {
     "wordcount": Bench(_on_cluster(_wordcount), ("--lines",), ("spark",)),
     "running-sum": Bench(
@@ -244,10 +247,7 @@ BENCHES = {
     "nexmark": Bench(_nexmark, ("--records",)),
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),
-    "scale": Bench(
-        _on_cluster(_scale),
-        ("--keys", "--partitions", "--jobs", "--minutes", "--records", "--seconds", "--master"),
-    ),
+    "scale": Bench(_on_cluster(_scale), _SCALE),
     "planners": Bench(_planners),
     "simulation": Bench(_simulation),
 }

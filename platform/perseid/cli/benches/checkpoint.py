@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import (
+    FASTEST_LONG,
     NEVER,
     ROW_OVERHEAD,
     KeyedJob,
@@ -25,30 +27,35 @@ from perseid.cli.benches.keyed import (
 )
 from perseid.cli.benches.keys import Keys
 from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.standstill import Standstill
 from perseid.cli.benches.timeline import Timeline
+from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 
 CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
+CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
+SMALL_BYTES = 10_000_000  # bytes: more keys than that are not drawn in a period
+# A state of a gigabyte has a full snapshot each fourth checkpoint, which then takes longer too.
+_WINDOW_S, _WINDOW_S_PER_GB = 75.0, 45.0
 _KEY_BYTES = 88
 _FRESH_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`sizes` in bytes of a snapshot; `period_s` of the checkpoints."""
+    """`sizes` in bytes of a snapshot; `period_s` of the checkpoints. `window_s` None: by size."""
 
     sizes: tuple[int, ...] = (10_000_000, 100_000_000, 1_000_000_000)
     period_s: int = 10
     records: int | None = None
     warm_up_s: float = 15.0
-    window_s: float = 75.0
+    window_s: float | None = None
     runs: int = 5
 
-    @property
-    def window(self) -> Window:
-        return Window.of(self.warm_up_s, self.window_s, self.records)
+    def window(self, size: int) -> Window:
+        """Of a state of so many bytes."""
+        window_s = self.window_s or _WINDOW_S + _WINDOW_S_PER_GB * size / 1e9
+        return Window.of(self.warm_up_s, window_s, self.records, FASTEST_LONG)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
@@ -58,13 +65,15 @@ def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
 
 def _size(place: Place, size: int, settings: Settings) -> list[dict[str, Any]]:
     keys = Keys(max(size // (_KEY_BYTES + ROW_OVERHEAD), 1), _KEY_BYTES)
-    source = filled(place, keys, settings.window.records)
+    window = settings.window(size)
+    source = filled(place, keys, window.records)
     shapes = {"with": Shape(keys, period=f"{settings.period_s}s"), "without": Shape(keys)}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in shapes}
     for number in range(settings.runs):
         for name in list(shapes)[:: 1 if number % 2 else -1]:
             row = {"system": "perseid", "setting": f"{size / 1e6:g} MB", "checkpoints": name}
-            row |= _side(place, shapes[name], source, settings)
+            side = partial(_side, place, shapes[name], source, window, settings)
+            row |= steady(f"{row['setting']}, {name} checkpoints", side, output.note)
             output.note(f"run {number + 1} of {settings.runs}: {row}")
             runs[name].append(row)
     place.topics.delete([source])
@@ -75,17 +84,17 @@ def _size(place: Place, size: int, settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def _side(place: Place, shape: Shape, source: str, settings: Settings) -> dict[str, Any]:
+def _side(
+    place: Place, shape: Shape, source: str, window: Window, settings: Settings
+) -> dict[str, Any]:
     with engines(place) as stage:
-        with Standstill() as still:
-            job = KeyedJob(place, stage, shape, source)
-            row, (timeline,) = measured([job], settings.window)
-        still.check(f"checkpoint at {shape.state_bytes / 1e6:g} MB")
-        del row["memory_bytes"]
+        job = KeyedJob(place, stage, shape, source)
+        row, (timeline,) = measured([job], window)
         if shape.period == NEVER:
             job.remove()
             return row
-        row |= told(timeline, job.changed_shares(timeline), settings)
+        changed = job.changed_shares(timeline)
+        row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
         job.forget_log()
         place.cluster.up(workers=0, coordinators=None)
         place.cluster.up(workers=1, coordinators=None)
@@ -94,19 +103,30 @@ def _side(place: Place, shape: Shape, source: str, settings: Settings) -> dict[s
     return row
 
 
-def told(timeline: Timeline, changed: list[float], settings: Settings) -> dict[str, Any]:
-    """The columns of the checkpoints in the window; PermanentError when there are too few. Pure."""
+def told(
+    timeline: Timeline, changed: list[float], window_s: float, period_s: float, state_bytes: int
+) -> dict[str, Any]:
+    """The columns of the checkpoints in the window. Pure.
+
+    PermanentError when there are too few, or too few keys changed between them.
+    """
     taken, full = len(timeline.checkpoints), timeline.full_snapshots
-    long_enough = settings.window_s >= CHECKPOINTS_MIN * settings.period_s
+    long_enough = window_s >= CHECKPOINTS_MIN * period_s
     if not taken or (long_enough and (taken < CHECKPOINTS_MIN or full < SNAPSHOTS_MIN)):
         raise PermanentError(
-            f"{taken} checkpoints in {settings.window_s:g} s, {full} of them full snapshots: "
+            f"{taken} checkpoints in {window_s:g} s, {full} of them full snapshots: "
             f"expected {CHECKPOINTS_MIN} and {SNAPSHOTS_MIN}; a longer window (--seconds)?"
+        )
+    if state_bytes <= SMALL_BYTES and min(changed, default=1.0) < CHANGED_MIN:
+        raise PermanentError(
+            f"only {min(changed):.1%} of the keys changed from one checkpoint to the next: "
+            f"expected {CHANGED_MIN:.0%}; more records (--records), or is the job this slow?"
         )
     longest = timeline.longest_during_checkpoints()
     return {
         "checkpoints_taken": taken,
         "full_snapshots": full,
+        "chain": max(c.links for c in timeline.checkpoints),
         "changed_share": statistics.median(changed) if changed else None,
         "checkpoint_bytes": statistics.median(c.bytes for c in timeline.checkpoints),
         "longest_epoch": round(longest, 3) if longest is not None else None,
@@ -114,15 +134,15 @@ def told(timeline: Timeline, changed: list[float], settings: Settings) -> dict[s
 
 
 def restored(job: KeyedJob) -> int:
-    """A fresh worker takes the job up from the store and stops; the epoch whose state was right."""
-    before = len(job.progress().fragments)
-    job.stage.go_on(job.names)
-    origins = job.await_running(before, _FRESH_S).restored_from
+    """A fresh worker takes the newest checkpoint up and stops; the epoch whose state was right."""
+    job.go_on_from_newest(_FRESH_S)
     job.stage.stop(job.names)
-    if "checkpoint:" not in origins:
-        raise PermanentError(f"{job.names.job} was restored from {origins!r}, not a checkpoint")
     return job.check_state()
 
 
 def described(settings: Settings) -> dict[str, Any]:
-    return {**asdict(settings), "key_bytes": _KEY_BYTES, "partitions": 4, "workers": 1}
+    windows = [settings.window(size).window_s for size in settings.sizes]
+    return {
+        **asdict(settings), "window_s": windows, "key_bytes": _KEY_BYTES, "partitions": 4,
+        "workers": 1,
+    }  # fmt: skip

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ import pyarrow as pa
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
 from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.memory import tree_bytes
+from perseid.cli.benches.memory import PeakMemory, spark_folders, tmpfs_bytes, tree_bytes
 from perseid.cli.benches.reading import read_topic
 from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli.state import place_of, root_of
@@ -37,7 +37,8 @@ OPERATOR = "counts"
 ROW_OVERHEAD = 12  # of a row in Arrow's form, beside the key: its offset (4) and the count (8)
 MASTER = "local[2]"
 NEVER = "1d"  # a period of checkpoints that no run reaches
-_FASTEST = 350_000  # records a second
+FASTEST = 700_000  # records a second with keys of 10 bytes; 400,000 were seen on a busy machine
+FASTEST_LONG = 350_000  # with keys of 88 bytes: the topic has to fit beside a state of a gigabyte
 _PRELOAD_S = 600.0
 _LOOK_S = 0.5
 
@@ -65,9 +66,9 @@ class Window:
     records: int
 
     @classmethod
-    def of(cls, warm_up_s: float, window_s: float, records: int | None) -> Window:
-        """By default with more records than two cores can count meanwhile."""
-        return cls(warm_up_s, window_s, records or int((warm_up_s + window_s) * _FASTEST))
+    def of(cls, warm_up_s: float, window_s: float, records: int | None, fastest: int) -> Window:
+        """By default with as many records as the `fastest` would count a second meanwhile."""
+        return cls(warm_up_s, window_s, records or int((warm_up_s + window_s) * fastest))
 
 
 def filled(place: Place, keys: Keys, records: int) -> str:
@@ -123,6 +124,10 @@ class KeyedJob:
     def _counted(self) -> int:
         """Records in front of the group's offsets: those of committed epochs."""
         return sum(row for _, _, row in _latest(self.outputs()).values())
+
+    def is_through(self) -> bool:
+        """Whether all records of the source are counted."""
+        return self._counted() == self.place.records(self.names.source)
 
     def await_running(self, before: int, timeout_s: float) -> FragmentState:
         """What the owner says when it runs; the first `before` words of fragments are old."""
@@ -204,11 +209,33 @@ class KeyedJob:
         shutil.rmtree(self.log_folder)
 
     def memory_bytes(self) -> int:
-        """Proportional resident sets of all workers' processes, and their state logs on tmpfs."""
+        """Proportional resident sets of all workers' processes, and their files on tmpfs.
+
+        These are the state logs and Spark's folders. The store is none of a worker's: a deployment
+        has it elsewhere.
+        """
         rows = self.place.cluster.processes()
         workers = [p.pid for p in rows if p.kind == "worker" and p.pid is not None]
-        files = Path(root_of(self.place.data)).rglob("*")
-        return tree_bytes(workers) + sum(_allocated(file) for file in files)
+        folders = [Path(root_of(self.place.data)), *spark_folders()]
+        return tree_bytes(workers) + sum(map(tmpfs_bytes, folders))
+
+    def newest_checkpoint(self) -> int:
+        """The epoch that the newest pointer names. PermanentError when there is none."""
+        found = self.stage.registry.pointers(self.names.job)
+        if found is None or not found.pointers:
+            raise PermanentError(f"{self.names.job} has no complete checkpoint")
+        return found.pointers[0].epoch
+
+    def go_on_from_newest(self, timeout_s: float) -> int:
+        """Starts the stopped job and waits until it runs; the time before, in ms.
+
+        PermanentError unless each partition was restored from the newest complete checkpoint.
+        """
+        before, newest = len(self.progress().fragments), self.newest_checkpoint()
+        asked_ms = time.time_ns() // 1_000_000
+        self.stage.go_on(self.names)
+        check_origin(self.await_running(before, timeout_s).restored_from, newest)
+        return asked_ms
 
     def remove(self) -> None:
         self.stage.end(self.names)
@@ -216,24 +243,43 @@ class KeyedJob:
         self._scratch.cleanup()
 
 
-def measured(jobs: Sequence[KeyedJob], window: Window) -> tuple[dict[str, Any], list[Timeline]]:
-    """Runs all jobs through the window and stops them: columns of all together, what each did."""
+def check_origin(restored_from: str, newest: int) -> None:
+    """PermanentError unless all partitions came from the checkpoint of epoch `newest`. Pure."""
+    expected = f"checkpoint:{newest}"
+    if restored_from.partition(" (")[0] != expected:
+        raise PermanentError(
+            f"restored from {restored_from!r}, not from {expected}, the newest complete checkpoint"
+        )
+
+
+def measured(
+    jobs: Sequence[KeyedJob], window: Window, memory: PeakMemory | None = None
+) -> tuple[dict[str, Any], list[Timeline]]:
+    """Runs all jobs through the window and stops them: columns of all together, what each did.
+
+    `memory` is watched through the window, behind the warm-up.
+    """
     for job in jobs:
         job.await_counted(job.shape.keys.keys)
     start_ms = time.time_ns() // 1_000_000 + round(window.warm_up_s * 1000)
-    time.sleep(window.warm_up_s + window.window_s)
+    time.sleep(window.warm_up_s)
+    with memory or nullcontext():
+        time.sleep(window.window_s)
     end_ms = time.time_ns() // 1_000_000
-    held = jobs[0].memory_bytes()
     rate, timelines = 0.0, []
     for job in jobs:
         job.stage.stop(job.names)
         found = speed(job.outputs(), start_ms, end_ms)
         if found is None:
-            raise PermanentError(f"{job.names.job}: no output behind the warm-up; see the logs")
+            raise PermanentError(
+                f"{job.names.job}: no output behind the warm-up: is the topic used up by then? "
+                "More records (--records); else see the logs"
+            )
+        if job.is_through():
+            output.note(f"perseid: {job.names.job} used its topic up: rather more --records")
         rate += found[0]
         timelines.append(job.progress().within(*found[1:]))
-    row = {"rows_per_s": round(rate, 1), "us_per_record": round(1e6 / rate, 3)}
-    return {**row, "memory_bytes": held}, timelines
+    return {"rows_per_s": round(rate, 1), "us_per_record": round(1e6 / rate, 3)}, timelines
 
 
 def _latest(outputs: list[tuple[int, str, int]]) -> dict[str, tuple[int, str, int]]:
@@ -243,10 +289,3 @@ def _latest(outputs: list[tuple[int, str, int]]) -> dict[str, tuple[int, str, in
         if one[1] not in found or one[2] > found[one[1]][2]:
             found[one[1]] = one
     return found
-
-
-def _allocated(file: Path) -> int:
-    try:
-        return file.stat().st_blocks * 512
-    except FileNotFoundError:  # removed meanwhile
-        return 0

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.measuring import Runs, in_turn, latency, rows
-from perseid.cli.benches.memory import PeakMemory
+from perseid.cli.benches.measuring import Runs, in_turn, latency, rows, steadily
+from perseid.cli.benches.memory import PeakMemory, trees
 from perseid.cli.benches.sides import Side
 from perseid.cli.trials.stage import Names
 
@@ -25,7 +26,7 @@ class Settings:
     rates: tuple[float, ...] = (500.0, 5_000.0)
     warm_up_s: float = 15.0
     window_s: float = 20.0
-    runs: int = 3
+    runs: int = 5
 
 
 def run(place: Place, sides: Sequence[Side], settings: Settings) -> list[dict[str, Any]]:
@@ -35,14 +36,17 @@ def run(place: Place, sides: Sequence[Side], settings: Settings) -> list[dict[st
         for rate in settings.rates:
             for side, row in in_turn(sides, number):
                 row["setting"] = f"{rate:,.0f} records/s"
-                with PeakMemory(side.roots) as peak:
-                    row.update(
-                        latency(place, side, Names.fresh("bench"), settings, rate, "--payments")
-                    )
-                row["rss_mb"] = peak.mb
+                once = partial(_once, place, side, settings, rate)
+                row.update(steadily(side, row["setting"], once))
                 output.note(f"run {number + 1} of {settings.runs}: {row}")
                 runs[rate][side.system].append(row)
     return [row for found in runs.values() for row in rows(found)]
+
+
+def _once(place: Place, side: Side, settings: Settings, rate: float) -> dict[str, Any]:
+    with PeakMemory(trees(side.roots)) as peak:
+        found = latency(place, side, Names.fresh("bench"), settings, rate, "--payments")
+    return {**found, "rss_mb": peak.mb}
 
 
 def described(settings: Settings) -> dict[str, Any]:

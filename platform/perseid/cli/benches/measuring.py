@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.sides import Side, running
+from perseid.cli.benches.sides import EXACT, Side, running
 from perseid.cli.trials.feed import Feed, measure
 from perseid.cli.trials.stage import Names
+from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 
 DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut
 _FIRST_OUTPUT_S = 120.0
+STALLED_S = 40.0  # a worker that loses its session is replaced in half of that
 IDLE_S = 12.0  # no output for so long: the topic is used up. Quix commits each 5 s
 
+_FAULTS = ("lost", "duplicated", "reordered", "wrong")  # of a verdict
+
+Found = TypeVar("Found")
 Runs = dict[str, list[dict[str, Any]]]  # system -> its row of each run
 RATIOS = {"rows_per_s": "ratio", "p50_ms": "p50_ratio", "p99_ms": "p99_ratio"}
 
@@ -39,6 +45,21 @@ def in_turn(sides: Sequence[Side], run: int) -> Iterator[tuple[Side, dict[str, A
         yield side, {
             "system": side.system, "version": side.version, "guarantee": side.guarantee,
         }  # fmt: skip
+
+
+def steadily(side: Side, what: str, run: Callable[[], Found]) -> Found:
+    """What a run of a side gives in which the machine did not stand still; see `steady`."""
+    exact = side.guarantee == EXACT
+    return steady(f"{side.system}, {what}", run, output.note, exact=exact)
+
+
+def refuse_faults(system: str, found: Mapping[str, Any], what: str) -> None:
+    """PermanentError when a verdict has faults, or nothing was put out. Pure."""
+    faults = {kind: found[kind] for kind in _FAULTS if found[kind]}
+    if faults or not found["output_records"]:
+        raise PermanentError(
+            f"{system}: missing or wrong {what}: {faults}: {found['examples'][:3]}"
+        )
 
 
 def rows(runs: Runs) -> list[dict[str, Any]]:

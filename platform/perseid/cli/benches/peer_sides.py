@@ -8,6 +8,7 @@ import time
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.install import PROGRAMS, Install
 from perseid.cli.benches.peer import Peer
+from perseid.cli.benches.sides import EXACT
 from perseid.cli.trials.stage import Names
 from perseid.embedded import ports
 from perseid.embedded.java import java_home
@@ -116,7 +117,7 @@ class Bytewax(PeerSide):
 class Quix(PeerSide):
     """Quix Streams, exactly once; its default is a commit each 5 s."""
 
-    guarantee = "exactly once"
+    guarantee = EXACT
 
     def __init__(
         self, installed: Install, place: Place, job: str, *, commit_s: float = 5.0

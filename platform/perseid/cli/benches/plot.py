@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,18 @@ PANELS = {
 }
 
 
+NAMING = ("query", "figure", "setting", "x", "checkpoints", "system")
+
+
+def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each row: what tells them apart, the system where nothing does. Pure."""
+    told = [c for c in NAMING if len({row.get(c) for row in rows}) > 1] or ["system"]
+    return [", ".join(str(row[c]) for c in told if row.get(c) is not None) for row in rows]
+
+
 def draw(result: dict[str, Any], *paths: Path) -> None:
     rows = result["rows"]
+    labels = labels_of(rows)
     panels = [column for column in PANELS if any(column in row for row in rows)]
     if not panels:
         raise RefusedError(
@@ -28,8 +39,8 @@ def draw(result: dict[str, Any], *paths: Path) -> None:
     with canvas.figure(3.2 * len(panels), 3.6, *paths) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)
         for axis, column in zip(axes[0], panels, strict=True):
-            shown = [row for row in rows if column in row]
-            bars = axis.bar([row["system"] for row in shown], [row[column] for row in shown])
+            shown = [i for i, row in enumerate(rows) if column in row]
+            bars = axis.bar([labels[i] for i in shown], [rows[i][column] for i in shown])
             axis.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}")
             axis.margins(y=0.12)  # room for the figures
             axis.set_title(PANELS[column])

@@ -20,7 +20,7 @@ from typing import Any
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.memory import PeakMemory
+from perseid.cli.benches.memory import PeakMemory, trees
 from perseid.cli.benches.results import median_row, ratios
 from perseid.cli.benches.sides import RecoveringSide, running
 from perseid.cli.trials.feed import Feed, judge, measure
@@ -118,7 +118,7 @@ def _side(place: Place, side: RecoveringSide, settings: Settings) -> dict[str, A
     place.make_topics(names.source, names.sink)
     output.note(f"{side.system}: {settings.state_lines * _WORDS_PER_LINE:,} words of state")
     place.fill(names.source, settings.state_lines, f"--unique={WORD_BYTES}")
-    with PeakMemory(side.roots) as peak, running(side, names):
+    with PeakMemory(trees(side.roots)) as peak, running(side, names):
         moments, state_bytes = _kill_again_and_again(place, side, names, settings)
     after = _commas([moment + _UNDER_WAY_MS for moment in moments])
     seconds = _seconds(measure("news", place.kafka, names.sink, moments=after), moments)

@@ -1,14 +1,15 @@
 """`bench restore`: how long a job is away whose state logs are lost, by the size of its state.
 
-The keyed job counts all keys and takes a checkpoint. Again and again: it is stopped, its state logs
+The keyed job counts all keys and takes a full checkpoint, then some of what has changed since: a
+restore reads the whole chain, as it usually must. Again and again: it is stopped, its state logs
 are removed, some records come in, and it is started on the same, warm worker. At the end every key
 is compared with a count of the input.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
 from perseid.cli import output
@@ -16,19 +17,22 @@ from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import ROW_OVERHEAD, KeyedJob, Shape, engines, filled
 from perseid.cli.benches.keys import Keys, ends_of, write
 from perseid.cli.benches.results import median_row
-from perseid.cli.benches.standstill import Standstill
+from perseid.cli.benches.timeline import Checkpoint
+from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 
 _KEY_BYTES = 88
 _MORE = 4_000  # records that come while it is away
 _WAIT_S = 300.0
+_CHANGED = 0.1  # records for a delta, as a share of the keys: three deltas are below half the state
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`sizes` in bytes of a snapshot."""
+    """`sizes` in bytes of a snapshot; `links`: checkpoints of changes behind the full one."""
 
     sizes: tuple[int, ...] = (100_000_000, 1_000_000_000)
+    links: int = 3
     runs: int = 5
 
 
@@ -43,12 +47,12 @@ def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
     rows = []
     with engines(place) as stage:
         job = KeyedJob(place, stage, Shape(keys), source)
-        job.await_counted(keys.keys)
-        _checkpoint(place, job)
+        drawn = _chain(place, job, settings.links)
+        columns = chain_columns(job.progress().checkpoints[-1], settings.links)
+        away = count(drawn, _MORE)
         for number in range(settings.runs):
-            with Standstill() as still:
-                row = _once(place, job, number)
-            still.check(f"restore of {size / 1e6:g} MB")
+            what = f"restore of {size / 1e6:g} MB"
+            row = steady(what, lambda: _once(place, job, next(away)), output.note)
             output.note(f"run {number + 1} of {settings.runs}: {row}")
             rows.append(row)
         stage.stop(job.names)
@@ -57,8 +61,38 @@ def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
         job.remove()
     place.topics.delete([source])
     each = [row["seconds"] for row in rows]
-    return {"system": "perseid", "setting": f"{size / 1e6:g} MB", **median_row(rows),
+    return {"system": "perseid", "setting": f"{size / 1e6:g} MB", **median_row(rows), **columns,
             "seconds_each": each}  # fmt: skip
+
+
+def _chain(place: Place, job: KeyedJob, links: int) -> int:
+    """Counts all keys, takes a full checkpoint and `links` more; the records behind the keys."""
+    keys = job.shape.keys
+    job.await_counted(keys.keys)
+    _checkpoint(place, job)
+    step = max(int(keys.keys * _CHANGED) // keys.partitions, 1) * keys.partitions
+    for number in range(links):
+        _draw(place, job, number * step, step)
+        _checkpoint(place, job)
+    return links * step
+
+
+def _draw(place: Place, job: KeyedJob, drawn: int, more: int, *, counted: bool = True) -> None:
+    """Sends `more` records behind `drawn` ones."""
+    keys = job.shape.keys
+    write(place.kafka, job.names.source, keys, ends_of(keys, drawn), ends_of(keys, drawn + more))
+    if counted:
+        job.await_counted(keys.keys + drawn + more)
+
+
+def chain_columns(newest: Checkpoint, links: int) -> dict[str, Any]:
+    """What a restore reads; PermanentError when it is no chain of so many links. Pure."""
+    if newest.links != links:
+        raise PermanentError(
+            f"the checkpoint of epoch {newest.epoch} changes a chain of {newest.links} files, not "
+            f"of {links}: what is restored is not what was to be measured"
+        )
+    return {"chain": newest.links, "read_bytes": newest.read_bytes}
 
 
 def _checkpoint(place: Place, job: KeyedJob) -> None:
@@ -74,18 +108,14 @@ def _checkpoint(place: Place, job: KeyedJob) -> None:
     checkpointing.wait(job.stage.registry, SystemClock(), entry, _WAIT_S)
 
 
-def _once(place: Place, job: KeyedJob, number: int) -> dict[str, Any]:
-    keys, before = job.shape.keys, len(job.progress().fragments)
+def _once(place: Place, job: KeyedJob, drawn: int) -> dict[str, Any]:
+    """One restore; `drawn` records have come behind the keys so far."""
+    before = len(job.progress().fragments)
     job.stage.stop(job.names)
     job.forget_log()
-    starts, ends = (ends_of(keys, n * _MORE) for n in (number, number + 1))
-    write(place.kafka, job.names.source, keys, starts, ends)
-    asked_ms = time.time_ns() // 1_000_000
-    job.stage.go_on(job.names)
-    origin = job.await_running(before, _WAIT_S).restored_from
-    if "checkpoint:" not in origin:
-        raise PermanentError(f"{job.names.job} was restored from {origin!r}, not a checkpoint")
-    job.await_counted(keys.keys + (number + 1) * _MORE)
+    _draw(place, job, drawn, _MORE, counted=False)
+    asked_ms = job.go_on_from_newest(_WAIT_S)
+    job.await_counted(job.shape.keys.keys + drawn + _MORE)
     first_ms = min(time_ms for time_ms, _, _ in job.outputs() if time_ms > asked_ms)
     restore_s = restore_seconds(job, before)
     return {

@@ -1,8 +1,8 @@
 """`bench scale`: cost per record and memory as keys, operator partitions and jobs grow.
 
-Along each axis the others stay: 100,000 keys, 4 operator partitions, one job, one worker. Every
-state is compared with a count of the input. `--minutes`: one job at a steady rate, and how its
-memory grows.
+Along each axis the others stay: 100,000 keys, 4 operator partitions, one job, one worker, with a
+checkpoint each 10 s. Every state is compared with a count of the input. `--minutes`: one job at a
+steady rate, and how its memory grows.
 """
 
 from __future__ import annotations
@@ -11,27 +11,43 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
-from perseid.cli.benches.keyed import MASTER, KeyedJob, Shape, Window, engines, filled, measured
+from perseid.cli.benches.keyed import (
+    FASTEST,
+    MASTER,
+    KeyedJob,
+    Shape,
+    Window,
+    engines,
+    filled,
+    measured,
+)
 from perseid.cli.benches.keys import Keys, ends_of, write
+from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.results import median_row
-from perseid.cli.benches.standstill import Standstill
+from perseid.embedded.standstill import steady
+from perseid.errors import PermanentError
 
 _KEYS = 100_000
 _JOB_PARALLELISM = 2  # of each of several jobs: as many as cores
 _LOOK_S = 10.0
+_PEAK_LOOK_S = 5.0  # a look at gigabytes costs a tenth of a second of a core
 _SETTLED_SHARE = 0.25  # of a long run, which is left out of the slope
 _CATCH_UP_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is tried on each axis; an empty one is left out. `master` of the worker."""
+    """What is tried on each axis; an empty one is left out. `master` of the worker.
+
+    `period_s` of checkpoints: some fall into each window.
+    """
 
     keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
     partitions: tuple[int, ...] = (1, 4, 16, 64)
@@ -41,12 +57,17 @@ class Settings:
     records: int | None = None
     warm_up_s: float = 15.0
     window_s: float = 30.0
-    runs: int = 3
+    period_s: int = 10
+    runs: int = 5
     master: str = MASTER
 
     @property
     def window(self) -> Window:
-        return Window.of(self.warm_up_s, self.window_s, self.records)
+        return Window.of(self.warm_up_s, self.window_s, self.records, FASTEST)
+
+    def shape(self, keys: int, parallelism: int = PARTITIONS) -> Shape:
+        """A job of so many keys and operator partitions."""
+        return Shape(Keys(keys), parallelism, f"{self.period_s}s")
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
@@ -58,25 +79,26 @@ def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
 def _keys(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
     least: dict[str, Any] | None = None
     for count in settings.keys:
-        row = _point(place, "keys", count, [Shape(Keys(count))], settings)
+        row = _point(place, "keys", count, [settings.shape(count)], settings)
         least = least or row
-        yield {**row, "bytes_per_key": per_key(row, least)}
+        yield {**row, **per_key(row, least)}
 
 
-def per_key(row: dict[str, Any], least: dict[str, Any]) -> float | None:
-    """Memory of a key: what a job has more than the one with the fewest keys. Pure."""
+def per_key(row: dict[str, Any], least: dict[str, Any]) -> dict[str, float]:
+    """Memory of a key, settled and at its peak: more than with the fewest keys, a key. Pure."""
     more = row["x"] - least["x"]
-    return round((row["memory_bytes"] - least["memory_bytes"]) / more, 1) if more else None
+    columns = {"memory_bytes": "bytes_per_key", "memory_peak_bytes": "peak_bytes_per_key"}
+    return {n: round((row[c] - least[c]) / more, 1) for c, n in columns.items()} if more else {}
 
 
 def _partitions(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
     for count in settings.partitions:
-        yield _point(place, "partitions", count, [Shape(Keys(_KEYS), count)], settings)
+        yield _point(place, "partitions", count, [settings.shape(_KEYS, count)], settings)
 
 
 def _jobs(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
     for count in settings.jobs:
-        shapes = [Shape(Keys(_KEYS), _JOB_PARALLELISM)] * count
+        shapes = [settings.shape(_KEYS, _JOB_PARALLELISM)] * count
         yield _point(place, "jobs", count, shapes, settings)
 
 
@@ -86,25 +108,32 @@ def _point(
     source = filled(place, shapes[0].keys, settings.window.records // len(shapes))
     rows = []
     for number in range(settings.runs):
-        rows.append(_once(place, figure, shapes, source, settings))
+        once = partial(_once, place, shapes, source, settings)
+        rows.append(steady(f"{figure} {x:,}", once, output.note))
         output.note(f"{figure} {x:,}, run {number + 1} of {settings.runs}: {rows[-1]}")
     place.topics.delete([source])
     return {"system": "perseid", "figure": figure, "x": x, **median_row(rows)}
 
 
-def _once(
-    place: Place, figure: str, shapes: list[Shape], source: str, settings: Settings
-) -> dict[str, Any]:
+def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
     """All jobs of a point beside each other; their records a second together."""
     with engines(place, master=settings.master) as stage:
-        with Standstill() as still:
-            jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
-            row, _ = measured(jobs, settings.window)
-        still.check(f"scale along {figure}")
+        jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
+        memory = PeakMemory(jobs[0].memory_bytes, _PEAK_LOOK_S)
+        row, timelines = measured(jobs, settings.window, memory)
         for job in jobs:
             job.check_state()
             job.remove()
-    return row
+    taken = sum(len(timeline.checkpoints) for timeline in timelines)
+    if not taken and settings.window_s >= 2 * settings.period_s:
+        raise PermanentError(
+            f"no checkpoint in {settings.window_s:g} s, with a period of {settings.period_s} s: "
+            "memory and speed are to be measured with some; a longer window (--seconds)?"
+        )
+    return {
+        **row, "checkpoints_taken": taken, "memory_bytes": memory.settled_bytes,
+        "memory_peak_bytes": memory.peak_bytes,
+    }  # fmt: skip
 
 
 def _long(place: Place, settings: Settings) -> dict[str, Any]:

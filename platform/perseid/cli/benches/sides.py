@@ -18,6 +18,7 @@ from perseid.embedded import Cluster
 from perseid.embedded.identity import send
 from perseid.errors import PermanentError
 
+EXACT = "exactly once"
 ENGINES = ("worker", "coordinator")
 
 
@@ -65,7 +66,7 @@ class Perseid:
     """A shipped example: exactly once, ledger, state log and checkpoints on."""
 
     system = "perseid"
-    guarantee = "exactly once"
+    guarantee = EXACT
 
     def __init__(self, cluster: Cluster, trial: Trial = WORDS_IN_PYTHON, workers: int = 2) -> None:
         self.version = version("perseid")

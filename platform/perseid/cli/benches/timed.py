@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from perseid.cli.benches.bench_cluster import PARTITIONS, Place
 from perseid.cli.benches.keyed import engines
 from perseid.cli.benches.reading import read_topic
 from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.standstill import Standstill
 from perseid.cli.benches.timeline import Timeline, progress_of
-from perseid.cli.trials.stage import Names, edited
+from perseid.cli.trials.stage import Names, Stage, edited
+from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 from perseid.jobs.repository import example
 
@@ -43,38 +44,41 @@ class Settings:
     window_of_points_s: int = 30
     period_s: int = 20
     rate: int = 5_000
-    warm_up_s: float = 60.0
-    window_s: float = 180.0
-    runs: int = 3
+    warm_up_s: float = 45.0
+    window_s: float = 105.0
+    runs: int = 5
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
     """Two rows: timed by size, and at fixed moments."""
     runs: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    for number in range(settings.runs):
-        for timed in (True, False) if number % 2 else (False, True):
-            row = {"system": "perseid", "setting": "TMI", "checkpoints": _named(timed)}
-            row |= _side(place, timed, settings)
-            output.note(f"run {number + 1} of {settings.runs}: {row}")
-            runs[timed].append(row)
-    fixed = [row["checkpoint_bytes"] for row in runs[False]]
-    return [
-        {**median_row(rows), "ratio": ratios([r["checkpoint_bytes"] for r in rows], fixed)}
-        for rows in runs.values()
-    ]
+    with engines(place) as stage:
+        for number in range(settings.runs):
+            for timed in (True, False) if number % 2 else (False, True):
+                row = {"system": "perseid", "setting": "TMI", "checkpoints": _named(timed)}
+                side = partial(_side, place, stage, timed, settings)
+                row |= steady(f"TMI {_named(timed)}", side, output.note)
+                output.note(f"run {number + 1} of {settings.runs}: {row}")
+                runs[timed].append(row)
+    return [compared(rows, runs[False]) for rows in runs.values()]
+
+
+def compared(rows: list[dict[str, Any]], fixed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median row with its bytes and seconds over those at fixed times. Pure."""
+    found = median_row(rows)
+    for column, name in (("checkpoint_bytes", "ratio"), ("checkpoint_s", "time_ratio")):
+        found[name] = ratios([row[column] for row in rows], [row[column] for row in fixed])
+    return found
 
 
 def _named(timed: bool) -> str:
     return "at small state" if timed else "at fixed times"
 
 
-def _side(place: Place, timed: bool, settings: Settings) -> dict[str, Any]:
+def _side(place: Place, stage: Stage, timed: bool, settings: Settings) -> dict[str, Any]:
     names = Names.fresh("bench")
     place.make_topics(names.source, names.sink)
-    with (
-        tempfile.TemporaryDirectory(prefix="perseid-tmi-") as scratch,
-        engines(place) as stage,
-    ):
+    with tempfile.TemporaryDirectory(prefix="perseid-tmi-") as scratch:
         folder = edited(example("tmi"), Path(scratch) / names.job, (
             ("name: tmi\n", f"name: {names.job}\n"),
             ("topic: phones\n", f"topic: {names.source}\n"),
@@ -84,16 +88,14 @@ def _side(place: Place, timed: bool, settings: Settings) -> dict[str, Any]:
              f'period: "{settings.period_s}s", sizeTimed: {str(timed).lower()}'),
         ))  # fmt: skip
         stage.apply(names, folder)
-        with Standstill() as still:
-            start_ms = time.time_ns() // 1_000_000 + round(settings.warm_up_s * 1000)
-            sent = _fed(place, names.source, settings)
-            end_ms = time.time_ns() // 1_000_000
-            time.sleep(_SETTLE_S)
-            stage.stop(names)
-        still.check("checkpoint, TMI")
-        timeline = progress_of(place, names.job, PARTITIONS).within(start_ms, end_ms)
-        judge(sent, _clustered(place, names.sink))
-        stage.end(names)
+        start_ms = time.time_ns() // 1_000_000 + round(settings.warm_up_s * 1000)
+        sent = _fed(place, names.source, settings)
+        end_ms = time.time_ns() // 1_000_000
+        time.sleep(_SETTLE_S)
+        stage.stop(names)
+    timeline = progress_of(place, names.job, PARTITIONS).within(start_ms, end_ms)
+    judge(sent, _clustered(place, names.sink))
+    stage.end(names)
     place.topics.delete([names.source, names.sink])
     return sizes(timeline)
 

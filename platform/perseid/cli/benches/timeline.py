@@ -6,7 +6,7 @@ Times are Kafka's, in ms since 1970.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from perseid.cli.benches.bench_cluster import Place
@@ -14,8 +14,6 @@ from perseid.cli.benches.reading import Record, read_topic
 from perseid.topics import codec, names
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.records import Begin, EpochDone, FragmentState, PartDone, Token
-
-FULL_SHARE = 0.9  # a checkpoint with so much of the largest one's bytes is a full snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +29,17 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One whose parts have all been written by `end_ms`."""
+    """One whose parts have all been written by `end_ms`.
+
+    `links`: of its longest chain of earlier files that it changes; 0: a full snapshot.
+    """
 
     epoch: int
     end_ms: int
     bytes: int
     seconds: float  # of its parts together
+    links: int = 0
+    read_bytes: int = 0  # of all files that a restore of it needs
 
 
 @dataclass
@@ -66,11 +69,7 @@ class Timeline:
                     one = open_.setdefault((told.generation, told.epoch), [])
                     one.append(told)
                     if len(one) == parts:
-                        written = sum(part.bytes for part in one)
-                        seconds = sum(part.seconds for part in one)
-                        found.checkpoints.append(
-                            Checkpoint(told.epoch, record.time_ms, written, seconds)
-                        )
+                        found.checkpoints.append(_checkpoint(one, record.time_ms))
         return found
 
     def within(self, start_ms: int, end_ms: int) -> Timeline:
@@ -83,8 +82,7 @@ class Timeline:
 
     @property
     def full_snapshots(self) -> int:
-        most = max((c.bytes for c in self.checkpoints), default=0)
-        return sum(c.bytes >= FULL_SHARE * most for c in self.checkpoints)
+        return sum(not c.links for c in self.checkpoints)
 
     def longest_during_checkpoints(self) -> float | None:
         """The longest epoch that ran while a checkpoint was made, over the median of all."""
@@ -97,6 +95,15 @@ class Timeline:
         ]
         median = statistics.median(e.duration_ms for e in self.epochs) if self.epochs else 0
         return max(during) / median if during and median else None
+
+
+def _checkpoint(parts: Sequence[PartDone], end_ms: int) -> Checkpoint:
+    written = sum(part.bytes for part in parts)
+    return Checkpoint(
+        parts[0].epoch, end_ms, written, sum(part.seconds for part in parts),
+        max(len(part.chain) for part in parts),
+        written + sum(file.bytes for part in parts for file in part.chain),
+    )  # fmt: skip
 
 
 def progress_of(place: Place, job: str, parts: int) -> Timeline:

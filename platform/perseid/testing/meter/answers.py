@@ -2,8 +2,10 @@
 
 All records of a key lie in one partition of the source, so the job decides what each key's answers
 are and in which order; in the sink they must be a prefix of that, since a benchmark ends before the
-source is used up. With `complete` they must be all. `judged`: all records count for the rate, but
-only keys that end in one of these bytes are looked into, each of those from its first answer on.
+source is used up. With `complete` they must be all; without it a partition is read until nothing in
+it has been answered for long, which can make answers look unexplained, never explained. `judged`:
+all records count for the rate, but only keys that end in one of these bytes are looked into, each
+of those from its first answer on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Any
 from perseid.testing.meter.counted import BIN_MS, window
 from perseid.testing.verify.read import Record
 from perseid.testing.verify.verdict import Tally, Verdict
+
+BEHIND_RECORDS = 1_000_000  # in one partition, where an account comes forty times in so many
 
 
 class AnswerCheck:
@@ -52,34 +56,40 @@ class AnswerCheck:
             self._tally.add("wrong", f"{where}: {account!r} is in {self._home[account]} too")
         self._found.setdefault(account, array("q")).append(_content(answer))
 
-    def input(self, records: Iterable[Record], *, complete: bool) -> None:
-        """Compares; without `complete` it reads no further than the last answer."""
+    def input(self, partitions: Iterable[Iterable[Record]], *, complete: bool) -> None:
+        """Compares with the source, partition by partition; as far as its answers go."""
         left = sum(map(len, self._found.values()))
         seen: dict[str, int] = {}
-        for record in records:
-            if not left and not complete:
-                break
-            self._tally.records += 1
-            if not self._is_judged(record):
-                continue
-            payment = json.loads(record.value or b"")
-            expected = self._job(payment)
-            if expected is None:
-                continue
-            account = payment["account"]
-            number = seen.get(account, 0)
-            seen[account] = number + 1
-            found = self._found.get(account, ())
-            if number >= len(found):
-                if complete:
-                    self._tally.add("lost", f"answer {number + 1} to {account!r}: {expected}")
-                continue
-            left -= 1
-            if found[number] != _content(expected):
-                text = f"answer {number + 1} to {account!r} is not {expected}"
-                self._tally.add("wrong", text)
+        for records in partitions:
+            unanswered = 0  # records since the last one that is answered
+            for record in records:
+                if not complete and (not left or unanswered >= BEHIND_RECORDS):
+                    break
+                self._tally.records += 1
+                unanswered += 1
+                if self._is_judged(record) and self._explains(record, seen, complete=complete):
+                    left -= 1
+                    unanswered = 0
         if left:
             self._tally.add("duplicated", f"{left} answers more than the input explains", left)
+
+    def _explains(self, record: Record, seen: dict[str, int], *, complete: bool) -> bool:
+        """Whether there is an answer to the record, right or wrong."""
+        payment = json.loads(record.value or b"")
+        expected = self._job(payment)
+        if expected is None:
+            return False
+        account = payment["account"]
+        number = seen.get(account, 0)
+        seen[account] = number + 1
+        found = self._found.get(account, ())
+        if number >= len(found):
+            if complete:
+                self._tally.add("lost", f"answer {number + 1} to {account!r}: {expected}")
+            return False
+        if found[number] != _content(expected):
+            self._tally.add("wrong", f"answer {number + 1} to {account!r} is not {expected}")
+        return True
 
     def _is_judged(self, record: Record) -> bool:
         """A record without a key always: it is wrong."""

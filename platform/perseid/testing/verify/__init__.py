@@ -7,6 +7,9 @@ otherwise hide itself. A test checks the imports.
 
 from perseid.testing.verify.multiset import MultisetCheck, verify_multiset
 from perseid.testing.verify.verdict import Verdict
-from perseid.testing.verify.wordcount import WordcountCheck, verify_wordcount
+from perseid.testing.verify.wordcount import WordcountCheck, count_words, verify_wordcount
 
-__all__ = ["MultisetCheck", "Verdict", "WordcountCheck", "verify_multiset", "verify_wordcount"]
+__all__ = [
+    "MultisetCheck", "Verdict", "WordcountCheck", "count_words", "verify_multiset",
+    "verify_wordcount",
+]  # fmt: skip

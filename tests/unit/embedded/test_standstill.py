@@ -1,0 +1,83 @@
+"""A run in which the machine stood still does not count, and is made again."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseid.embedded import standstill
+from perseid.embedded.standstill import Standstill, steady
+from perseid.errors import PermanentError
+
+GAPS_S: list[float] = []  # the next runs' longest ones
+
+
+class StubStandstill(Standstill):
+    def __enter__(self) -> StubStandstill:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gaps_s = [0.6, GAPS_S.pop(0)]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    GAPS_S.clear()
+    monkeypatch.setattr(standstill, "Standstill", StubStandstill)
+    return []
+
+
+class Runs:
+    """Gives its results in turn, raises those that are errors."""
+
+    def __init__(self, *results: int | PermanentError) -> None:
+        self.left = list(results)
+
+    def __call__(self) -> int:
+        found = self.left.pop(0)
+        if isinstance(found, PermanentError):
+            raise found
+        return found
+
+
+def test_the_watchers_end_with_the_run() -> None:
+    with Standstill() as still:
+        assert len(still._processes) > 0
+    assert all(process.returncode is not None for process in still._processes)
+    still.gaps_s = [0.6, 1.9]
+    assert not still.stood
+    still.gaps_s.append(2.0)
+    assert still.stood
+
+
+def test_a_quiet_run_counts(said: list[str]) -> None:
+    GAPS_S.append(1.9)
+    assert steady("a run", Runs(7), said.append) == 7
+    assert said == []
+
+
+def test_a_run_in_which_the_machine_stood_still_is_made_again(said: list[str]) -> None:
+    GAPS_S.extend([5.5, 2.0, 0.0])
+    assert steady("a run", Runs(1, 2, 3), said.append) == 3
+    assert ["stood still for 5.5 s" in said[0], "try 2 of 3 is void" in said[1]] == [True, True]
+    assert len(said) == 2
+
+
+def test_it_is_not_made_again_for_ever(said: list[str]) -> None:
+    GAPS_S.extend([3.0] * 3)
+    with pytest.raises(PermanentError, match="a run: the machine stood still in all of 3 tries"):
+        steady("a run", Runs(1, 2, 3), said.append)
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(("exact", "gap_s"), [(True, 5.0), (True, 0.0), (False, 0.0)])
+def test_a_failure_is_shown(said: list[str], exact: bool, gap_s: float) -> None:
+    GAPS_S.append(gap_s)
+    with pytest.raises(PermanentError, match="wrong answers"):
+        steady("a run", Runs(PermanentError("wrong answers")), said.append, exact=exact)
+
+
+def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(said: list[str]) -> None:
+    GAPS_S.extend([5.0, 0.0])
+    runs = Runs(PermanentError("repeated 3"), 8)
+    assert steady("a run", runs, said.append, exact=False) == 8
+    assert said[0] == "a run: repeated 3"
