@@ -26,17 +26,15 @@ _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 
 def note(files: Files, order: PartOrder, holder: Mark) -> None:
-    """`holder` has the order from here on. FencedError when the logs have another owner.
+    """`holder` has the order from here on.
 
-    Where it cannot be noted the part is written all the same, unless its process dies before.
+    FencedError when the logs have another owner. RetryableError when it cannot be noted: the task
+    is to be tried again, since an order that dies with its process costs its checkpoint 300 s.
     """
     owned = os.path.dirname(order.directory)
-    try:
-        with fenced(owned):
-            files.make_directory(f"{owned}/{FOLDER}")
-            files.write_new(_path(owned, _stem(order), holder), [order.encode()])
-    except RetryableError as error:
-        log.warning("an order would not outlive its process: %s", error)
+    with fenced(owned):
+        files.make_directory(f"{owned}/{FOLDER}")
+        files.write_new(_path(owned, _stem(order), holder), [order.encode()])
 
 
 def forget(files: Files, order: PartOrder, holder: Mark) -> None:

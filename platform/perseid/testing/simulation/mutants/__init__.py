@@ -37,7 +37,8 @@ _DRAWN = (
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
     mended.tokens_are_read_before_the_fence, mended.checkpoints_of_a_restore_are_deleted,
     mended.chains_are_told_apart_by_epochs, mended.unfounded_checkpoints_are_waited_for,
-    mended.passed_over_checkpoints_are_waited_for,
+    mended.passed_over_checkpoints_are_waited_for, mended.topics_are_not_identified,
+    mended.orders_die_with_their_process,
 )  # fmt: skip
 _TOLD = (
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),

@@ -13,7 +13,7 @@ from perseid.state.log import adopt
 from perseid.testing.simulation import fragment
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE
-from perseid.worker import parts
+from perseid.worker import part_orders, parts, source
 from perseid.worker.restore import RestoreOrder
 from perseid.worker.sink import SinkSession
 
@@ -98,3 +98,13 @@ def unfounded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
 def passed_over_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
     """1199: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
     return patch.object(checkpoints, "passed_over", lambda job, _done: job)
+
+
+def topics_are_not_identified() -> AbstractContextManager[Any]:
+    """1165: records of a source topic that was made anew are read as if they were the old one's."""
+    return patch.object(source, "_check_identity", lambda *_: None)
+
+
+def orders_die_with_their_process() -> AbstractContextManager[Any]:
+    """What a process that died was to write for a checkpoint is written by nobody."""
+    return patch.object(part_orders, "take_over", lambda *_: [])
