@@ -51,6 +51,11 @@ class Network:
     def heal(self) -> None:
         self._cuts.clear()
 
+    def cut_off(self, group: Group, server: str, seconds: float) -> None:
+        """Both ways, from now on."""
+        self._simulation.say(f"CUT of {group.name} and {server} for {seconds} s")
+        self._cuts[group, server] = (Cut.BOTH, self._simulation.now_s + seconds)
+
     def cut(self, group: Group | None, server: str) -> Cut | None:
         """What is cut between them now."""
         if not self._cuts or group is None:
