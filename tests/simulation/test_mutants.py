@@ -45,7 +45,7 @@ FOUND_BY = {
     "links_are_collected": 217,
     "checkpoints_without_output": 202,
     "unfounded_checkpoints_are_waited_for": 1779,
-    "passed_over_checkpoints_are_waited_for": 1899,
+    "passed_over_checkpoints_are_waited_for": 256,
     "tokens_are_read_before_the_fence": 0,
     "checkpoints_of_a_restore_are_deleted": 0,
     "kinds_of_parts_share_a_name": 44,
