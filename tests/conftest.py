@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perseid")
     group.addoption("--soak", default=None, metavar="DURATION", help="run the soak tests so long")
     group.addoption("--seed", default=None, type=int, metavar="N", help="what is drawn by chance")
-    group.addoption("--matrix", action="store_true", help="every operator at every kill point")
+    group.addoption("--matrix", action="store_true", help="all kill points and mutants")
     group.addoption("--seeds", default=None, type=int, metavar="N", help="seeds of a simulation")
 
 

@@ -47,7 +47,7 @@ def test(
         int | None, typer.Option("--seed", help="What is drawn by chance, as a run has printed.")
     ] = None,
     matrix: Annotated[
-        bool, typer.Option("--matrix", help="Also every operator at every kill point.")
+        bool, typer.Option("--matrix", help="Also all kill points, and the search of mutants.")
     ] = False,
     as_json: output.Json = False,
 ) -> None:

@@ -53,6 +53,11 @@ class Network:
     def heal(self) -> None:
         self._cuts.clear()
 
+    def cut_off(self, group: Group, server: str, seconds: float) -> None:
+        """Both ways, from now on."""
+        self._simulation.say(f"CUT of {group.name} and {server} for {seconds} s")
+        self.sever(group, server, Cut.BOTH, seconds)
+
     def sever(self, group: Group, server: str, way: Cut, seconds: float) -> None:
         self._cuts[group, server] = (way, self._simulation.now_s + seconds)
 

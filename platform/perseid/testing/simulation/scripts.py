@@ -128,6 +128,44 @@ class LedgerCut:
             simulation.after(0.0, partial(simulation.kill_named, plan.owner))
 
 
-SCRIPTS: dict[str, type[LedgerCut | Rescaled | Swarm]] = {
-    kind.name: kind for kind in (LedgerCut, Rescaled, Swarm)
+@dataclass(frozen=True)
+class Overtaken:
+    """The owner does not reach ZooKeeper, and works on while the next one restores.
+
+    `waits_s`: so long the next one waits for an answer when it fences the first producer.
+    """
+
+    name: ClassVar[str] = "overtaken"
+    AT_S: ClassVar[float] = 6.0
+    CUT_S: ClassVar[float] = 14.0
+
+    waits_s: float = 3.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        simulation.after(self.AT_S, partial(self._cut, simulation, world))
+
+    def _cut(self, simulation: Simulation, world: World) -> None:
+        plan = world.registry.plan(job.JOB)
+        assert plan is not None
+        for group in (g for groups in world.groups_of_host.values() for g in groups):
+            if group.name == plan.owner:
+                world.network.cut_off(group, "zookeeper", self.CUT_S)
+        self._slow_down(simulation, world, plan.owner)
+
+    def _slow_down(self, simulation: Simulation, world: World, before: str | None) -> None:
+        """The first answer to anybody else who fences a producer."""
+        fence = world.kafka.fence
+
+        def waiting(transactional_id: str) -> int:
+            if simulation.running().group.name != before:
+                world.kafka.fence = fence  # type: ignore[method-assign]
+                simulation.say(f"WAITS for {self.waits_s} s")
+                simulation.sleep(self.waits_s)
+            return fence(transactional_id)
+
+        world.kafka.fence = waiting  # type: ignore[method-assign]
+
+
+SCRIPTS: dict[str, type[LedgerCut | Overtaken | Rescaled | Swarm]] = {
+    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm)
 }  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import patch
 
 from perseid.coordinator import checkpoints
-from perseid.records import CheckpointPointer
 from perseid.state import checkpoint
 from perseid.state.log import adopt
 from perseid.testing.simulation import fragment
@@ -28,17 +27,17 @@ def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
 
 
 def tokens_are_read_before_the_fence() -> AbstractContextManager[Any]:
-    """15254: a new owner reads the token log, and then takes the state logs over."""
-    restore_all = Fragment._restore_all
+    """15254: a new owner reads tokens and ledgers, and then takes the state logs over."""
+    restore_one = Fragment._restore_one
 
-    def mutant(self: Fragment, past: Any) -> Any:
+    def mutant(self: Fragment, *rest: Any) -> Any:
         plan, context = self.plan, self.context
         adopt(context.files, STATE, plan.job_uuid, context.layout.number, context.owner)
-        return restore_all(self, past)
+        return restore_one(self, *rest)
 
     stack = ExitStack()
     stack.enter_context(patch.object(fragment, "adopt", lambda *_: None))
-    stack.enter_context(patch.object(Fragment, "_restore_all", mutant))
+    stack.enter_context(patch.object(Fragment, "_restore_one", mutant))
     return stack
 
 
@@ -78,25 +77,13 @@ def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
     return patch.object(checkpoints, "_read_by_somebody", lambda _job, kept: kept)
 
 
-def chains_are_told_apart_by_epochs() -> AbstractContextManager[Any]:
-    """1079: a whole checkpoint is forgotten when a chain that began before it grows."""
-    kept = checkpoints._kept
-
-    def mutant(newest: CheckpointPointer, older: tuple[CheckpointPointer, ...]) -> Any:
-        apart = [p for p in older if p.epoch < newest.base_epoch]
-        others = [p for p in older[1:] if p not in apart]
-        return kept(newest, tuple(p for p in older if p not in others))
-
-    return patch.object(checkpoints, "_kept", mutant)
-
-
 def unfounded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
     """1779: nobody gives up a checkpoint whose parts change one that is no longer kept."""
     return patch.object(checkpoints, "unfounded", lambda job: job)
 
 
 def passed_over_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
-    """1199: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
+    """1899: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
     return patch.object(checkpoints, "passed_over", lambda job, _done: job)
 
 
