@@ -30,7 +30,17 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.records import FragmentState, Token, TokenRecord
-from perseid.worker import flow, frames, graph, parts, query, reports, source
+from perseid.worker import (
+    flow,
+    frames,
+    graph,
+    part_orders,
+    parts,
+    query,
+    reports,
+    slots,
+    source,
+)
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
@@ -93,6 +103,7 @@ class Fragment:
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._epoch = plan.base_epoch
+        self._ordered_epoch = 0  # of the last checkpoint whose parts this life has ordered
         self._replay_to = plan.base_epoch  # epochs up to it had been issued before this life
         name = f"fragment-{plan.job}-{plan.generation}"
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
@@ -178,7 +189,7 @@ class Fragment:
     def _on_record(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
-        record = self._await_record(clients.tokens, offset)
+        record = self._await_record(runner, clients.tokens, offset)
         if record is None:
             return
         pointers = self.pointers
@@ -193,6 +204,8 @@ class Fragment:
         done = runner.run(order)
         crashpoints.reach("epoch.before-told")
         feed.done(order.token.epoch)
+        if order.token.checkpoint:
+            self._ordered_epoch = order.token.epoch
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
         self._tell_event_times(clients.progress, order, done["counts"])
@@ -227,12 +240,17 @@ class Fragment:
             order = EpochOrder(token, entry.offset, None)
             self._tell_event_times(clients.progress, order, counts)
 
-    def _await_record(self, tokens: LogReader, offset: int) -> TokenRecord | None:
+    def _await_record(
+        self, runner: EpochRunner, tokens: LogReader, offset: int
+    ) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
-        topic = names.tokens(self.plan.job)
+        topic, looked_s = names.tokens(self.plan.job), time.monotonic()
         while not self._stopping.is_set():
             found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
             if not found:
+                if time.monotonic() - looked_s > part_orders.LOOK_S:
+                    self._take_over_orders(runner)
+                    looked_s = time.monotonic()
                 continue
             if found[0].offset != offset:
                 raise RetryableError(
@@ -240,6 +258,12 @@ class Fragment:
                 )
             return decode_token(found[0].value)
         return None
+
+    def _take_over_orders(self, runner: EpochRunner) -> None:
+        from perseid.worker.checkpoints import take_over_orders
+
+        if part_orders.outstanding(self._ordered_epoch, self.pointers):
+            slots.everywhere(runner, take_over_orders)
 
     def _context(self) -> FragmentContext:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)

@@ -12,9 +12,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from perseid.errors import RetryableError
+from perseid.records import CheckpointPointer
 from perseid.records.marks import Mark
 from perseid.state.files import Files
 from perseid.state.log import fenced
@@ -22,6 +23,7 @@ from perseid.worker.parts import PartOrder
 
 log = logging.getLogger("perseid.worker")
 FOLDER = "orders"  # beside the logs, which have a number behind a dash
+LOOK_S = 3.0  # between looks for orders of dead processes while no epoch runs
 _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 
@@ -57,6 +59,15 @@ def take_over(
     except RetryableError as error:
         log.warning("orders of dead processes cannot be read now: %s", error)
         return []
+
+
+def outstanding(ordered_epoch: int, pointers: Sequence[CheckpointPointer]) -> bool:
+    """Whether parts of the checkpoint of `ordered_epoch` may still be under way.
+
+    Then somebody must look for orders of dead processes also while no epoch runs: a stop, a switch
+    and a rescale have none while they wait for their checkpoint (simulation seed 2829).
+    """
+    return ordered_epoch > max((p.epoch for p in pointers), default=0)
 
 
 def _taken_over(

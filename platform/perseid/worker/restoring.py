@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -17,25 +17,21 @@ import pyarrow as pa
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
-from perseid.worker import flow, graph, resume, stages, tasks
+from perseid.worker import flow, graph, resume, slots, stages, tasks
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
-from perseid.worker.frames import STATE_POOL, in_pool
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 from perseid.worker.sink_ports import SPARES_MAX
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
-
     from perseid.jobs.layout import Task
     from perseid.records import Plan
     from perseid.worker.epochs import EpochRunner
     from perseid.worker.feed import TokenHistory
 
 log = logging.getLogger("perseid.worker")
-Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def fence(runner: EpochRunner) -> None:
@@ -45,19 +41,8 @@ def fence(runner: EpochRunner) -> None:
     """
     if runner.context.lanes:
         _take_over(runner.context)
-        return
-    for level in sorted({task.level for task in runner.context.layout.stateful_tasks}):
-        width = _width(runner.context, level)
-        _on_slots(runner, width, partial(take_over_slots, runner.context))
-
-
-def take_over_slots(
-    context: FragmentContext, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs on an executor, for `fence`; gives no rows."""
-    for _ in batches:
-        stages.explained(lambda: _take_over(context))
-    yield pa.RecordBatch.from_arrays([pa.array([], pa.binary())], names=["restored"])
+    else:
+        slots.everywhere(runner, _take_over)
 
 
 def _take_over(context: FragmentContext) -> None:
@@ -106,31 +91,12 @@ def _restore_level(
     runner: EpochRunner, order: RestoreOrder, level: int, gids: list[int]
 ) -> list[Restored]:
     context = runner.context
-    width = _width(context, level)
+    width = slots.width(context, level)
     by_slot: dict[int, list[int]] = {slot: [] for slot in range(width)}
     for gid, slot in graph.stage_slots(context.layout, level, width).items():
         by_slot[slot] += [gid] if gid in gids else []
-    rows = _on_slots(runner, width, partial(restore_slots, context, order, by_slot))
-    return [_restored(row.restored) for row in rows]
-
-
-def _width(context: FragmentContext, level: int) -> int:
-    """That of narrow epochs, which is what follows unless much has piled up."""
-    return context.width(level, narrow=context.lanes > 0)
-
-
-def _on_slots(runner: EpochRunner, width: int, work: Work) -> list[Row]:
-    """The rows `restored` that `work` gives for each slot, in the process that has its state."""
-    spark = runner.spark
-    slots = spark.range(0, width, 1, width).selectExpr("cast(id as int) as slot")
-    if runner.anchor is None:
-        with in_pool(spark, STATE_POOL):
-            frame = slots.mapInArrow(work, "restored binary")
-    else:
-        groups = slots.groupBy("slot").cogroup(runner.anchor.frame(width).groupBy("slot"))
-        with in_pool(spark, STATE_POOL):
-            frame = groups.applyInArrow(partial(_anchored, work), "restored binary")
-    return frame.collect()
+    rows = slots.on_slots(runner, width, partial(restore_slots, context, order, by_slot))
+    return [_restored(row.found) for row in rows]
 
 
 def restore_slots(
@@ -140,8 +106,8 @@ def restore_slots(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Runs on an executor: restores the partitions of these slots and loads their state."""
-    slots = [slot for batch in batches for slot in batch.column(0).to_pylist()]
-    todo = [context.layout.tasks[gid] for slot in slots for gid in by_slot[slot]]
+    mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
+    todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
     tasks.process_of(context)  # before the threads, which share it
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
         tasks.session_of(context, task).prepare()
@@ -150,7 +116,7 @@ def restore_slots(
             lambda: list(pool.map(partial(_restore_one, context, order), todo))
         )
     data = pa.array([orjson.dumps(one) for one in found], pa.binary())
-    yield pa.RecordBatch.from_arrays([data], names=["restored"])
+    yield pa.RecordBatch.from_arrays([data], names=[slots.COLUMN])
 
 
 def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
@@ -166,12 +132,6 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     state.epoch = None
     state.bring_to(found.epoch)
     return replace(found, rows=state.rows, bytes=state.size_bytes)
-
-
-def _anchored(work: Work, slots: pa.Table, _anchor: pa.Table) -> pa.Table:
-    found = list(work(slots.to_batches()))
-    schema = pa.schema([("restored", pa.binary())])
-    return pa.Table.from_batches(found, schema=schema)
 
 
 def _restored(data: bytes) -> Restored:

@@ -24,13 +24,14 @@ from perseid.testing.simulation.tasks import (
     run_task,
     source_plans,
     source_rows,
+    take_over_orders,
 )
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
-from perseid.worker import parts, reports, resume
+from perseid.worker import part_orders, parts, reports, resume
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
@@ -56,6 +57,7 @@ class Fragment:
         self.pointers: tuple[CheckpointPointer, ...] = ()
         self.stopping = False
         self.epoch = plan.base_epoch
+        self._ordered_epoch = 0
         self._pool: list[Keep] = []  # idle Python processes
 
     def live(self) -> None:
@@ -77,12 +79,16 @@ class Fragment:
         self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
         self._tell_last_event_times(feed)
         self._tell("running", source, events)
-        offset = feed.start_offset
+        offset, looked_s = feed.start_offset, self.world.simulation.now_s
         topic = names.tokens(job.JOB)
         while not self.stopping:
             if self.world.kafka.log(topic, 0).end <= offset:
                 self.world.simulation.sleep(TOKEN_POLL_S)
+                if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
+                    self._take_over_orders()
+                    looked_s = self.world.simulation.now_s
                 continue
+            looked_s = self.world.simulation.now_s
             reader = SimulatedLogReader(self.world.broker)
             (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
             pointers = self.pointers
@@ -96,6 +102,7 @@ class Fragment:
                 counts = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
+                self._ordered_epoch = self.epoch if order.token.checkpoint else self._ordered_epoch
                 self.world.gates.hit("epoch ran")
                 if order.token.watermark_ms is not None:
                     self.world.gates.hit("epoch with a watermark")
@@ -146,6 +153,13 @@ class Fragment:
 
     def give_back(self, keep: Keep) -> None:
         self._pool.append(keep)
+
+    def _take_over_orders(self) -> None:
+        """While no epoch runs."""
+        if part_orders.outstanding(self._ordered_epoch, self.pointers):
+            keep = self.borrow()
+            take_over_orders(keep)
+            self.give_back(keep)
 
     # Restore ------------------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ def source_plans(context: Context) -> list[SourcePlan]:
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
-    _take_over_orders(keep)
+    take_over_orders(keep)
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
@@ -251,7 +251,8 @@ def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> 
             yield from deal(table, route, task.gid, parts)
 
 
-def _take_over_orders(keep: Keep) -> None:
+def take_over_orders(keep: Keep) -> None:
+    """As `perseid.worker.checkpoints`."""
     context = keep.context
     for part in part_orders.take_over(
         context.files, context.owned, context.plan.generation, keep.mark,
