@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from perseid.worker import part_writer
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two
 REACH_S = 90.0
+QUIET_S = 3.0  # without an epoch
 ATTEMPTS = 4
 
 POINTS = kills(takeover=False)
@@ -132,6 +134,59 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
     judge(running)
 
 
+def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
+    running: RunningCluster, job: str
+) -> None:
+    """No epoch runs behind a final token, so no task of one took the order over: 300 s again."""
+    running.wait_workers(2)
+
+    def writers_under_input() -> list[psutil.Process]:
+        running.produce("killed-lines", lines(LINES // 4, 96_000))
+        return part_writers(running, running.job(job))
+
+    writers = until(writers_under_input, REACH_S, "part writers of the owner")
+    with ExitStack() as resumed:
+        for writer in writers:
+            resumed.callback(resume, writer)
+            writer.suspend()
+        running.do("jobs", "stop", job, "--checkpoint", "--no-wait")
+        for holder in until(LastOrders(running, job, writers), REACH_S, "the last orders"):
+            holder.kill()
+    until(lambda: running.job(job)["state"] == "stopped", REACH_S, "the job to stop")
+    given_up = [text for text in running.job(job)["events"] if "given up" in text]
+    assert not given_up
+    running.do("jobs", "start", job)
+    judge(running)
+
+
+class LastOrders:
+    """Asked again and again: the processes that have orders of the epoch that nothing follows."""
+
+    def __init__(
+        self, running: RunningCluster, job: str, writers: list[psutil.Process]
+    ) -> None:
+        self._running, self._job = running, job
+        self._parents = {p.pid: p for w in writers if (p := w.parent()) is not None}
+        self._last = (-1, 0.0)
+
+    def __call__(self) -> list[psutil.Process] | None:
+        now_s, epoch = time.monotonic(), self._running.job(self._job)["committed_epoch"]
+        if epoch != self._last[0]:
+            self._last = epoch, now_s
+        found = {holder for at, holder in orders(self._running) if at == epoch}
+        quiet = now_s - self._last[1] > QUIET_S
+        return [self._parents[pid] for pid in found & self._parents.keys()] if quiet else None
+
+
+def orders(running: RunningCluster) -> list[tuple[int, int]]:
+    """(epoch, pid of the holder) of all orders that wait."""
+    found = []
+    for path in glob.glob(f"{running.cluster.deployment.state}/*/*/*/orders/o-*.order"):
+        _, epoch, *_, holder, _ = Path(path).stem.split("-")
+        found.append((int(epoch), int(holder)))
+    return found
+
+
 def part_writers(running: RunningCluster, job: dict[str, Any]) -> list[psutil.Process]:
     return running.below(job["owner"].rpartition("-")[0], part_writer.__name__)
 
@@ -149,9 +204,7 @@ def left_behind(
     Two epochs behind it are done: so no task that could be tried again knows of the order.
     """
     holders = {parent.pid: parent for w in writers if (parent := w.parent()) is not None}
-    orders = f"{running.cluster.deployment.state}/*/*/*/orders/o-*.order"
-    for path in glob.glob(orders):
-        _, epoch, *_, holder, _ = Path(path).stem.split("-")
-        if int(holder) in holders and int(epoch) + 2 <= job["committed_epoch"]:
-            return holders[int(holder)], int(epoch)
+    for epoch, holder in orders(running):
+        if holder in holders and epoch + 2 <= job["committed_epoch"]:
+            return holders[holder], epoch
     return None
