@@ -87,8 +87,9 @@ class Paper:
 
 def case(seed: int) -> RecoveryProblem:
     random = Random(seed)
+    queries = random.randint(2, 9)
     drawn = DrawnQueries(
-        queries=random.randint(2, 9), partitions=random.randint(2, 24),
+        queries=queries, partitions=random.randint(queries, 24),
         share_max=random.choice([1, 3, 6]), skew=random.choice([0.2, 0.5]),
         free=random.uniform(0.1, 0.9), priority=random.choice(["random", "by cost"]),
     )  # fmt: skip

@@ -19,7 +19,9 @@ PURE = {
     "functools", "graphlib", "heapq", "itertools", "math", "numpy", "operator", "statistics",
     "typing",
 }  # fmt: skip
-PROJECT = ("perseid.coordinator.planners", "perseid.errors", "perseid.jobs")
+PROJECT = (
+    "perseid.coordinator.planners", "perseid.errors", "perseid.jobs", "perseid.topics.records",
+)  # fmt: skip
 CALLS = {"open", "print", "input", "eval", "exec", "__import__", "hash"}  # str hashes are salted
 
 
