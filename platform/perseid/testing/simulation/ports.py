@@ -147,14 +147,10 @@ class SimulatedTransaction:
     def __init__(self, broker: SimulatedBroker, transactional_id: str, epoch: int) -> None:
         self._broker, self._id, self._epoch = broker, transactional_id, epoch
         self._inner = FakeTransaction(broker.kafka, transactional_id, epoch)
+        self._watched: ModelTransaction | None = None  # by the broker, which will abort it
 
     def begin(self) -> None:
-        self._broker.call("begin", self._begin)
-
-    def _begin(self) -> None:
-        self._inner.begin()
-        opened = self._broker.kafka.transaction(self._id, self._epoch)
-        self._broker.simulation.after(TRANSACTION_S, lambda: self._expire(opened))
+        self._broker.call("begin", self._inner.begin)
 
     def _expire(self, opened: ModelTransaction) -> None:
         if opened.state == "open":
@@ -162,7 +158,14 @@ class SimulatedTransaction:
             self._broker.kafka.expire(self._id)
 
     def send(self, batch: PartitionBatch) -> None:
-        self._broker.call("send", lambda: self._inner.send(batch))
+        self._broker.call("send", lambda: self._send(batch))
+
+    def _send(self, batch: PartitionBatch) -> None:
+        self._inner.send(batch)
+        opened = self._broker.kafka.transaction(self._id, self._epoch)
+        if opened is not self._watched:
+            self._watched = opened
+            self._broker.simulation.after(TRANSACTION_S, lambda: self._expire(opened))
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
         found: Mapping[Partition, Written] = self._broker.call(
@@ -229,7 +232,8 @@ class SimulatedLogReader(FakeLogReader):
         self._broker.ask("read")
         simulation = self._broker.simulation
         deadline_s = simulation.now_s + timeout_s
-        while self._broker.kafka.log(topic, partition).stable_end < end:
+        log = self._broker.kafka.log(topic, partition)
+        while start <= log.end and log.stable_end < end:
             if simulation.now_s > deadline_s:
                 raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
             simulation.sleep(WAIT_STEP_S)
