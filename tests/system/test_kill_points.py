@@ -139,12 +139,16 @@ def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
 ) -> None:
     """No epoch runs behind a final token, so no task of one took the order over: 300 s again."""
     running.wait_workers(2)
+    before = running.job(job)["committed_epoch"]
 
-    def writers_under_input() -> list[psutil.Process]:
+    def writers_of_now() -> list[psutil.Process]:
+        """Those of the processes that run the tasks: one that has just begun has no writer yet."""
         running.produce("killed-lines", lines(LINES // 4, 96_000))
-        return part_writers(running, running.job(job))
+        found = running.job(job)
+        complete = found["checkpoint"] is not None and found["checkpoint"]["epoch"] > before
+        return part_writers(running, found) if complete else []
 
-    writers = until(writers_under_input, REACH_S, "part writers of the owner")
+    writers = until(writers_of_now, REACH_S, "a checkpoint by the processes of now")
     with ExitStack() as resumed:
         for writer in writers:
             resumed.callback(resume, writer)
