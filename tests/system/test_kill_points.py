@@ -157,8 +157,10 @@ def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
         for holder in until(LastOrders(running, job, writers), REACH_S, "the last orders"):
             holder.kill()
     until(lambda: running.job(job)["state"] == "stopped", REACH_S, "the job to stop")
-    given_up = [text for text in running.job(job)["events"] if "given up" in text]
-    assert not given_up
+    stopped = running.job(job)
+    given_up = f"epoch {stopped['committed_epoch']} given up"
+    assert not [text for text in stopped["events"] if given_up in text]
+    assert stopped["checkpoint"]["epoch"] == stopped["committed_epoch"]
     running.do("jobs", "start", job)
     judge(running)
 
