@@ -52,13 +52,15 @@ def take_over(
 
     Orders of other generations are removed: a new owner does not go on with the checkpoint of the
     one before. An order that a power failure has torn is removed too: its checkpoint expires.
-    Empty while they cannot be read.
+    What an error leaves over is taken over by a later call.
     """
+    taken: list[PartOrder] = []
     try:
-        return list(_taken_over(files, owned, generation, heir, alive))
+        for order in _taken_over(files, owned, generation, heir, alive):
+            taken.append(order)  # one by one: what is the heir's by now is nobody else's to do
     except RetryableError as error:
         log.warning("orders of dead processes cannot be read now: %s", error)
-        return []
+    return taken
 
 
 def outstanding(ordered_epoch: int, pointers: Sequence[CheckpointPointer]) -> bool:
@@ -86,19 +88,22 @@ def _taken_over(
         mine = _path(owned, found[1], heir)
         if int(found[2]) != generation:
             files.delete(f"{folder}/{name}")
-        elif holder != heir and not alive(holder) and files.rename(f"{folder}/{name}", mine):
-            yield from _read(files, mine)
+        elif holder != heir and not alive(holder):
+            order = _read(files, f"{folder}/{name}")
+            if order is not None and files.rename(f"{folder}/{name}", mine):
+                yield order
 
 
-def _read(files: Files, path: str) -> list[PartOrder]:
+def _read(files: Files, path: str) -> PartOrder | None:
+    """Before it is taken over: one that cannot be read now is left to a later look."""
     try:
-        return [PartOrder.decode(files.read(path))]
-    except FileNotFoundError:  # a newer owner has it
-        return []
+        return PartOrder.decode(files.read(path))
+    except FileNotFoundError:  # another heir, or a newer owner, has it
+        return None
     except json.JSONDecodeError as error:
         log.warning("%s was torn and is removed: %s", path, error)
         files.delete(path)
-        return []
+        return None
 
 
 def _stem(order: PartOrder) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
-from perseid.errors import FencedError
+from perseid.errors import FencedError, RetryableError
 from perseid.records.marks import Mark
 from perseid.state.blob import Identity
 from perseid.state.files import Files
@@ -45,6 +46,23 @@ def test_what_dead_processes_were_to_write_is_taken_over_once(files: MemoryFiles
     note(files, other, DEAD)
     assert taken(files) == [ORDER, other]
     assert taken(files) == taken(files, LIVE) == []
+
+
+def test_an_error_in_between_leaves_nobody_without_an_heir(files: MemoryFiles) -> None:
+    """What had been taken over was forgotten, and its heir, who lives, kept it from all others."""
+    later, of_before = replace(ORDER, epoch=14), replace(ORDER, epoch=13, generation=6)
+    for order in (ORDER, of_before, later):
+        note(files, order, DEAD)
+    files.fail("delete")
+    assert taken(files) == [ORDER]
+    assert taken(files) == [later]
+
+
+def test_what_cannot_be_read_now_is_left_to_a_later_look(files: MemoryFiles) -> None:
+    note(files, ORDER, DEAD)
+    with patch.object(MemoryFiles, "read", side_effect=RetryableError("no answer")):
+        assert taken(files) == []
+    assert taken(files) == [ORDER]
 
 
 def test_what_a_live_process_has_stays_with_it_though_another_had_its_number(
