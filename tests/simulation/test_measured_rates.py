@@ -15,6 +15,7 @@ from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Simulation
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.scripts import kill_owner
 from perseid.testing.simulation.world import World
 from perseid.topics import codec, names
 from perseid.topics.chain import Accepted, Chain
@@ -35,11 +36,7 @@ class OwnerDies:
     def __call__(self, simulation: Simulation, world: World) -> None:
         self.worlds.append(world)
         if self.kill_s:
-            simulation.after(self.kill_s, partial(self._kill, simulation, world))
-
-    def _kill(self, simulation: Simulation, world: World) -> None:
-        plan = world.registry.plan(job.JOB)
-        simulation.kill_named(plan.owner if plan is not None and plan.owner else "")
+            simulation.after(self.kill_s, partial(kill_owner, simulation, world))
 
 
 @pytest.mark.parametrize("kill_s", [0.0, 6.1, 6.3, 6.5])

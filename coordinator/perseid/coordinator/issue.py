@@ -75,8 +75,8 @@ def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
     }
     program = job.program
     size_max = program.spec.epoch.max_records if program is not None else SIZE_FIRST
-    room = min(job.size or SIZE_FIRST, size_max)
-    shares = share(waiting, max(1, int(room * job.room)))
+    size = min(job.size or SIZE_FIRST, size_max)
+    shares = share(waiting, max(1, int(size * job.room)))
     ranges = []
     for (source, partition), position in sorted(job.positions.items()):
         records = shares.get((source, partition), 0)

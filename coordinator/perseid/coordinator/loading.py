@@ -34,7 +34,7 @@ from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
-from perseid.topics.records import Claim, ProgressRecord, Token, TokenRecord
+from perseid.topics.records import Claim, ProgressRecord, Token
 
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
 TOKENS_TAIL = 1000     # records looked through for the highest epoch of an earlier job UUID
@@ -153,7 +153,7 @@ class Loader:
         low = clients.topics.starts([(topic, 0)])[topic, 0]
         start = base.offset if base is not None else max(low, claim - TOKENS_TAIL)
         entries = clients.reader.read_range(topic, 0, start, claim + 1, timeout_s=READ_TIMEOUT_S)
-        records = [(e.offset, cast(TokenRecord, codec.decode(e.value))) for e in entries]
+        records = [(e.offset, codec.decode_token(e.value)) for e in entries]
         if not records:
             raise lost_by_broker(
                 f"the token log of {job} ends at {claim}, and the plan is based on its offset "

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator.model import JobState
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import MEMORY_NEAR, JobSpec
 from perseid.topics.records import OperatorState
 
-FULL_BELOW = 0.8  # of an operator's limit: there the worker warns
-LEAST = 0.02      # of a full epoch
+LEAST = 0.02  # of a full epoch
 
 
 def seen(job: JobState, states: Iterable[OperatorState]) -> JobState:
@@ -40,15 +39,11 @@ def room_at(filled: float) -> float:
     >>> [room_at(filled) for filled in (0.5, 0.8, 0.9, 1.1)]
     [1.0, 1.0, 0.5, 0.02]
     """
-    return round(max(LEAST, min(1.0, (1 - filled) / (1 - FULL_BELOW))), 3)
+    return round(max(LEAST, min(1.0, (1 - filled) / (1 - MEMORY_NEAR))), 3)
 
 
 def _fullest(spec: JobSpec, states: Iterable[OperatorState]) -> tuple[str, float]:
     """The operator whose state is nearest to its limit, as a share of that; ("", 0) of none."""
-    found = ("", 0.0)
-    for state in states:
-        operator = spec.operators.get(state.operator)
-        if operator is not None and operator.memory_bytes:
-            found = max(found, (state.operator, state.bytes / operator.memory_bytes),
-                        key=lambda f: f[1])  # fmt: skip
-    return found
+    limits = {name: operator.memory_bytes for name, operator in spec.operators.items()}
+    filled = {s.operator: s.bytes / limit for s in states if (limit := limits.get(s.operator))}
+    return max(filled.items(), key=lambda one: one[1], default=("", 0.0))

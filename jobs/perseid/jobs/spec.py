@@ -55,6 +55,9 @@ class SourceSpec(_Frozen):
     event_time: EventTimeSpec | None = None
 
 
+MEMORY_NEAR = 0.8  # of an operator's `memory_bytes`: from there on people are told, epochs smaller
+
+
 class OperatorSpec(_Frozen):
     """One operator: either `sql` or `use`. Keyed (`key`) operators may hold state.
 

@@ -142,8 +142,7 @@ class FakeRangeReader:
             yield [FakeMessage(r) for r in found]
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        known = self._kafka.topics
-        return {name: known[name].info.topic_id for name in topics if name in known}
+        return FakeTopics(self._kafka).identities(topics)
 
     def close(self) -> None:
         """Nothing is open."""

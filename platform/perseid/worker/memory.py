@@ -13,9 +13,8 @@ from typing import Any
 
 from perseid.errors import PermanentError
 from perseid.jobs.layout import Layout
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import MEMORY_NEAR, JobSpec
 
-WARN_SHARE = 0.8  # of a partition's limit
 MIB = 1 << 20
 
 
@@ -42,7 +41,7 @@ class MemoryWatch:
             gid, size = report["gid"], int(report["state_bytes"])
             growth = max(0, size - self._last.get(gid, size))
             self._last[gid] = size
-            if size < WARN_SHARE * limit:
+            if size < MEMORY_NEAR * limit:
                 self._warned.discard(gid)
                 continue
             if size + growth > limit:

@@ -200,7 +200,7 @@ class TokenLog:
     def _feed(self, entries: list[Entry]) -> list[Accepted]:
         kept = []
         for offset, value in entries:
-            seen = self.chain.feed(offset, cast(TokenRecord, codec.decode(value)))
+            seen = self.chain.feed(offset, codec.decode_token(value))
             self.position = offset + 1
             if isinstance(seen, Void):
                 self._on_void(seen)

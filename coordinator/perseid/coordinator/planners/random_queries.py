@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.graph import Node, Stream, Substream
+from perseid.coordinator.planners.random_topology import SKEW_MAX
 from perseid.coordinator.planners.recovery import RecoveryProblem
 from perseid.coordinator.planners.recovery_problems import Name, parts
 from perseid.coordinator.planners.topology import Topology
@@ -24,14 +25,13 @@ SOURCES = 0.2  # the chance that one of these is a source, once every query has 
 TWO_INPUTS = 0.5  # and that a partition of another reads two, where two are there
 
 Priority = Literal["random", "by cost"]
-SKEW_MAX = 20.0  # far more than is ever measured, and its powers are numbers
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnQueries:
     """What is drawn, ranges inclusive; the defaults are those of figure 15.
 
-    UsageError names what cannot be.
+    UsageError or BadInputError names what cannot be.
     """
 
     queries: int = 18

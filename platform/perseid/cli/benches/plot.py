@@ -21,6 +21,11 @@ PANELS = {
 NAMING = ("query", "figure", "setting", "x", "checkpoints", "system")
 
 
+def _figure(value: float) -> str:
+    """Beside a bar."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each row: what tells them apart, the system where nothing does. Pure."""
     told = [c for c in NAMING if len({row.get(c) for row in rows}) > 1] or ["system"]
@@ -41,7 +46,7 @@ def draw(result: dict[str, Any], *paths: Path) -> None:
         for axis, column in zip(axes[0], panels, strict=True):
             shown = [i for i, row in enumerate(rows) if column in row]
             bars = axis.bar([labels[i] for i in shown], [rows[i][column] for i in shown])
-            axis.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}")
+            axis.bar_label(bars, fmt=_figure)
             axis.margins(y=0.12)  # room for the figures
             axis.set_title(PANELS[column])
             axis.tick_params(axis="x", labelrotation=20, labelsize=8)
@@ -57,7 +62,7 @@ def draw_speeds(result: dict[str, Any], *paths: Path) -> None:
         for axis, unit in zip(axes[0], units, strict=True):
             shown = [row for row in rows if row["system"] == unit]
             bars = axis.barh([row["setting"] for row in shown], [row["value"] for row in shown])
-            axis.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}")
+            axis.bar_label(bars, fmt=_figure)
             axis.invert_yaxis()
             axis.margins(x=0.15)  # room for the figures
             axis.set_xlabel(f"{unit} of one core (higher is better)")

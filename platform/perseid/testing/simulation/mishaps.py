@@ -7,6 +7,7 @@ A topic that was made anew has other records at the same offsets, and none of th
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 from perseid.testing.simulation import job
@@ -75,11 +76,16 @@ def flip_byte(world: World, files: SimulatedFiles, folder: str) -> None:
         return
     chance = world.simulation.random
     path = chance.choice(paths)
-    data = bytearray(files.read(path))
+    data = files.read(path)
     if data:
-        data[chance.randrange(len(data))] ^= 0x55
+        files.damage(path, flipped(chance, data))
         world.simulation.say(f"DAMAGED {path}")
-        files.damage(path, bytes(data))
+
+
+def flipped(chance: Random, data: bytes) -> bytes:
+    """With one byte that is another one."""
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 
 def _is_read(world: World, place: Partition) -> bool:

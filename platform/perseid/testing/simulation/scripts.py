@@ -25,6 +25,14 @@ class Script(Protocol):
     def __call__(self, simulation: Simulation, world: World, /) -> None: ...
 
 
+def kill_owner(simulation: Simulation, world: World) -> None:
+    """The worker that runs the job dies, if there is one."""
+    plan = world.registry.plan(job.JOB)
+    if plan is not None and plan.owner is not None:
+        simulation.say(f"KILLED {plan.owner}")
+        simulation.after(0.0, partial(simulation.kill_named, plan.owner))
+
+
 @dataclass(frozen=True)
 class Rescaled:
     """1 -> 3 -> 2 partitions; `what` ("worker", "leader", or nothing) dies a moment behind each."""
@@ -100,7 +108,7 @@ class LedgerCut:
 
     def _arm(self, simulation: Simulation, world: World) -> None:
         if self.of_new_owner:
-            self._kill(simulation, world)
+            kill_owner(simulation, world)
         world.kafka.before(self.before, partial(self._cut, simulation, world))
 
     def _await_checkpoint(self, simulation: Simulation, world: World) -> None:
@@ -118,14 +126,7 @@ class LedgerCut:
         world.tails_lost = True
         world.checker.start_again()
         if self.kills:
-            self._kill(simulation, world)
-
-    @staticmethod
-    def _kill(simulation: Simulation, world: World) -> None:
-        plan = world.registry.plan(job.JOB)
-        if plan is not None and plan.owner is not None:
-            simulation.say(f"KILLED {plan.owner}")
-            simulation.after(0.0, partial(simulation.kill_named, plan.owner))
+            kill_owner(simulation, world)
 
 
 @dataclass(frozen=True)

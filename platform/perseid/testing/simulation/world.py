@@ -14,7 +14,7 @@ from perseid.state import checkpoint
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
-from perseid.testing.simulation import job
+from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.check import Checker
 from perseid.testing.simulation.engine import Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
@@ -209,9 +209,7 @@ class World:
         if self.gates.toss():
             del self.store.content[path]
             return
-        data = bytearray(self.store.content[path])
-        data[self.simulation.random.randrange(len(data))] ^= 0x55
-        self.store.content[path] = bytes(data)
+        self.store.content[path] = mishaps.flipped(self.simulation.random, self.store.content[path])
 
     def explains(self, error: Mapping[str, Any]) -> bool:
         """Whether the job may end with this error: what nobody can keep is gone."""
