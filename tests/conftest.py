@@ -22,6 +22,7 @@ from perseid.embedded import Cluster
 from perseid.records import crashpoints
 from perseid.records.deployment import REGISTRIES
 from perseid.testing.server import free_port
+from perseid.worker.machine import CGROUPS
 
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
 # machine may be busy with a Kafka and two Sparks.
@@ -135,9 +136,10 @@ def _session_cluster(
 ) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(folder / "data", tied=True)
-    # Every process of the cluster inherits these: tests arm crash points, read Spark's events, and
-    # one runs a schema registry.
+    # Every process of the cluster inherits these: tests arm crash points, give containers a limit,
+    # read Spark's events, and one runs a schema registry.
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
+    os.environ[CGROUPS] = str(folder / "data" / "cgroups")
     os.environ["PERSEID_EVENT_LOG"] = str(folder / "spark-events")
     os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
     yield cluster

@@ -1,22 +1,47 @@
-"""The checkpoint store: fake, local directory and `pyarrow.fs` keep the same contract."""
+"""The checkpoint store: fake, local directory, `pyarrow.fs` and S3 keep the same contract."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pyarrow.fs as pafs
 import pytest
+from moto.server import ThreadedMotoServer
 
 from perseid.errors import DamagedFile, RetryableError, UsageError
 from perseid.state.store import ArrowStore, LocalStore, Store, open_store
 from perseid.testing.store import MemoryStore
 
 
-@pytest.fixture(params=["memory", "local", "arrow", "arrow-objects"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+@pytest.fixture(scope="module")
+def s3_uri() -> Iterator[Callable[[], str]]:
+    """URIs of new buckets of an S3 server, which speaks HTTP as the real one does."""
+    names = (f"bucket-{number}" for number in itertools.count(1))
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+
+    def bucket() -> str:
+        name = next(names)
+        made = httpx.put(f"http://{host}:{port}/{name}", trust_env=False)
+        assert made.status_code == httpx.codes.OK, made.text
+        return f"s3://{name}/root?region=us-east-1&scheme=http&endpoint_override={host}:{port}"
+
+    yield bucket
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "local", "arrow", "arrow-objects", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    if request.param == "s3":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        return open_store(request.getfixturevalue("s3_uri")())
     if request.param == "memory":
         return MemoryStore()
     if request.param == "local":
@@ -73,22 +98,17 @@ def test_paths_stay_inside(store: Store, path: str) -> None:
             call(path)
 
 
-def test_nothing_shows_until_all_is_written(tmp_path: Path) -> None:
-    for store in (
-        LocalStore(tmp_path / "local"),
-        ArrowStore(pafs.LocalFileSystem(), f"{tmp_path}/a"),
-    ):
-
-        def chunks(store: Store = store) -> Iterator[bytes]:
-            yield b"part"
-            assert store.list() == []
-            with pytest.raises(DamagedFile):
-                store.read("d/x")
-            raise KeyError("no more")
-
-        with pytest.raises(KeyError):
-            store.write("d/x", chunks())
+def test_nothing_shows_until_all_is_written(store: Store) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"part"
         assert store.list() == []
+        with pytest.raises(DamagedFile):
+            store.read("d/x")
+        raise KeyError("no more")
+
+    with pytest.raises(KeyError):
+        store.write("d/x", chunks())
+    assert store.list() == []
 
 
 def test_local_files_are_synced_before_they_count(

@@ -1,20 +1,28 @@
-"""State beyond its limit: a clear stop between two epochs, and it goes on with a larger limit."""
+"""State beyond its limit, or the container's: a clear stop between two epochs, and on with more."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from perseid.testing.running import RunningCluster, example
 from perseid.testing.verify import verify_wordcount
 
+LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be given up
 
-def job(folder: Path, memory: str) -> str:
+
+def job(folder: Path, memory: str, name: str = "mem") -> str:
     names = {
-        "name: wordcount": "name: mem", "topic: lines": "topic: mem-lines",
-        "topic: word-counts": "topic: mem-counts",
+        "name: wordcount": f"name: {name}", "topic: lines": f"topic: {name}-lines",
+        "topic: word-counts": f"topic: {name}-counts",
         'use: "wordcount:Counts"': f'use: "wordcount:Counts", memory: "{memory}"',
     }  # fmt: skip
     return str(example(folder, "wordcount", names))
+
+
+def words(first: int) -> list[bytes]:
+    """200 lines with a word each that has not occurred before, twice."""
+    return [f"word{i} word{i}".encode() for i in range(first, first + 200)]
 
 
 def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
@@ -24,8 +32,7 @@ def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
     running.do("jobs", "apply", job(tmp_path / "small", "64KiB"))
     fed = 0
     while running.job("mem").get("state") != "failed":
-        values = [f"word{i} word{i}".encode() for i in range(fed, fed + 200)]
-        running.produce("mem-lines", values)
+        running.produce("mem-lines", words(fed))
         fed += 200
         assert fed < 40_000, "64 KiB hold fewer words"
     failed = running.job("mem")
@@ -39,3 +46,33 @@ def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
     running.wait_caught_up("mem")
     assert verify_wordcount(running.kafka, "mem-lines", "mem-counts").ok
     running.do("jobs", "remove", "mem", "--purge")
+
+
+def test_a_job_is_stopped_before_the_container_runs_out_of_memory(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    """The control group's files are the test's: nobody wants a machine without memory."""
+    running.topic("oom-lines")
+    running.do("jobs", "apply", job(tmp_path / "job", "64MiB", "oom"))
+    running.produce("oom-lines", words(0))
+    running.wait_caught_up("oom")
+    group = running.cluster.data / "cgroups"
+    group.mkdir()
+    for name, size in LITTLE.items():
+        (group / f"memory.{name}").write_text(f"{size}\n")
+    (group / "memory.stat").write_text("anon 417333248\ninactive_file 2048\n")
+    running.produce("oom-lines", words(200))
+    failed = running.wait_job("oom", lambda j: j["state"] == "failed", "failed")
+    text = failed["error"]["text"]
+    assert "the machine (or container) has 1 MiB of its 400 MiB left, behind epoch" in text
+    assert "Give the worker more memory" in text
+    assert failed["committed_epoch"] == failed["error"]["epoch"]
+
+    shutil.rmtree(group)
+    running.do("jobs", "start", "oom")
+    running.produce("oom-lines", words(400))
+    running.wait_caught_up("oom")
+    verdict = verify_wordcount(running.kafka, "oom-lines", "oom-counts")
+    assert verdict.ok, verdict
+    assert verdict.output_records > 0
+    running.do("jobs", "remove", "oom", "--purge")

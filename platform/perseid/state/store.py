@@ -131,9 +131,11 @@ class ArrowStore:
         with faults("write", target):
             if self._moves:
                 self._filesystem.create_dir(folder, recursive=True)
+            # Closing a stream makes an object of what it got: so all that can fail comes first.
+            buffers = [pa.py_buffer(chunk) for chunk in counted]
             with self._filesystem.open_output_stream(written, compression=None) as stream:
-                for chunk in counted:
-                    stream.write(pa.py_buffer(chunk))
+                for buffer in buffers:
+                    stream.write(buffer)
             if self._moves:
                 self._filesystem.move(written, target)
         return counted.bytes, counted.crc

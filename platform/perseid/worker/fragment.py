@@ -44,6 +44,7 @@ from perseid.worker import (
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.machine import MachineWatch
 from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
 
@@ -90,7 +91,9 @@ class Fragment:
         incarnation: str,
         cache: Path,
         scratch: Path,
+        machine: MachineWatch | None = None,
     ) -> None:
+        self.machine = machine or MachineWatch()
         self.spark = spark
         self.deployment = deployment
         self.plan = plan
@@ -135,6 +138,7 @@ class Fragment:
             self._end_with(clients.progress, error)
         finally:
             clients.tokens.close()
+            self.machine.forget(self.plan.job)
             self._ended.set()
 
     def _tell_restoring(self, progress: ProgressLog) -> None:
@@ -210,7 +214,10 @@ class Fragment:
         total = round((time.monotonic() - started) * 1000)
         self._tell_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
-        for warning in runner.memory.look(self._epoch, done["reports"]):
+        said = runner.memory.look(self._epoch, done["reports"])
+        if runner.context.lanes:  # otherwise the state is on other machines
+            said += self.machine.judge(self.plan.job, self._epoch, done["reports"])
+        for warning in said:
             self._tell(clients.progress, "warning", events=(warning,))
 
     def _tell_event_times(

@@ -23,6 +23,7 @@ from perseid.errors import RetryableError
 from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
 from perseid.registry import Registry, SessionState
 from perseid.worker.fragment import Fragment
+from perseid.worker.machine import MachineWatch
 from perseid.worker.session import local_cores, open_session
 from perseid.worker.warm import warm_up
 
@@ -54,6 +55,7 @@ class WorkerService:
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._fragments: dict[str, Fragment] = {}
+        self._machine = MachineWatch()
 
     def run(self) -> None:
         """Until SIGTERM; raises what it cannot live with."""
@@ -112,8 +114,9 @@ class WorkerService:
         # Each fragment has a session of its own: temporary views and settings are the session's.
         session = spark.newSession()
         fragment = Fragment(
-            session, self.deployment, plan, self.incarnation, self.cache, self.scratch
-        )
+            session, self.deployment, plan, self.incarnation, self.cache, self.scratch,
+            self._machine,
+        )  # fmt: skip
         self._fragments[plan.job] = fragment
         fragment.start()
 

@@ -22,6 +22,7 @@ from perseid.topics.records import Begin, LedgerRecord, SinkWindow, SourceRange,
 JOB = "uuid"
 RECOVERY_S = 0.15
 EPOCH_S = 0.005
+STEP_S_MAX = 0.02
 
 
 class Job:
@@ -44,7 +45,8 @@ class Job:
 
     def order(self, rate: float, limit: int) -> None:
         now_s = time.monotonic()
-        self._credit += rate * (now_s - self._then_s)
+        # A machine that stood still must not send all lines at once: no moment to kill is left.
+        self._credit += rate * min(now_s - self._then_s, STEP_S_MAX)
         self._then_s = now_s
         due = min(int(self._credit), max(limit - self.sent, 0))
         self._credit -= int(self._credit)
