@@ -13,7 +13,14 @@ from perseid.testing.simulation import again
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.mutants import PLANTED
 from perseid.testing.simulation.mutants.planting import Planted, find
-from perseid.testing.simulation.scripts import LedgerCut, Overtaken, Rescaled, Script, Swarm
+from perseid.testing.simulation.scripts import (
+    DamagedLogs,
+    LedgerCut,
+    Overtaken,
+    Rescaled,
+    Script,
+    Swarm,
+)
 
 WINDOWS = Shape(workers=2, hosts=1, totals=2, relays=0, input_s=10.0, size_timed=True)
 # By seed alone, by its shape, by a script, and of another world.
@@ -45,6 +52,7 @@ def test_the_printed_command_fails_alike(case: str) -> None:
         Overtaken(0.5),
         LedgerCut("begin", of_new_owner=True),
         Swarm(cut=0.1, asks=True),
+        DamagedLogs(0.1),
     ],
     ids=lambda script: str(script.name),
 )

@@ -21,7 +21,7 @@ from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.arrow import ipc_table
 from perseid.worker.edges import Row, deal
 from perseid.worker.partition import partitions
-from perseid.worker.partition_state import section_of
+from perseid.worker.partition_state import mended_by_a_restore, section_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,9 +56,10 @@ def last_output(log: StateLog, token: Token, output: str = MAIN) -> pa.Table:
     Behind a restore, or once the log was collected, only the snapshot has it.
     """
     epoch = token.epoch - 1
-    entry = log.find(epoch)
-    if entry is None and epoch in log.snapshots():
-        entry = log.snapshot(epoch)
+    with mended_by_a_restore():
+        entry = log.find(epoch)
+        if entry is None and epoch in log.snapshots():
+            entry = log.snapshot(epoch)
     if entry is None:
         raise RetryableError(
             f"the state log does not have epoch {epoch}, whose output is input of {token.epoch}: "

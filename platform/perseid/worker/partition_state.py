@@ -14,7 +14,8 @@ State = f(log): any process of the host can do this, and a copy that is ahead or
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,17 @@ class PartitionState:
         out: Emitter,
     ) -> EpochResult:
         """The outputs of the token's epoch, processed now or retained from an earlier attempt."""
+        with mended_by_a_restore():
+            return self._run(token, token_offset, generation, inputs, out)
+
+    def _run(
+        self,
+        token: Token,
+        token_offset: int,
+        generation: int,
+        inputs: dict[str, pa.Table],
+        out: Emitter,
+    ) -> EpochResult:
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return _retained(held)
@@ -191,6 +203,18 @@ class PartitionState:
             self.epoch = None
             return None
         return entry
+
+
+@contextmanager
+def mended_by_a_restore() -> Iterator[None]:
+    """A damaged file of the log ends this life of the fragment and not the job.
+
+    The next life looks at all files first, and leaves out what is damaged (`StateLog.repair`).
+    """
+    try:
+        yield
+    except DamagedFile as error:
+        raise RetryableError(f"{error}; it has to be restored") from error
 
 
 def _retained(entry: LogEntry) -> EpochResult:

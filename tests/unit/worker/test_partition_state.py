@@ -177,6 +177,22 @@ def test_an_epoch_that_the_log_cannot_reach_has_to_be_restored(partition: Any) -
         partition.run(state, 4)
 
 
+@pytest.mark.parametrize("epoch", [3, 4])  # handed out, and processed
+def test_a_damaged_log_has_to_be_restored(partition: Any, epoch: int) -> None:
+    """It is no reason to stop the job: the restore leaves out what is damaged."""
+    state = partition.begun()
+    for number in (1, 2, 3):
+        partition.run(state, number)
+    log = partition.log()
+    for number in (2, 3):
+        path = log._path("delta", number)
+        data = bytearray(partition.files.read(path))
+        data[-1] ^= 1
+        partition.files.damage(path, bytes(data))
+    with pytest.raises(RetryableError, match=r"has the CRC .*; it has to be restored"):
+        partition.run(partition.state(), epoch)
+
+
 def test_a_snapshot_is_that_of_its_epoch_though_the_copy_is_ahead(
     partition: Any, totals_at: Any
 ) -> None:

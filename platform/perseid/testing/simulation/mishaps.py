@@ -72,13 +72,14 @@ def lose_input(world: World, *kinds: str) -> None:
 def flip_byte(world: World, files: SimulatedFiles, folder: str) -> None:
     """A file of the state logs is not what it was, which nobody was told of."""
     paths = files.below(folder)
-    if not paths:
-        return
-    chance = world.simulation.random
-    path = chance.choice(paths)
+    if paths:
+        damage(world, files, world.simulation.random.choice(paths))
+
+
+def damage(world: World, files: SimulatedFiles, path: str) -> None:
     data = files.read(path)
     if data:
-        files.damage(path, flipped(chance, data))
+        files.damage(path, flipped(world.simulation.random, data))
         world.simulation.say(f"DAMAGED {path}")
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar, Protocol
 
-from perseid.testing.simulation import job
+from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.world import World
+from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
 
 
@@ -167,6 +167,34 @@ class Overtaken:
         world.kafka.fence = waiting  # type: ignore[method-assign]
 
 
-SCRIPTS: dict[str, type[LedgerCut | Overtaken | Rescaled | Swarm]] = {
-    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm)
+@dataclass(frozen=True)
+class DamagedLogs:
+    """Every file of all state logs has one byte that is another one, while the job runs.
+
+    Then Python processes die, each at a gate with the chance `kill_task`: so an epoch meets what is
+    damaged, and not a restore.
+    """
+
+    name: ClassVar[str] = "damaged-logs"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=2, hosts=1, totals=2, relays=1, sink_on_totals=True, echoed=True
+    )  # fmt: skip
+    AT_S: ClassVar[float] = 8.0
+    FOR_S: ClassVar[float] = 2.0
+
+    kill_task: float = 0.05
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        simulation.after(self.AT_S, partial(self._strike, simulation, world))
+
+    def _strike(self, simulation: Simulation, world: World) -> None:
+        for files in world.hosts:
+            for path in files.below(STATE):
+                mishaps.damage(world, files, path)
+        world.faults.kill_task = self.kill_task
+        simulation.after(self.FOR_S, world.faults.stop)
+
+
+SCRIPTS: dict[str, type[DamagedLogs | LedgerCut | Overtaken | Rescaled | Swarm]] = {
+    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs)
 }  # fmt: skip
