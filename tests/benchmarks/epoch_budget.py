@@ -10,8 +10,8 @@ An epoch is one Spark job with two stages (three numbers of a stage are those of
     scheduling   the job less its stages, and each stage less its longest task
     JVM          the task less what runs in Python: deserialisation, threads, pipes, Arrow
     shuffle      of that: fetching and writing the blobs
-    Python       `process` and `commit` of the last stage as its tasks report them, the rest is the
-                 other partitions that the process has
+    Python       `process` and `commit` are those of the partition that took longest; the rest is
+                 the other partitions that the process has
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def played(where: Place, lines: int, seconds: float) -> dict[int, EpochDone]:
     where.fill(names.source, lines)
     progress = topic_names.progress(names.job)
     with running(Perseid(where.cluster, workers=1), names):
-        deadline_s = time.monotonic() + seconds
-        while time.monotonic() < deadline_s and where.records(names.source):
-            time.sleep(0.5)
+        time.sleep(seconds)
         told = [codec.decode(r.value or b"") for r in read_topic(where.kafka, progress)]
     return {record.epoch: record for record in told if isinstance(record, EpochDone)}
 
@@ -132,7 +130,7 @@ def take_task(stage: Stage, event: dict[str, Any]) -> None:
         return
     updates = {a.get("Name"): a.get("Update") for a in info["Accumulables"]}
     written_ns = metrics["Shuffle Write Metrics"]["Shuffle Write Time"]
-    stage.task, stage.python = wall, float(updates.get(PYTHON, 0))
+    stage.task, stage.python = wall, float(updates[PYTHON])
     stage.shuffle = metrics["Shuffle Read Metrics"]["Fetch Wait Time"] + written_ns / 1e6
 
 

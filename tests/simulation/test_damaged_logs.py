@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
-from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scenario import Outcome, run
 from perseid.testing.simulation.scripts import DamagedLogs
 
+SEEDS = range(1, 13)
+MET = "; it has to be restored"
 
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_damage_that_an_epoch_meets_is_mended_by_a_restore(seed: int) -> None:
-    outcome = run(seed, DamagedLogs.SHAPE, DamagedLogs())
-    assert not outcome.error, outcome.explain()
-    met = [line for line in outcome.lines if "; it has to be restored" in line]
-    assert met, outcome.explain()
-    assert outcome.struck["damage found"], outcome.explain()
-    assert outcome.struck["restored from checkpoint"], outcome.explain()
+
+def played(script: DamagedLogs, shape: Shape) -> list[Outcome]:
+    found = [run(seed, shape, script) for seed in SEEDS]
+    for outcome in found:
+        assert not outcome.error, outcome.explain()
+    return found
+
+
+def met(found: list[Outcome]) -> Counter[str]:
+    """In how many histories each thing was."""
+    seen = Counter(name for outcome in found for name in outcome.struck)
+    seen["damage met"] = sum(any(MET in line for line in outcome.lines) for outcome in found)
+    return seen
+
+
+@pytest.mark.parametrize("echoed", [False, True])
+def test_damage_that_an_epoch_meets_is_mended_by_a_restore(echoed: bool) -> None:
+    """By a process that has just begun, or by rows that are fed back out of the log."""
+    found = met(played(DamagedLogs(), replace(DamagedLogs.SHAPE, echoed=echoed)))
+    assert found["damage met"] >= 2
+    assert found["damage found"] >= 2
+    assert found["restored from checkpoint"] >= 2
+
+
+def test_damage_that_only_a_checkpoint_meets_is_mended_too() -> None:
+    """No process dies, so all have the state. No checkpoint was complete any more."""
+    shape = replace(DamagedLogs.SHAPE, echoed=False, period_s=9.0)
+    found = [
+        outcome
+        for outcome in played(DamagedLogs(kill_task=0.0, spared=2), shape)
+        if outcome.struck["part failed"]
+    ]
+    assert len(found) >= len(SEEDS) // 2
+    for outcome in found:
+        assert outcome.struck["damage found"], outcome.explain()

@@ -58,19 +58,25 @@ def test_a_job_is_stopped_before_the_container_runs_out_of_memory(
     running.wait_caught_up("oom")
     group = running.cluster.data / "cgroups"
     group.mkdir()
-    for name, size in LITTLE.items():
-        (group / f"memory.{name}").write_text(f"{size}\n")
-    (group / "memory.stat").write_text("anon 417333248\ninactive_file 2048\n")
-    running.produce("oom-lines", words(200))
-    failed = running.wait_job("oom", lambda j: j["state"] == "failed", "failed")
+    try:
+        for name, size in LITTLE.items():
+            (group / f"memory.{name}").write_text(f"{size}\n")
+        (group / "memory.stat").write_text("anon 417333248\ninactive_file 2048\n")
+        fed = 200
+        while running.job("oom").get("state") != "failed":
+            running.produce("oom-lines", words(fed))
+            fed += 200
+            assert fed < 100_000, "by now it grows by more than 1 MiB in ten minutes"
+    finally:
+        shutil.rmtree(group)
+    failed = running.job("oom")
     text = failed["error"]["text"]
     assert "the machine (or container) has 1 MiB of its 400 MiB left, behind epoch" in text
     assert "Give the worker more memory" in text
     assert failed["committed_epoch"] == failed["error"]["epoch"]
 
-    shutil.rmtree(group)
     running.do("jobs", "start", "oom")
-    running.produce("oom-lines", words(400))
+    running.produce("oom-lines", words(fed))
     running.wait_caught_up("oom")
     verdict = verify_wordcount(running.kafka, "oom-lines", "oom-counts")
     assert verdict.ok, verdict

@@ -15,6 +15,7 @@ import pytest
 
 from perseid.testing.running import RunningCluster, example
 from perseid.testing.verify.read import read_topic
+from perseid.topics.admin import TopicAdmin
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -37,6 +38,12 @@ def feed(running: RunningCluster, topic: str, found: list[Row]) -> None:
 def kill_the_owner(running: RunningCluster, job: str) -> None:
     owner = running.wait_job(job, lambda j: bool(j["owner"]), "placed")["owner"]
     running.cluster.kill(owner.rpartition("-")[0])
+
+
+def remove(running: RunningCluster, job: str, *sources: str) -> None:
+    """With all its topics, so that another test may begin anew."""
+    running.do("jobs", "remove", job, "--purge")
+    TopicAdmin(running.kafka).delete(list(sources))
 
 
 def visitors_and_hot_pages_are_those_of_all_views(running: RunningCluster, tmp_path: Path) -> None:
@@ -72,7 +79,7 @@ def visitors_and_hot_pages_are_those_of_all_views(running: RunningCluster, tmp_p
         assert row["at"] == max(times)
         halved = sum(0.5 ** ((max(times) - ms) / (10 * MINUTE)) for ms in times)
         assert row["sum"] == pytest.approx(halved)
-    running.do("jobs", "remove", "audience", "--purge")
+    remove(running, "audience", "site-views")
 
 
 class Shop:
@@ -172,7 +179,7 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
     estimate = sum(row["estimate"] for row in size.values())
     error = sum(row["error"] ** 2 for row in size.values()) ** 0.5
     assert abs(estimate - truth) < 2 * error < truth
-    running.do("jobs", "remove", "orders", "--purge")
+    remove(running, "orders", *topics)
 
 
 JOBS = {

@@ -6,6 +6,9 @@ coordinator what came of it through the progress topic. So an epoch shares neith
 the priority of its cores with a checkpoint. A part writer that dies is started again, and goes on
 with the upload. When the process of the tasks dies, another one of the fragment takes over the
 orders that it had (`part_orders`).
+
+Nobody else reads the old files of a log, so it may be here that damage shows. No checkpoint would
+ever complete again: the next epoch ends the fragment's life, and the restore mends the log.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
-from perseid.errors import PerseidError, RetryableError
+from perseid.errors import DamagedFile, PerseidError, RetryableError
 from perseid.records.marks import Mark, alive, mark
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import homes, part_orders, part_writer
+from perseid.worker.partition_state import mended_by_a_restore
 from perseid.worker.parts import PartOrder
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ LIVES_MAX = 3  # of part writers, for one part
 TELL_AGAIN_S = 1.0
 TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
 _newest: dict[tuple[Identity, int], int] = {}  # epoch of the last order, by whose and generation
+_damaged: dict[tuple[str, int], DamagedFile] = {}  # by job UUID and generation
 
 
 @cache
@@ -64,6 +69,13 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
     )
     part_orders.note(LocalFiles(), part, _me())
     _submit(context, part)
+
+
+def refuse_damaged(context: FragmentContext) -> None:
+    """RetryableError when a part of this life found its log damaged."""
+    with mended_by_a_restore():
+        if (found := _damaged.get((context.job_uuid, context.generation))) is not None:
+            raise found
 
 
 def take_over_orders(context: FragmentContext) -> None:
@@ -115,6 +127,8 @@ def _upload(context: FragmentContext, order: PartOrder) -> None:
     try:
         told = _written(context.deployment.store, order)
     except Exception as error:  # every failure must be told: the coordinator waits for the part
+        if isinstance(error, DamagedFile):
+            _damaged[order.identity.job_uuid, order.generation] = error
         told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, f"{type(error).__name__}: {error}",

@@ -3,18 +3,21 @@
 `memory:` bounds what an operator's state has in a snapshot; processes take more than that, and
 operators without the key have no bound at all. A kernel that runs out of memory kills a process of
 its choice, and whoever takes the job over has the same state. So each job is judged behind every
-epoch, as with `memory:`: when little is left, the job whose state is the largest of those that
-have grown just now is stopped, and its state is kept. Jobs that do not grow only warn.
+epoch, as with `memory:`. When little is left, and stays so, the job of this worker whose state
+grows fastest is stopped if at its pace the rest would be gone soon; its state is kept. All others
+warn. Then the next one has time: what a stopped job held is given back within a minute.
 
-What a Spark cluster's executors have on other hosts is not seen from here.
+Not seen: what a Spark cluster's executors have on other hosts, and which other worker of this
+machine grows faster.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +28,17 @@ from perseid.errors import PermanentError
 from perseid.worker.memory import MIB
 
 RESERVE_SHARE = 0.05  # of the memory that there is: what an epoch and the page cache need
-RESERVE_MIN_BYTES = 128 * MIB
-RECENT_S = 10.0  # a job without input has no epochs, so it takes no more
+RESERVE_MIN_BYTES, RESERVE_MAX_BYTES = 128 * MIB, 1024 * MIB
+SHORT_S = 2.0  # so long it has to be short: others' needs come and go
+PACE_S = 10.0  # over which a pace is reckoned
+HORIZON_S = 600.0  # gone within that at a job's pace, and it is stopped
+RESIDENT = 5  # bytes in use for one of a snapshot, at most (README of perseid.state)
+GIVEN_BACK_S = 90.0  # processes keep what a job had for 60 s
 CGROUPS = "PERSEID_CGROUPS"  # where control groups are mounted, if not at the usual place
-# Limit, use, and what of the use the kernel would give up: cgroup v2, then v1.
-_FILES = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",
-     "total_inactive_file"),
+# Limit, use, and what of the use the kernel would give up: cgroup v2 and v1.
+V2 = ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable"))
+V1 = (
+    "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"),
 )  # fmt: skip
 
 
@@ -44,38 +50,65 @@ class Memory:
     total: int
 
     @property
-    def short(self) -> bool:
-        """Whether a growing state has to stop.
+    def spare(self) -> float:
+        """What is left above the reserve; below 0 it is short.
 
-        >>> Memory(left=900 << 20, total=16 << 30).short, Memory(900 << 20, 24 << 30).short
-        (False, True)
+        >>> Memory(left=900 << 20, total=16 << 30).spare < 0 < Memory(900 << 20, 8 << 30).spare
+        True
         """
-        return self.left < max(RESERVE_MIN_BYTES, RESERVE_SHARE * self.total)
+        reserve = min(max(RESERVE_MIN_BYTES, RESERVE_SHARE * self.total), RESERVE_MAX_BYTES)
+        return self.left - reserve
 
 
 def look() -> Memory:
-    """Of the machine, or of the container where that has less left.
+    """Of the machine, or of a control group that this process is in, whichever has less to spare.
 
-    A container sees its own control group as the root of the mount (Docker's namespaces).
+    In Docker with namespaces of its own the container's group is the root of the mount.
     """
-    cgroups = Path(os.environ.get(CGROUPS, "/sys/fs/cgroup"))
     machine = psutil.virtual_memory()
     found = [Memory(machine.available, machine.total)]
-    for limit, used, stat, spare in _FILES:
-        if (cgroups / limit).is_file() and (cgroups / used).is_file():
-            said = (cgroups / limit).read_text().strip()
+    for group, (limit, used, spare) in groups(Path(os.environ.get(CGROUPS, "/sys/fs/cgroup"))):
+        if (group / limit).is_file() and (group / used).is_file():
+            said = (group / limit).read_text().strip()
             if said != "max" and int(said) < machine.total:
-                counted = dict(line.split() for line in (cgroups / stat).read_text().splitlines())
-                free = int(said) - int((cgroups / used).read_text()) + int(counted.get(spare, 0))
-                found.append(Memory(free, int(said)))
-    return min(found, key=lambda memory: memory.left)
+                lines = (group / "memory.stat").read_text().splitlines()
+                counted = dict(line.split() for line in lines)
+                free = sum(int(counted.get(name, 0)) for name in spare)
+                found.append(Memory(int(said) - int((group / used).read_text()) + free, int(said)))
+    return min(found, key=lambda memory: memory.spare)
 
 
-@dataclass(frozen=True)
-class _Held:
-    size: int
-    grew: bool
-    at_s: float
+def groups(
+    mount: Path, own: Path = Path("/proc/self/cgroup")
+) -> Iterator[tuple[Path, tuple[str, str, tuple[str, ...]]]]:
+    """The groups that may limit this process, each with those above it, up to the mount."""
+    for line in own.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, files = (mount / "memory", V1) if controllers else (mount, V2)
+        group = root / path.lstrip("/")
+        yield group, files
+        while group != root:
+            group = group.parent
+            yield group, files
+
+
+@dataclass
+class _Growth:
+    """What one job's state had at the ends of its last epochs: (seconds, bytes)."""
+
+    seen: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def take(self, now_s: float, size: int) -> None:
+        self.seen.append((now_s, size))
+        while len(self.seen) > 2 and self.seen[1][0] <= now_s - PACE_S:
+            self.seen.popleft()
+
+    def pace(self, now_s: float) -> float:
+        """Bytes a second. Falls while the job has no epochs; 0 in the first of a life."""
+        (began_s, before), (_, size) = self.seen[0], self.seen[-1]
+        return max(0, size - before) / max(now_s - began_s, 1.0)
 
 
 class MachineWatch:
@@ -87,8 +120,10 @@ class MachineWatch:
         self._memory = memory
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._held: dict[str, _Held] = {}
-        self._warned: set[str] = set()
+        self._held: dict[str, _Growth] = {}
+        self._warned: set[tuple[str, str]] = set()
+        self._short_s: float | None = None  # since when
+        self._next_s = 0.0  # when the next job may be stopped
 
     def judge(
         self, job: str, epoch: int, reports: Iterable[Mapping[str, Any]]
@@ -96,47 +131,52 @@ class MachineWatch:
         """What people should be told behind `epoch`; PermanentError when `job` has to stop."""
         size = sum(int(report.get("state_bytes", 0)) for report in reports)
         with self._lock:
-            before, now_s = self._held.get(job), self._clock.monotonic_s()
-            self._held[job] = _Held(size, before is not None and size > before.size, now_s)
+            now_s = self._clock.monotonic_s()
+            self._held.setdefault(job, _Growth()).take(now_s, size)
             try:
                 memory = self._memory()
             except (OSError, ValueError) as error:
-                return self._once(job, f"what memory is left cannot be read: {error}")
-            if not memory.short:
-                self._warned.discard(job)
+                return self._once(job, "unread", f"what memory is left cannot be read: {error}")
+            if memory.spare >= 0:
+                self._short_s = None
+                self._warned.discard((job, "short"))
                 return ()
+            self._short_s = self._short_s if self._short_s is not None else now_s
             told = (
                 f"the machine (or container) has {memory.left // MIB} MiB of its "
                 f"{memory.total // MIB} MiB left, behind epoch {epoch} of job {job}, whose state "
-                f"has {size / MIB:.1f} MiB as a snapshot and several times that in use"
+                f"has {size / MIB:.1f} MiB as a snapshot and up to {RESIDENT} times that in use"
             )
-            growing = {
-                name: held.size
-                for name, held in self._held.items()
-                if held.grew and now_s - held.at_s < RECENT_S
-            }
-            if growing and max(growing, key=lambda name: growing[name]) == job:
-                del self._held[job]
-                raise PermanentError(self._stop(told, epoch))
-            return self._once(job, told)
-
-    def _once(self, job: str, told: str) -> tuple[str, ...]:
-        if job in self._warned:
-            return ()
-        self._warned.add(job)
-        return (f"warning: {told}",)
+            if self._has_to_stop(job, memory, now_s):
+                self._next_s = now_s + GIVEN_BACK_S
+                pace = self._held.pop(job).pace(now_s)
+                raise PermanentError(_stop(told, epoch, pace))
+            return self._once(job, "short", told)
 
     def forget(self, job: str) -> None:
-        """A job that no longer runs here holds nothing."""
+        """A job that no longer runs here takes no more."""
         with self._lock:
             self._held.pop(job, None)
-            self._warned.discard(job)
+            self._warned -= {(job, "short"), (job, "unread")}
 
-    @staticmethod
-    def _stop(told: str, epoch: int) -> str:
-        return (
-            f"{told}: it is the largest that still grows, and another epoch might have the kernel "
-            f"kill a process. The job is stopped behind epoch {epoch}, its state is kept. Give the "
-            "worker more memory or fewer jobs, let the operators keep less, or bound them with "
-            "`memory:` in job.yaml; then `perseid jobs start` it"
-        )
+    def _has_to_stop(self, job: str, memory: Memory, now_s: float) -> bool:
+        if self._short_s is None or now_s - self._short_s < SHORT_S or now_s < self._next_s:
+            return False
+        paces = {name: growth.pace(now_s) for name, growth in self._held.items()}
+        fastest = max(paces, key=lambda name: paces[name])
+        return fastest == job and paces[job] * RESIDENT * HORIZON_S > memory.left
+
+    def _once(self, job: str, what: str, told: str) -> tuple[str, ...]:
+        if (job, what) in self._warned:
+            return ()
+        self._warned.add((job, what))
+        return (f"warning: {told}",)
+
+
+def _stop(told: str, epoch: int, pace: float) -> str:
+    return (
+        f"{told}: it grows by {pace / 1024:.1f} KiB/s, the fastest here, and soon the kernel would "
+        f"kill a process. The job is stopped behind epoch {epoch}, its state is kept. Give the "
+        "worker more memory or fewer jobs, let the operators keep less, or bound them with "
+        "`memory:` in job.yaml; then `perseid jobs start` it"
+    )

@@ -15,7 +15,7 @@ from functools import cache
 
 import orjson
 
-from perseid.errors import RetryableError
+from perseid.errors import PerseidError, RetryableError, describe, parse
 from perseid.state.files import LocalFiles
 from perseid.state.store import Store, open_store
 from perseid.topics import codec
@@ -31,10 +31,10 @@ def request(store: str, order: PartOrder) -> bytes:
 
 
 def answered(line: bytes) -> PartDone:
-    """What a line of the writer says. RetryableError with its words when the part failed."""
+    """What a line of the writer says. When the part failed, its error, or RetryableError."""
     done, error = orjson.loads(line)
     if error is not None:
-        raise RetryableError(error)
+        raise parse(error) or RetryableError(error)
     record = codec.decode(base64.b64decode(done))
     assert isinstance(record, PartDone)
     return record
@@ -59,6 +59,8 @@ def _answer(line: bytes) -> bytes:
     store, order = orjson.loads(line)
     try:
         done = make(PartOrder.decode(order.encode()), LocalFiles(), _store(store))
+    except PerseidError as error:
+        return orjson.dumps([None, describe(error)]) + b"\n"
     except Exception as error:  # whatever it is, who waits for the part has to hear of it
         return orjson.dumps([None, f"{type(error).__name__}: {error}"]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"

@@ -97,17 +97,6 @@ class PartitionState:
         out: Emitter,
     ) -> EpochResult:
         """The outputs of the token's epoch, processed now or retained from an earlier attempt."""
-        with mended_by_a_restore():
-            return self._run(token, token_offset, generation, inputs, out)
-
-    def _run(
-        self,
-        token: Token,
-        token_offset: int,
-        generation: int,
-        inputs: dict[str, pa.Table],
-        out: Emitter,
-    ) -> EpochResult:
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return _retained(held)
@@ -120,7 +109,8 @@ class PartitionState:
             delta = primitive.delta()
             if delta is not None:
                 sections[STATE + name] = ipc_bytes(delta)
-        entry = self.log.append(token.epoch, generation, token_offset, sections)
+        with mended_by_a_restore():
+            entry = self.log.append(token.epoch, generation, token_offset, sections)
         if entry.found:  # another attempt of this task was faster: its file is the epoch
             self.bring_to(token.epoch)
             return _retained(entry)
@@ -162,7 +152,8 @@ class PartitionState:
         if self.epoch is not None and self.epoch < epoch and self._catch_up(self.epoch, epoch):
             return
         self.epoch = None
-        base, entries = self.log.load(epoch)
+        with mended_by_a_restore():
+            base, entries = self.log.load(epoch)
         reached = entries[-1].header.epoch if entries else base.header.epoch if base else None
         if base is None or reached != epoch:
             raise RetryableError(
@@ -195,7 +186,8 @@ class PartitionState:
 
     def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
         """The log's entry of `epoch`; one that was made for a token taken back is discarded."""
-        entry = self.log.find(epoch)
+        with mended_by_a_restore():
+            entry = self.log.find(epoch)
         if entry is None:
             return None
         if entry.header.token_offset != token_offset:

@@ -82,8 +82,9 @@ def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level
     Its operator partitions are processed one after the other; while their transactions wait for the
     broker the next one is processed.
     """
-    from perseid.worker.checkpoints import take_over_orders
+    from perseid.worker.checkpoints import refuse_damaged, take_over_orders
 
+    refuse_damaged(context)
     take_over_orders(context)
     mine = {task.gid for task in context.layout.level(level)}
     found = [row for row in rows if row.target not in mine]

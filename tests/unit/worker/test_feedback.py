@@ -64,6 +64,20 @@ def test_a_log_that_lacks_the_epoch_or_has_another_of_it_is_refused(partition: A
         last_output(state.log, token(2, previous_offset=150))
 
 
+@pytest.mark.parametrize("kind", ["delta", "snapshot"])
+def test_a_damaged_log_has_to_be_restored(partition: Any, kind: str) -> None:
+    state = partition.begun()
+    partition.run(state, 1)
+    if kind == "snapshot":
+        partition.snapshot(state, 1)
+        partition.files.delete(state.log._path("delta", 1))
+    path = state.log._path(kind, 1)
+    data = partition.files.read(path)
+    partition.files.damage(path, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(RetryableError, match=r"has the CRC .*; it has to be restored"):
+        last_output(state.log, Token(1, "uuid", 2, 101, "r", 1, (), 2))
+
+
 def test_rows_are_dealt_by_the_consumers_key_beside_its_other_inputs(partition: Any) -> None:
     count = OperatorSpec(inputs={"input": "first"}, use="m:B", key=("key",), parallelism=1)
     first = OperatorSpec(

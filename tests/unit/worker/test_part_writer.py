@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
 import pytest
 
-from perseid.errors import RetryableError
+from perseid.errors import FencedError, RetryableError
 from perseid.records import crashpoints
 from perseid.state import Value, checkpoint
 from perseid.state.arrow import ipc_bytes, ipc_table
@@ -21,7 +22,7 @@ from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog
 from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import PartFailed
+from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import checkpoints
 from perseid.worker.context import FragmentContext
 from perseid.worker.part_orders import FOLDER, note
@@ -68,7 +69,7 @@ def test_what_goes_wrong_is_said_and_the_process_goes_on(
     store = str(tmp_path / "store")
     with pytest.raises(RetryableError, match="a checkpoint of epoch 2"):
         checkpoints._written(store, replace(order, epoch=2))
-    with pytest.raises(RetryableError, match=r"FencedError: .*gone"):
+    with pytest.raises(FencedError, match="gone"):
         checkpoints._written(store, replace(order, directory="/nowhere"))
     writer = checkpoints._writer()
     assert checkpoints._written(store, order).epoch == 1
@@ -99,6 +100,33 @@ def test_an_order_that_a_later_one_has_overtaken_is_not_worked_at(
         checkpoints._work(context, late)
     assert worked == [5]
     assert os.listdir(Path(order.directory).parent / FOLDER) == []
+
+
+def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
+    tmp_path: Path, order: PartOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes have the state, so no epoch reads the old files: no checkpoint came any more."""
+    monkeypatch.setattr(checkpoints, "_damaged", {})
+    heard = DeafProgress(0)
+    monkeypatch.setattr(checkpoints, "_progress", lambda *_: heard)
+    deployment = SimpleNamespace(store=str(tmp_path / "store"), kafka="")
+    context = cast(
+        FragmentContext,
+        SimpleNamespace(deployment=deployment, job="job", job_uuid="uuid", generation=1),
+    )
+    checkpoints._upload(context, order)
+    checkpoints.refuse_damaged(context)
+    for path in Path(order.directory).iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    checkpoints._upload(context, replace(order, base=None))
+    done, failed = heard.heard
+    assert isinstance(done, PartDone)
+    assert isinstance(failed, PartFailed)
+    assert failed.reason.startswith("DamagedFile: ")
+    with pytest.raises(RetryableError, match="it has to be restored"):
+        checkpoints.refuse_damaged(context)
+    context.generation = 2  # type: ignore[misc]
+    checkpoints.refuse_damaged(context)
 
 
 class DeafProgress:

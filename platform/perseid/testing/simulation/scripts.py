@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar, Protocol
 
+from perseid.state.log import DELTA
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.faults import Faults
@@ -169,10 +170,11 @@ class Overtaken:
 
 @dataclass(frozen=True)
 class DamagedLogs:
-    """Every file of all state logs has one byte that is another one, while the job runs.
+    """Every delta in all state logs has one byte that is another one, while the job runs.
 
     Then Python processes die, each at a gate with the chance `kill_task`: so an epoch meets what is
-    damaged, and not a restore.
+    damaged, and not a restore. `spared`: the newest of each log are not damaged, which a
+    process that lags behind has to read.
     """
 
     name: ClassVar[str] = "damaged-logs"
@@ -183,14 +185,21 @@ class DamagedLogs:
     FOR_S: ClassVar[float] = 2.0
 
     kill_task: float = 0.05
+    spared: int = 0
 
     def __call__(self, simulation: Simulation, world: World) -> None:
         simulation.after(self.AT_S, partial(self._strike, simulation, world))
 
     def _strike(self, simulation: Simulation, world: World) -> None:
         for files in world.hosts:
-            for path in files.below(STATE):
-                mishaps.damage(world, files, path)
+            logs: dict[str, list[str]] = {}
+            for path in files.below(STATE):  # sorted: those of one log by epoch
+                folder, _, name = path.rpartition("/")
+                if name.endswith(f".{DELTA}"):
+                    logs.setdefault(folder, []).append(path)
+            for deltas in logs.values():
+                for path in deltas[: len(deltas) - self.spared]:
+                    mishaps.damage(world, files, path)
         world.faults.kill_task = self.kill_task
         simulation.after(self.FOR_S, world.faults.stop)
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from perseid.errors import PerseidError, RetryableError
+from perseid.errors import DamagedFile, PerseidError, RetryableError
 from perseid.jobs.layout import Layout, Task
 from perseid.jobs.operator import Emitter
 from perseid.jobs.spec import JobSpec, output_of, producer
@@ -44,7 +44,7 @@ from perseid.worker import feedback, graph, part_orders
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
-from perseid.worker.partition_state import PartitionState
+from perseid.worker.partition_state import PartitionState, mended_by_a_restore
 from perseid.worker.parts import PartOrder, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
@@ -123,6 +123,7 @@ class Keep:
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
     uploads: list[Process] = field(default_factory=list)
+    damaged: DamagedFile | None = None  # what a part found
 
     def __post_init__(self) -> None:
         self.mark = Mark(self.context.world.next_pid(), 0)
@@ -203,6 +204,9 @@ def source_plans(context: Context) -> list[SourcePlan]:
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
+    with mended_by_a_restore():
+        if keep.damaged is not None:
+            raise keep.damaged
     take_over_orders(keep)
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
@@ -290,6 +294,8 @@ def _upload(keep: Keep, order: PartOrder) -> None:
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
+        if isinstance(error, DamagedFile):
+            keep.damaged = error
         told = PartFailed(
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
