@@ -15,6 +15,7 @@ from typing import Any
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import (
+    FASTEST,
     FASTEST_LONG,
     NEVER,
     ROW_OVERHEAD,
@@ -31,6 +32,7 @@ from perseid.cli.benches.timeline import Timeline
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 
+MEDIUM_BYTES = 100_000_000  # a larger state leaves room for a shorter topic only
 CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
 CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
@@ -55,7 +57,8 @@ class Settings:
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
         window_s = self.window_s or _WINDOW_S + _WINDOW_S_PER_GB * size / 1e9
-        return Window.of(self.warm_up_s, window_s, self.records, FASTEST_LONG)
+        fastest = FASTEST if size <= MEDIUM_BYTES else FASTEST_LONG
+        return Window.of(self.warm_up_s, window_s, self.records, fastest)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
@@ -92,7 +95,8 @@ def _side(
         row, (timeline,) = measured([job], window)
         if shape.period == NEVER:
             job.remove()
-            return row
+            longest = timeline.longest()
+            return {**row, "longest_epoch": round(longest, 3) if longest is not None else None}
         changed = job.changed_shares(timeline)
         row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
         job.forget_log()

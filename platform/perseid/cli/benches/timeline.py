@@ -84,6 +84,11 @@ class Timeline:
     def full_snapshots(self) -> int:
         return sum(not c.links for c in self.checkpoints)
 
+    def longest(self) -> float | None:
+        """The longest epoch over the median of all."""
+        durations = [epoch.duration_ms for epoch in self.epochs]
+        return max(durations) / statistics.median(durations) if durations else None
+
     def longest_during_checkpoints(self) -> float | None:
         """The longest epoch that ran while a checkpoint was made, over the median of all."""
         begun = {e.epoch: e.end_ms - e.duration_ms for e in self.epochs}
