@@ -127,7 +127,8 @@ def _upload(context: FragmentContext, order: PartOrder) -> None:
     try:
         told = _written(context.deployment.store, order)
     except Exception as error:  # every failure must be told: the coordinator waits for the part
-        if isinstance(error, DamagedFile):
+        newest = _newest.get((order.identity, order.generation), order.epoch)
+        if isinstance(error, DamagedFile) and order.epoch == newest:  # else what it needs may go
             _damaged[order.identity.job_uuid, order.generation] = error
         told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,

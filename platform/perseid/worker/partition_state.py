@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from perseid.worker.poison import Sieve
 
 LETTERS = "letters"
+TO_RESTORE = "; it has to be restored"
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def mended_by_a_restore() -> Iterator[None]:
     try:
         yield
     except DamagedFile as error:
-        raise RetryableError(f"{error}; it has to be restored") from error
+        raise RetryableError(f"{error}{TO_RESTORE}") from error
 
 
 def _retained(entry: LogEntry) -> EpochResult:

@@ -37,6 +37,7 @@ from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.partition_state import TO_RESTORE
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 from perseid.worker.stages import Counts
@@ -268,6 +269,7 @@ class Fragment:
 
     def _end_with(self, error: PerseidError) -> None:
         self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")
+        refuse_unharmed(self.world, error)
         if isinstance(error, FencedError) and "runs layout" in str(error):
             self.world.gates.hit("layout is over")
         self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
@@ -275,6 +277,12 @@ class Fragment:
             self._tell_for_sure("stopped")
         else:
             self._tell_for_sure("failed", error)
+
+
+def refuse_unharmed(world: World, error: PerseidError) -> None:
+    """A restore would mend what a defect of ours takes from a log, and nobody would see it."""
+    if TO_RESTORE in str(error) and not world.logs_harmed:
+        raise Defect(f"nothing has harmed the state logs: {error}")
 
 
 class Attempt:
@@ -302,6 +310,7 @@ class Attempt:
         try:
             result = run_task(keep, self._order, self._task, self._rows)
         except PerseidError as error:
+            refuse_unharmed(self._fragment.world, error)
             if not self.ended.is_set:
                 self._fragment.give_back(keep)
             self._abandon(error)

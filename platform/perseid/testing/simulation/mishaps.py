@@ -80,6 +80,7 @@ def damage(world: World, files: SimulatedFiles, path: str) -> None:
     data = files.read(path)
     if data:
         files.damage(path, flipped(world.simulation.random, data))
+        world.logs_harmed = True
         world.simulation.say(f"DAMAGED {path}")
 
 

@@ -248,6 +248,7 @@ def _power_failure(world: World, process: Process) -> None:
     """All workers of a host die; what its files held is lost, torn, or there."""
     host: int = process.marks["host"]
     simulation = world.simulation
+    world.logs_harmed = True
     simulation.after(0.0, lambda: world.hosts[host].restart(simulation.random))
     for group in list(world.groups_of_host.get(host, [])):
         if group is not process.group:

@@ -44,7 +44,7 @@ from perseid.worker import feedback, graph, part_orders
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
-from perseid.worker.partition_state import PartitionState, mended_by_a_restore
+from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
@@ -123,7 +123,8 @@ class Keep:
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
     uploads: list[Process] = field(default_factory=list)
-    damaged: DamagedFile | None = None  # what a part found
+    newest: dict[blob.Identity, int] = field(default_factory=dict)  # epochs of parts
+    damaged: DamagedFile | None = None  # what the newest part found
 
     def __post_init__(self) -> None:
         self.mark = Mark(self.context.world.next_pid(), 0)
@@ -139,6 +140,7 @@ class Keep:
 
     def upload(self, part: PartOrder) -> None:
         """Behind the epoch, as `perseid.worker.checkpoints`."""
+        self.newest[part.identity] = max(part.epoch, self.newest.get(part.identity, 0))
         name = f"upload {part.identity.operator}-{part.identity.partition}"
         self.uploads.append(_beside(self.context, name, lambda: _upload(self, part)))
 
@@ -204,9 +206,8 @@ def source_plans(context: Context) -> list[SourcePlan]:
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
-    with mended_by_a_restore():
-        if keep.damaged is not None:
-            raise keep.damaged
+    if keep.damaged is not None:
+        raise RetryableError(f"{keep.damaged}; no part can be made of it, so it is restored")
     take_over_orders(keep)
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
@@ -294,7 +295,7 @@ def _upload(keep: Keep, order: PartOrder) -> None:
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
-        if isinstance(error, DamagedFile):
+        if isinstance(error, DamagedFile) and order.epoch == keep.newest[identity]:
             keep.damaged = error
         told = PartFailed(
             identity.job_uuid, order.generation, order.epoch, identity.operator,

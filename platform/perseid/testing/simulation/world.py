@@ -64,6 +64,7 @@ class World:
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
+        self.logs_harmed = False  # by a power failure, or a byte that is another one
         self.remade: str | None = None  # a source topic that is not the one that was read
         self.input_lost: set[str] = set()  # kinds of errors with which the job may end for that
         self.damaged: set[str] = set()  # of the store, by `damage_checkpoint`
