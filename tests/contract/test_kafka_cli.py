@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from itertools import islice
 
 from perseid.cli.topic_records import Look, Pair, write
 from perseid.testing.kafka_handle import Kafka
+from perseid.testing.wait import until
 from perseid.topics import codec
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.partitioner import partitions
@@ -37,10 +39,17 @@ def test_a_rate_is_kept(real_kafka: Kafka) -> None:
     assert seconds >= 0.19
 
 
+def await_next_millisecond() -> None:
+    """Records of one millisecond have no order between partitions."""
+    now_ms = time.time_ns() // 1_000_000
+    until(lambda: time.time_ns() // 1_000_000 > now_ms, 5, "the next millisecond")
+
+
 def test_the_last_records_lie_before_markers_and_aborted_ones(real_kafka: Kafka) -> None:
     topic = real_kafka.topic(2)
     for i in range(5):
         real_kafka.writer.append(topic, i % 2, b"%d" % i)
+        await_next_millisecond()
     for name in ("a", "b"):
         transaction = real_kafka.transactions.acquire(f"{name}-{topic}", 1_000_000, 20)
         transaction.begin()
