@@ -22,6 +22,7 @@ from perseid.embedded import Cluster
 from perseid.records import crashpoints
 from perseid.records.deployment import REGISTRIES
 from perseid.testing.server import free_port
+from perseid.testing.spark_events import EVENT_LOG
 from perseid.worker.machine import CGROUPS
 
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
@@ -140,7 +141,7 @@ def _session_cluster(
     # read Spark's events, and one runs a schema registry.
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
     os.environ[CGROUPS] = str(folder / "data" / "cgroups")
-    os.environ["PERSEID_EVENT_LOG"] = str(folder / "spark-events")
+    os.environ[EVENT_LOG] = str(folder / "spark-events")
     os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
     yield cluster
     cluster.down()

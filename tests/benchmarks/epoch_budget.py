@@ -17,13 +17,11 @@ An epoch is one Spark job with two stages (three numbers of a stage are those of
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +29,13 @@ from typing import Any
 from perseid.cli.benches.bench_cluster import Place, place
 from perseid.cli.benches.sides import Perseid, running
 from perseid.cli.trials.stage import Names
+from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.verify.read import read_topic
 from perseid.topics import codec
 from perseid.topics import names as topic_names
 from perseid.topics.records import EpochDone
 from perseid.worker.context import EPOCH_PROPERTY, decode_order
 
-EVENT_LOG = "PERSEID_EVENT_LOG"
 FIRST = 10  # epochs: compilers and caches are cold
 PYTHON = "time to execute Python code"
 
@@ -72,7 +70,6 @@ def main() -> None:
         os.environ[EVENT_LOG] = folder
         with place(options.data) as where:
             done = played(where, options.lines, options.seconds)
-            time.sleep(1.0)  # the log is written behind the events
         found = epochs(Path(folder))
     show(done, found)
 
@@ -84,20 +81,9 @@ def played(where: Place, lines: int, seconds: float) -> dict[int, EpochDone]:
     where.fill(names.source, lines)
     progress = topic_names.progress(names.job)
     with running(Perseid(where.cluster, workers=1), names):
-        time.sleep(seconds)
+        time.sleep(seconds)  # so long it is measured
         told = [codec.decode(r.value or b"") for r in read_topic(where.kafka, progress)]
     return {record.epoch: record for record in told if isinstance(record, EpochDone)}
-
-
-def events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Of the one driver that had epochs to run."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    continue  # the last line of a log that is still written
 
 
 def epochs(folder: Path) -> dict[int, Epoch]:
@@ -105,7 +91,7 @@ def epochs(folder: Path) -> dict[int, Epoch]:
     found: dict[int, Epoch] = {}
     jobs: dict[int, Epoch] = {}
     stages: dict[int, Epoch] = {}
-    for event in events(folder):
+    for _, event in events(folder):  # only one driver has epochs to run
         match event["Event"]:
             case "SparkListenerJobStart" if EPOCH_PROPERTY in event.get("Properties", {}):
                 order = decode_order(event["Properties"][EPOCH_PROPERTY])

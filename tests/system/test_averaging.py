@@ -121,8 +121,7 @@ def test_predictions_and_models_are_those_of_plain_numpy(
         batch = given[-ROWS:]
         running.produce("learning-in", [json.dumps(row).encode() for row in batch])
         if number == 2:  # at once: models are on their way round
-            owner = running.wait_job("learning", lambda j: bool(j["owner"]), "placed")["owner"]
-            running.cluster.kill(owner.rpartition("-")[0])
+            running.kill_owner("learning")
         running.wait_caught_up("learning")
 
     predictions = committed(running, "learning-predictions")

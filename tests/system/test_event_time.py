@@ -86,14 +86,13 @@ def test_late_rows_are_those_that_the_tokens_say(
     for number in range(8):
         feed(running, f"{job}-in", number, chance)
         if number == 4 and late == "dlq":
-            owner = running.wait_job(job, lambda j: bool(j["owner"]), "placed")["owner"]
-            running.cluster.kill(owner.rpartition("-")[0])
+            running.kill_owner(job)
         running.wait_caught_up(job)
 
     wanted, behind = expected(running, job, late)
     found = Counter(
         (row["key"], row["i"], row["mark"])
-        for row in (json.loads(r.value or b"") for r in read_topic(running.kafka, f"{job}-out"))
+        for row in running.rows(f"{job}-out")
     )
     assert found == wanted
     assert behind, "no row was late, so nothing was shown"

@@ -13,10 +13,6 @@ from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
 
 
-def rows(running: RunningCluster, topic: str) -> list[dict[str, object]]:
-    return [json.loads(record.value or b"") for record in read_topic(running.kafka, topic)]
-
-
 def test_wordcount_sends_one_record_for_each_changed_word(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -70,8 +66,8 @@ def test_pageviews_joins_two_sources_into_two_sinks(
     running.wait_caught_up("pageviews")
     country = {v["page"]: users.get(str(v["user"]), "unknown") for v in views}
     wanted = Counter(json.dumps({**v, "country": country[v["page"]]}) for v in views)
-    assert Counter(map(json.dumps, rows(running, "views-enriched"))) == wanted
-    last = {r["country"]: (r["views"], r["ms"]) for r in rows(running, "views-by-country")}
+    assert Counter(map(json.dumps, running.rows("views-enriched"))) == wanted
+    last = {r["country"]: (r["views"], r["ms"]) for r in running.rows("views-by-country")}
     counted: Counter[str] = Counter(country.values())
     spent: Counter[str] = Counter()
     for view in views:
@@ -134,7 +130,7 @@ def test_incidents_are_told_with_the_speeds_of_their_road(
                 )
     found = [
         (row["incident"], row["end"], row["vehicles"], row["speed"], row["slowest"])
-        for row in rows(running, "traffic-jams")
+        for row in running.rows("traffic-jams")
     ]
     assert len(expected) > 50
     assert sorted(found, key=repr) == sorted(expected, key=repr)

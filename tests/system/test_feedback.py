@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 from perseid.testing.running import RunningCluster
-from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 
 JOB = """\
@@ -66,12 +65,11 @@ def test_each_row_goes_round_once_an_epoch_whoever_dies(
         rows = [{"key": f"k{i % 7}", "i": number * ROWS + i} for i in range(ROWS)]
         running.produce("rounds-in", [json.dumps(row).encode() for row in rows])
         if number == 2:  # at once: rows of this and of the epochs before are on the edge
-            owner = running.wait_job("rounds", lambda j: bool(j["owner"]), "placed")["owner"]
-            running.cluster.kill(owner.rpartition("-")[0])
+            running.kill_owner("rounds")
         running.wait_caught_up("rounds")
 
     def output() -> list[dict[str, int]]:
-        return [json.loads(r.value or b"") for r in read_topic(running.kafka, "rounds-out")]
+        return running.rows("rounds-out")
 
     # An idle job has an epoch every ten seconds.
     until(lambda: len(output()) >= BATCHES * ROWS * (ROUNDS + 1), 90.0, "all rounds of all rows")

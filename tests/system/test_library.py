@@ -149,7 +149,7 @@ def input_(running: RunningCluster, folder: Path) -> Iterator[Input]:
 
 
 def told(running: RunningCluster, name: str) -> Rows:
-    return [json.loads(r.value or b"") for r in read_topic(running.kafka, f"library-{name}")]
+    return running.rows(f"library-{name}")
 
 
 def test_library_operators_compute_what_plain_python_does(

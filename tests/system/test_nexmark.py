@@ -25,11 +25,7 @@ def sent(running: RunningCluster) -> list[Event]:
 def answers_as_the_plain_computation(
     running: RunningCluster, sent: list[Event], query: str
 ) -> None:
-    def kill_the_owner(job: str) -> None:
-        owner = running.wait_job(job, lambda j: bool(j["owner"]), "placed")["owner"]
-        running.cluster.kill(owner.rpartition("-")[0])
-
-    found, _ = run_query(running, query, EVENTS, kill_the_owner)
+    found, _ = run_query(running, query, EVENTS, running.kill_owner)
     assert not difference(found, answers(query, sent))
     running.do("jobs", "remove", f"nexmark-{query}", "--purge")
 

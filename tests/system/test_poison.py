@@ -117,11 +117,7 @@ def orders(running: RunningCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def values(running: RunningCluster, topic: str) -> list[dict[str, Any]]:
-    return _rows(running, f"poison-{topic}")
-
-
-def _rows(running: RunningCluster, topic: str) -> list[dict[str, Any]]:
-    return [json.loads(r.value or b"") for r in read_topic(running.kafka, topic)]
+    return running.rows(f"poison-{topic}")
 
 
 def ordered(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -255,6 +251,6 @@ def test_without_bisection_the_job_stops_at_the_epoch_and_says_which_row(
     totals: Counter[str] = Counter({SECRET: 35})
     for i in range(300):
         totals[f"u{i % 9}"] += 2 * i
-    last = {r["user"]: r["total"] for r in _rows(running, "stopping-priced")}
+    last = {r["user"]: r["total"] for r in running.rows("stopping-priced")}
     assert last == totals
     running.do("jobs", "remove", "stopping", "--purge")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from perseid.testing.running import RunningCluster, example
-from perseid.testing.verify.read import read_topic
 from perseid.topics.admin import TopicAdmin
 
 MINUTE = 60_000
@@ -25,19 +24,10 @@ END_MS = PARTS * 50 * MINUTE + 10 * HOUR  # behind all that is sent, and all win
 Row = dict[str, Any]
 
 
-def rows(running: RunningCluster, topic: str) -> list[Row]:
-    return [json.loads(record.value or b"") for record in read_topic(running.kafka, topic)]
-
-
 def feed(running: RunningCluster, topic: str, found: list[Row]) -> None:
     """In the order of their times, as a shop's system writes them: so none is late."""
     ordered = sorted(found, key=lambda row: row["ms"])
     running.produce(topic, [json.dumps(row).encode() for row in ordered])
-
-
-def kill_the_owner(running: RunningCluster, job: str) -> None:
-    owner = running.wait_job(job, lambda j: bool(j["owner"]), "placed")["owner"]
-    running.cluster.kill(owner.rpartition("-")[0])
 
 
 def remove(running: RunningCluster, job: str, *sources: str) -> None:
@@ -60,19 +50,19 @@ def visitors_and_hot_pages_are_those_of_all_views(running: RunningCluster, tmp_p
         feed(running, "site-views", some)
         views += some
         if part == KILL_BEHIND:
-            kill_the_owner(running, "audience")
+            running.kill_owner("audience")
         else:
             running.wait_caught_up("audience")
     running.wait_caught_up("audience")
 
     read = [row for row in views if row["page"] in ("/", "/news", "/about")]
     counted: dict[str, int] = {}
-    for row in rows(running, "site-visitors"):
+    for row in running.rows("site-visitors"):
         assert row["distinct"] > counted.get(row["page"], 0), f"{row} told twice or out of order"
         counted[row["page"]] = row["distinct"]
     users = {row["page"]: {r["user"] for r in read if r["page"] == row["page"]} for row in read}
     assert counted == {page: len(found) for page, found in users.items()}
-    hot = {row["page"]: row for row in rows(running, "site-hot-pages")}
+    hot = {row["page"]: row for row in running.rows("site-hot-pages")}
     assert hot.keys() == users.keys()
     for page, row in hot.items():
         times = [r["ms"] for r in read if r["page"] == page]
@@ -142,7 +132,7 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
         for topic, found in shop.next(part).items():
             feed(running, topic, found)
         if part == KILL_BEHIND:
-            kill_the_owner(running, "orders")
+            running.kill_owner("orders")
         else:
             running.wait_caught_up("orders")
     real = len(shop.orders)
@@ -161,18 +151,18 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
     )
     assert view["late_records"] == 0
 
-    priced = [row for row in rows(running, "shop-orders-priced") if row["order"] != "last"]
+    priced = [row for row in running.rows("shop-orders-priced") if row["order"] != "last"]
     assert len(priced) == real
     assert {row["order"]: row["cents"] for row in priced} == {
         order["order"]: shop.price(order) for order in shop.orders
     }
     paid = Counter(
         (row["order"], row["cents"], row["right_ms"])
-        for row in rows(running, "shop-orders-paid")
+        for row in running.rows("shop-orders-paid")
         if row["order"] != "last"
     )
     assert paid == Counter(shop.met())
-    told = sorted(rows(running, "shop-join-size"), key=lambda row: row["left"] + row["right"])
+    told = sorted(running.rows("shop-join-size"), key=lambda row: row["left"] + row["right"])
     size = {row["partition"]: row for row in told}  # the newest; the sink's `order` is free
     assert sum(row["left"] for row in size.values()) == real + 1
     assert sum(row["right"] for row in size.values()) == len(shop.payments) + 1

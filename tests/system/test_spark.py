@@ -9,22 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.wait import until
 
 REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own accounting
-
-
-def events() -> list[tuple[Path, dict[str, Any]]]:
-    """Every event with the log it stands in: each driver has its own, and its own stage ids."""
-    found: list[tuple[Path, dict[str, Any]]] = []
-    for path in Path(os.environ["PERSEID_EVENT_LOG"]).rglob("*"):
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                try:
-                    found.append((path, json.loads(line)))
-                except ValueError:
-                    continue  # the last line of a log that is still written
-    return found
 
 
 def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
@@ -43,7 +31,7 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
 
     def stages() -> dict[tuple[Path, int], list[dict[str, Any]]]:
         """Finished tasks of the job's query by stage, and only of its epochs."""
-        log = events()
+        log = list(events(Path(os.environ[EVENT_LOG])))
         mine = {
             (path, stage)
             for path, event in log

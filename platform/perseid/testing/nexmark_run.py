@@ -87,7 +87,7 @@ class Progress:
 
 def run_query(
     running: RunningCluster, query: str, events: Events,
-    meanwhile: Callable[[str], None] = lambda _job: None,
+    meanwhile: Callable[[str], object] = lambda _job: None,
 ) -> tuple[Counter[Row], float]:  # fmt: skip
     """Runs a job to the end of its input; its sink's rows, and records a second."""
     name = f"nexmark-{query}"

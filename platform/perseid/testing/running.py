@@ -91,6 +91,12 @@ class RunningCluster:
         assert not failed, failed[0]
         return sent
 
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """The committed JSON records of a topic, partition by partition."""
+        from perseid.testing.verify.read import read_topic
+
+        return [json.loads(record.value or b"") for record in read_topic(self.kafka, topic)]
+
     def tokens(self, job: str) -> list[Token]:
         """Those of the job's token log that count, by epoch."""
         from perseid.testing.verify.read import read_topic
@@ -152,10 +158,15 @@ class RunningCluster:
         finally:
             registry.close()
 
+    def kill_owner(self, name: str) -> str:
+        """Kills the worker that runs the job, as soon as there is one; returns its incarnation."""
+        owner: str = self.wait_job(name, lambda j: bool(j["owner"]), "placed")["owner"]
+        self.cluster.kill(owner.rpartition("-")[0])
+        return owner
+
     def take_over(self, name: str) -> None:
         """Kills the worker that runs the job; returns when another one has caught up."""
-        owner = self.wait_job(name, lambda j: bool(j["owner"]), "placed")["owner"]
-        self.cluster.kill(owner.rpartition("-")[0])
+        owner = self.kill_owner(name)
         self.wait_job(name, lambda j: j["owner"] != owner, "taken over")
         self.wait_caught_up(name)
 

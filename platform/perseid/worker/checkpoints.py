@@ -30,7 +30,7 @@ from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import homes, part_orders, part_writer
-from perseid.worker.partition_state import mended_by_a_restore
+from perseid.worker.partition_state import TO_RESTORE
 from perseid.worker.parts import PartOrder
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
 
 def refuse_damaged(context: FragmentContext) -> None:
     """RetryableError when a part of this life found its log damaged."""
-    with mended_by_a_restore():
-        if (found := _damaged.get((context.job_uuid, context.generation))) is not None:
-            raise found
+    if (found := _damaged.get((context.job_uuid, context.generation))) is not None:
+        raise RetryableError(f"{found}{TO_RESTORE}")
 
 
 def take_over_orders(context: FragmentContext) -> None:

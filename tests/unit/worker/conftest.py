@@ -157,6 +157,11 @@ class Partition:
         state.bring_to(found.epoch)
         return found, state
 
+    def damage_log(self, kind: str, epoch: int) -> None:
+        path = self.log()._path(kind, epoch)
+        data = self.files.read(path)
+        self.files.damage(path, data[:-1] + bytes([data[-1] ^ 1]))
+
     def damage(self, path: str) -> None:
         data = bytearray(self.store.content[path])
         data[len(data) // 2] ^= 1

@@ -95,8 +95,7 @@ def _side(
         row, (timeline,) = measured([job], window)
         if shape.period == NEVER:
             job.remove()
-            longest = timeline.longest()
-            return {**row, "longest_epoch": round(longest, 3) if longest is not None else None}
+            return {**row, "longest_epoch": timeline.longest()}
         changed = job.changed_shares(timeline)
         row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
         job.forget_log()
@@ -126,14 +125,13 @@ def told(
             f"only {min(changed):.1%} of the keys changed from one checkpoint to the next: "
             f"expected {CHANGED_MIN:.0%}; more records (--records), or is the job this slow?"
         )
-    longest = timeline.longest_during_checkpoints()
     return {
         "checkpoints_taken": taken,
         "full_snapshots": full,
         "chain": max(c.links for c in timeline.checkpoints),
         "changed_share": statistics.median(changed) if changed else None,
         "checkpoint_bytes": statistics.median(c.bytes for c in timeline.checkpoints),
-        "longest_epoch": round(longest, 3) if longest is not None else None,
+        "longest_epoch": timeline.longest_during_checkpoints(),
     }
 
 

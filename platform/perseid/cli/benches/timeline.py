@@ -86,20 +86,21 @@ class Timeline:
 
     def longest(self) -> float | None:
         """The longest epoch over the median of all."""
-        durations = [epoch.duration_ms for epoch in self.epochs]
-        return max(durations) / statistics.median(durations) if durations else None
+        return self._over_median([epoch.duration_ms for epoch in self.epochs])
 
     def longest_during_checkpoints(self) -> float | None:
         """The longest epoch that ran while a checkpoint was made, over the median of all."""
         begun = {e.epoch: e.end_ms - e.duration_ms for e in self.epochs}
         spans = [(begun[c.epoch], c.end_ms) for c in self.checkpoints if c.epoch in begun]
-        during = [
+        return self._over_median([
             e.duration_ms
             for e in self.epochs
             if any(e.end_ms > start and e.end_ms - e.duration_ms < end for start, end in spans)
-        ]
+        ])
+
+    def _over_median(self, durations_ms: Sequence[int]) -> float | None:
         median = statistics.median(e.duration_ms for e in self.epochs) if self.epochs else 0
-        return max(during) / median if during and median else None
+        return round(max(durations_ms) / median, 3) if durations_ms and median else None
 
 
 def _checkpoint(parts: Sequence[PartDone], end_ms: int) -> Checkpoint:
