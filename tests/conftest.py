@@ -12,6 +12,7 @@ import os
 import random
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ TEST_TIMEOUT_S = {"unit": 60, "contract": 120, "simulation": 240, "system": 300}
 RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600}
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
+_SEED = pytest.StashKey[int]()
 _drawn: list[str] = []
 _spent_s: dict[str, float] = {}
 _counts: dict[str, dict[str, int]] = {}
@@ -66,18 +68,41 @@ def ring_of(path: Path) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Soak tests run only with --soak, and then alone, those of the matrix only with --matrix.
 
-    Every other test gets its ring's limit.
+    Of a test that is drawn one variant stays. Every other test gets its ring's limit.
     """
     soaking = config.getoption("--soak") is not None
     left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != soaking]
     if not config.getoption("--matrix"):
         left_out += [i for i in items if i.get_closest_marker("matrix") is not None]
+        left_out += _not_drawn(config, items)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
         limit_s = TEST_TIMEOUT_S.get(ring_of(item.path))
         if limit_s and not soaking and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(limit_s))
+
+
+def _not_drawn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """All variants of tests that are marked `drawn`, less one of each."""
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("drawn") is not None:
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    taken = [
+        found[(_seed(config) + zlib.crc32(name.encode())) % len(found)]
+        for name, found in variants.items()
+    ]
+    return [item for found in variants.values() for item in found if item not in taken]
+
+
+def _seed(config: pytest.Config) -> int:
+    """Of what this run draws by chance."""
+    if _SEED not in config.stash:
+        given: int | None = config.getoption("--seed")
+        config.stash[_SEED] = random.SystemRandom().randrange(1_000_000) if given is None else given
+        _drawn.append(f"drawn by chance: repeat with --seed {config.stash[_SEED]}")
+    return config.stash[_SEED]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -118,10 +143,7 @@ def soak_s(request: pytest.FixtureRequest) -> float:
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
     """Of what a run draws by chance: another one each time, printed at its end."""
-    given: int | None = request.config.getoption("--seed")
-    found = given if given is not None else random.SystemRandom().randrange(1_000_000)
-    _drawn.append(f"drawn by chance: repeat with --seed {found}")
-    return found
+    return _seed(request.config)
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,7 @@ def feed(running: RunningCluster, topic: str, number: int, chance: random.Random
     running.produce(topic, [json.dumps(row).encode() for row in rows])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("late", ["dlq", "update"])
 def test_late_rows_are_those_that_the_tokens_say(
     running: RunningCluster, tmp_path: Path, late: str

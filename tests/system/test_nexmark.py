@@ -22,23 +22,11 @@ def sent(running: RunningCluster) -> list[Event]:
     return feed(running.kafka, EVENTS)
 
 
-def answers_as_the_plain_computation(
+@pytest.mark.drawn
+@pytest.mark.parametrize("query", STATEFUL)
+def test_each_query_answers_as_the_plain_computation(
     running: RunningCluster, sent: list[Event], query: str
 ) -> None:
     found, _ = run_query(running, query, EVENTS, running.kill_owner)
     assert not difference(found, answers(query, sent))
     running.do("jobs", "remove", f"nexmark-{query}", "--purge")
-
-
-def test_one_query_answers_as_the_plain_computation(
-    running: RunningCluster, sent: list[Event], seed: int
-) -> None:
-    answers_as_the_plain_computation(running, sent, STATEFUL[seed % len(STATEFUL)])
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("query", STATEFUL)
-def test_each_query_answers_as_the_plain_computation(
-    running: RunningCluster, sent: list[Event], query: str
-) -> None:
-    answers_as_the_plain_computation(running, sent, query)

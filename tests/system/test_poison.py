@@ -159,6 +159,7 @@ def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orde
     assert json.loads(record.value or b"")["n"] == 0
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("point", "victim"), POINTS)
 def test_each_once_under_kills(
     running: RunningCluster, crash_points: Path, orders: Orders, point: str, victim: Victim

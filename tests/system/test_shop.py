@@ -179,13 +179,7 @@ JOBS = {
 }
 
 
-def test_one_of_them_answers_as_plain_loops_do(
-    running: RunningCluster, tmp_path: Path, seed: int
-) -> None:
-    list(JOBS.values())[seed % len(JOBS)](running, tmp_path)
-
-
-@pytest.mark.matrix
+@pytest.mark.drawn
 @pytest.mark.parametrize("job", JOBS)
 def test_each_of_them_answers_as_plain_loops_do(
     running: RunningCluster, tmp_path: Path, job: str

@@ -69,9 +69,12 @@ class Service:
             fenced, clients.writer, clients.store, self._loader, self._queue.put,
             self._queue.put,
         )  # fmt: skip
+        self._ends = EndsWatcher(
+            clients.topics, self.wanted, self._queue.put, self._clock.monotonic_s
+        )
         self._watchers = [
             RegistryWatcher(clients.registry, self._queue.put),
-            EndsWatcher(clients.topics, self.wanted, self._queue.put, self._clock.monotonic_s),
+            self._ends,
             TopicsWatcher(ports.new_clients().topics, self.wanted, self._queue.put),
         ]
         self._progress: dict[str, ProgressWatcher] = {}
@@ -164,8 +167,9 @@ class Service:
             if old is not None:
                 old.stop()
             watcher = ProgressWatcher(
-                event.job, event.progress_offset, self._ports.new_reader(), self._queue.put
-            )
+                event.job, event.progress_offset, self._ports.new_reader(), self._queue.put,
+                self._look_at_ends,
+            )  # fmt: skip
             self._progress[event.job] = watcher
             watcher.start()
         if self.state.jobs is not before:
@@ -177,6 +181,13 @@ class Service:
         return job is not None and job.phase is not Phase.LOADING
 
     # -- from other threads ----------------------------------------------------------------------
+
+    def _look_at_ends(self, name: str) -> None:
+        """The epoch that follows one without backlog takes what has come up to this moment."""
+        job = self.state.jobs.get(name)
+        if job is not None and not job.cut:
+            places = [(at.topic, partition) for (_, partition), at in job.positions.items()]
+            self._ends.look_at(frozenset(places))
 
     def _loader(self) -> Loader:
         """The loader of the calling thread; its clients stay connected."""

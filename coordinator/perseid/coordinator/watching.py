@@ -24,6 +24,7 @@ from perseid.records import JobEntry
 from perseid.registry import Registry
 from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.log import LogReader, ProgressLog
+from perseid.topics.records import EpochDone
 
 _log = logging.getLogger(__name__)
 
@@ -118,18 +119,28 @@ class RegistryWatcher(Watcher):
 
 
 class ProgressWatcher(Watcher):
-    """Emits every record of one job's progress topic from an offset on."""
+    """Emits every record of one job's progress topic from an offset on.
 
-    def __init__(self, job: str, offset: int, reader: LogReader, emit: Emit) -> None:
+    `before_done` is called with the job in front of each epoch's end: another epoch may begin now.
+    """
+
+    def __init__(
+        self, job: str, offset: int, reader: LogReader, emit: Emit,
+        before_done: Callable[[str], None],
+    ) -> None:  # fmt: skip
         super().__init__(f"progress-{job}")
         self._job, self._offset, self._reader, self._emit = job, offset, reader, emit
+        self._before_done = before_done
         self._log = ProgressLog(job, reader)
 
     def _look(self) -> float:
         for offset, record in self._log.read_from(self._offset, timeout_s=PROGRESS_WAIT_S):
             self._offset = offset + 1
-            if not self._stopped:
-                self._emit(ProgressSeen(self._job, record))
+            if self._stopped:
+                continue
+            if isinstance(record, EpochDone):
+                self._before_done(self._job)
+            self._emit(ProgressSeen(self._job, record))
         return 0.0
 
     def _run(self) -> None:
@@ -166,6 +177,16 @@ class EndsWatcher(Watcher):
         if not wanted.ready:
             return ENDS_WAITING_S
         return ENDS_BUSY_S if self._now() - self._moved_s < FLOWING_S else ENDS_READY_S
+
+    def look_at(self, partitions: frozenset[Partition]) -> None:
+        """Emits the ends of `partitions` as they are now, in the calling thread.
+
+        A passing error is left to the next look of this watcher's own.
+        """
+        try:
+            self._emit(EndsSeen(self._ends(partitions)))
+        except PerseidError as error:
+            _log.info("ends: %s", error)
 
     def _ends(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
         try:

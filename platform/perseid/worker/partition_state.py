@@ -8,6 +8,7 @@
 5. Delta, output and dead letters go into the state log in one rename: that is the commit point of
    the task.
 6. The resident state is clean, at this epoch.
+7. At a checkpoint a small state that has changed much is written into the log at once, as it is.
 
 State = f(log): any process of the host can do this, and a copy that is ahead or dirty is rebuilt.
 """
@@ -26,11 +27,11 @@ from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.operators import call
-from perseid.worker.parts import PartOrder
+from perseid.worker.parts import PartOrder, at_once
 from perseid.worker.poison import guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from perseid.jobs.operator import Emitter, Operator
     from perseid.state.log import LogEntry, StateLog
@@ -71,13 +72,16 @@ class PartitionState:
         sieve: Sieve | None = None,
         *,
         feeds_back: Collection[str] = (),
+        at_once: Callable[[int, int], bool] = at_once,
     ) -> None:
         self.operator = operator
         self.sieve = sieve
         self.feeds_back = feeds_back  # the outputs that the next epoch reads (`feedback`)
+        self.at_once = at_once
         self.live = live
         self.log = log
         self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
+        self._behind_bytes = 0  # of deltas behind the last checkpoint, as far as known here
 
     @property
     def rows(self) -> int:
@@ -118,7 +122,9 @@ class PartitionState:
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
-        return EpochResult(outputs, False, letters, _changed_bytes(sections))
+        changed_bytes = _changed_bytes(sections)
+        self._behind_bytes += changed_bytes
+        return EpochResult(outputs, False, letters, changed_bytes)
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
         """Steps 2 to 4; the dead letters, None without any."""
@@ -139,12 +145,27 @@ class PartitionState:
         self, job: str, generation: int, epoch: int, token_offset: int,
         base: tuple[str, int] | None,
     ) -> PartOrder:  # fmt: skip
-        """What to note down of `epoch`, for a checkpoint's part."""
+        """What to note down of `epoch`, for a checkpoint's part.
+
+        Its snapshot is in the log already when that is less work than to merge the deltas later.
+        """
+        behind_bytes, self._behind_bytes = self._behind_bytes, 0
+        if self.epoch == epoch and self.at_once(self.size_bytes, behind_bytes):
+            self._write_snapshot(generation, epoch, token_offset)
+            base = None
         return PartOrder(
             job, self.log.identity, self.log.directory, generation, epoch, token_offset, base,
             {name: primitive.schema() for name, primitive in self.live.items()},
             tuple(map(section_of, self.feeds_back)),
         )  # fmt: skip
+
+    def _write_snapshot(self, generation: int, epoch: int, token_offset: int) -> None:
+        sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
+        with mended_by_a_restore():
+            if self.feeds_back:
+                last = self.log.entry(epoch).sections
+                sections |= {name: last[name] for name in map(section_of, self.feeds_back)}
+            self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:
         """Makes the resident state that of `epoch`; RetryableError when the log falls short."""
@@ -181,6 +202,7 @@ class PartitionState:
         return True
 
     def _apply(self, entries: list[LogEntry]) -> None:
+        self._behind_bytes += sum(_changed_bytes(entry.sections) for entry in entries)
         for name, primitive in self.live.items():
             sections = [entry.sections.get(STATE + name) for entry in entries]
             primitive.apply_all([ipc_table(s) for s in sections if s is not None])

@@ -35,6 +35,8 @@ from perseid.state.merging import SCHEMA, net_sections, whole_sections
 from perseid.state.store import Store
 from perseid.topics.records import PartDone
 
+AT_ONCE_BYTES = 32 << 20  # of a partition's snapshot: some 50 ms of its task
+MERGED_BYTES = 1 << 20  # of deltas: what is merged in a few milliseconds is left to the part writer
 LOG_BYTES = 64 << 20  # deltas of the log that are left alone, whatever the snapshot's size
 
 
@@ -67,6 +69,16 @@ class PartOrder:
         base = tuple(fields["base"]) if fields["base"] is not None else None
         read = {"identity": identity, "base": base, "emitted": tuple(fields["emitted"])}
         return cls(**{**fields, **read})
+
+
+def at_once(state_bytes: int, behind_bytes: int) -> bool:
+    """Whether the epoch's task writes its whole state, and not the part writer behind it.
+
+    The writer would read all deltas since the checkpoint before, `behind_bytes`; where keys change
+    again and again these outweigh the state many times, and it would take from the epochs what it
+    needs for them (worker README, 2026-11-23). A large state would hold its epoch up.
+    """
+    return state_bytes <= AT_ONCE_BYTES and behind_bytes >= max(2 * state_bytes, MERGED_BYTES)
 
 
 def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:

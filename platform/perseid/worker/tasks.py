@@ -122,6 +122,10 @@ def run_task(
         session = session_of(context, task)  # here, since making one is not for several threads
         batches = partial(_sink_batches, context, order, task, outputs, letters)
         commit = pool.submit(_commit, context, order, task, batches, session)
+    if task.stateful and order.token.checkpoint:
+        from perseid.worker.checkpoints import upload_soon
+
+        upload_soon(context, order, state_of(context, task))  # while the broker commits
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
@@ -179,10 +183,6 @@ def _run_keyed(
     token = order.token
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out)
-    if token.checkpoint:
-        from perseid.worker.checkpoints import upload_soon
-
-        upload_soon(context, order, state)
     _collect(context, order, task, state)
     if result.letters is not None:
         report["dead_letters"] = result.letters.num_rows

@@ -21,6 +21,7 @@ from perseid.records import CheckpointPointer, PartFile
 from perseid.state import Pool, Table, Value, checkpoint
 from perseid.state.arrow import ipc_table
 from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
+from perseid.state.merging import STATE
 from perseid.testing.files import Crashed
 from perseid.worker import parts
 from perseid.worker.parts import base_of, collectable, make
@@ -177,7 +178,10 @@ def begin(partition: Any) -> Callable[[int], History]:
 def test_chains_restore_to_the_state_whatever_happens(
     begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Crashes in any step of a part, takeovers with and without the log, collection after each."""
+    """Crashes in any step of a part, takeovers with and without the log, collection after each.
+
+    Some states are written at once, and then the checkpoints behind them build upon these.
+    """
     monkeypatch.setattr(checkpoint, "LINKS_SMALL", 0 if seed % 2 else 1 << 16)
     history = begin(seed)
     rng, files = history.rng, history.partition.files
@@ -185,6 +189,8 @@ def test_chains_restore_to_the_state_whatever_happens(
     for _ in range(20):
         for _ in range(rng.randrange(1, 4)):
             history.run()
+        chosen = rng.random() < 0.2
+        history.state.at_once = lambda *_, chosen=chosen: chosen
         order = history.order()
         orders.append(order)
         if rng.random() < 0.3:
@@ -298,6 +304,71 @@ def test_a_damaged_file_of_a_chain_is_never_an_empty_state(
     expected = history.pointers[1] if which == 2 else apart
     assert found.source == f"checkpoint:{expected.epoch}"
     assert files[which].path in found.events[0]
+
+
+@pytest.mark.parametrize(
+    ("state_bytes", "behind_bytes", "expected"),
+    [
+        (100, parts.MERGED_BYTES, True),
+        (100, parts.MERGED_BYTES - 1, False),  # merged in no time
+        (parts.AT_ONCE_BYTES, 2 * parts.AT_ONCE_BYTES, True),
+        (parts.AT_ONCE_BYTES, 2 * parts.AT_ONCE_BYTES - 1, False),  # little has changed twice
+        (parts.AT_ONCE_BYTES + 1, 9 * parts.AT_ONCE_BYTES, False),  # would hold the epoch up
+    ],
+)
+def test_a_small_state_that_changed_much_is_written_at_once(
+    state_bytes: int, behind_bytes: int, expected: bool
+) -> None:
+    assert parts.at_once(state_bytes, behind_bytes) == expected
+
+
+def test_what_was_written_at_once_is_the_part(begin: Callable[[int], History]) -> None:
+    """Whole, although the checkpoint before could be built upon; the deltas are not read."""
+    history = begin(7)
+    history.state.feeds_back = (MAIN,)
+    history.run()
+    history.complete(history.order())
+    asked: list[tuple[int, int]] = []
+
+    def always(state_bytes: int, behind_bytes: int) -> bool:
+        asked.append((state_bytes, behind_bytes))
+        return True
+
+    history.state.at_once = always
+    before = 0
+    for _ in range(3):
+        history.run()
+        before += sum(
+            len(data) for name, data in history.state.log.entry(history.epoch).sections.items()
+            if name.startswith(STATE)
+        )  # fmt: skip
+    out = ipc_table(history.state.log.entry(history.epoch).sections["out"])
+    order = history.order()
+    assert asked == [(history.state.size_bytes, before)]
+    assert history.state.log.snapshots()[-1] == history.epoch
+    for epoch in history.state.log.epochs():
+        if epoch > 1:
+            history.partition.files.delete(f"{order.directory}/e-{epoch:012d}.delta")
+    history.complete(order)
+    assert history.links == [0, 0]
+    history.check()
+    (_, manifest), *_ = history.live()
+    sections = checkpoint.read_state(history.partition.store, manifest, "totals", 0)
+    assert ipc_table(sections["out"]).equals(out)
+
+
+def test_an_epoch_that_an_earlier_attempt_ran_is_left_to_the_part_writer(
+    begin: Callable[[int], History],
+) -> None:
+    """This process has not the epoch's state, and is not to load it for a checkpoint."""
+    history = begin(7)
+    history.run()
+    history.state = history.partition.state()
+    history.state.at_once = lambda *_: True
+    order = history.order()
+    assert history.state.log.snapshots() == [0]
+    history.complete(order)
+    history.check()
 
 
 def test_an_order_for_an_epoch_that_was_taken_back_is_refused(

@@ -33,19 +33,19 @@ from perseid.cli.trials.feed import measure
 from perseid.cli.trials.stage import Names
 
 _CHECK_RECORDS = 20_000
-_JUDGED = "4"  # of the accounts those that end so: of 25 million answers all would take minutes
+_JUDGED = "4"  # of the accounts those that end so: of 15 million answers all would take minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What is measured. The window begins `warm_up_s` after the first output.
 
-    `records` last to its end for a system that answers 700,000 a second.
+    `records` last to its end for a system that answers 800,000 a second.
     """
 
-    records: int = 42_000_000
+    records: int = 32_000_000
     warm_up_s: float = 10.0
-    window_s: float = 50.0
+    window_s: float = 30.0
     runs: int = 5
 
 

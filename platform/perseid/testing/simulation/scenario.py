@@ -27,6 +27,7 @@ TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has eve
 ECHOED = 11  # modulo 13: likewise feedback
 SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
+AT_ONCE = 5  # modulo 7: likewise states that are written at once
 APPLIED = 3  # modulo 11: likewise revisions, which have a chance of their own
 APPLY_CHANCE = 0.15  # a second
 SAFETY_SHARE = 0.25  # of the seeds
@@ -95,6 +96,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         if shape is None:
             world.asks = seed % ASKING == ASKING - 1
             world.rescales = seed % 17 == RESCALED
+            world.at_once = seed % 7 == AT_ONCE
             world.applies = Random(f"revisions of {seed}") if seed % 11 == APPLIED else None
         error = ""
         try:

@@ -150,9 +150,16 @@ class Keep:
             operator = share.make(share.partition, share.parallelism)
             self.states[task.gid] = PartitionState(
                 operator, bind(operator), self.context.log(task),
-                feeds_back=self.context.graph.feeds_back(task.operator),
+                feeds_back=self.context.graph.feeds_back(task.operator), at_once=self._at_once,
             )  # fmt: skip
         return self.states[task.gid]
+
+    def _at_once(self, state_bytes: int, behind_bytes: int) -> bool:
+        """One in three, by what is neither's: states of a few rows would all be written at once."""
+        chosen = self.context.world.at_once and behind_bytes // 64 % 3 == 0
+        if chosen:
+            self.context.world.gates.hit("state written at once")
+        return chosen
 
     def sink(self, task: Task) -> SinkSession:
         if task.gid not in self.sinks:
@@ -177,9 +184,7 @@ def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
     return list(found)
 
 
-def source_rows(
-    context: Context, order: EpochOrder, split: int
-) -> tuple[list[Row], Counts]:
+def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[Row], Counts]:
     """Level 0: one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
     counts: Counts = {}

@@ -51,9 +51,7 @@ class World:
         self.network = Network(simulation, self.gates)
         self.broker = SimulatedBroker(simulation, self.gates, self.network, self.kafka)
         self.topics = SimulatedTopics(self.broker)
-        self.zookeeper = FakeZooKeeper(
-            deliver_at_once=False, clock=self.clock, session_s=SESSION_S
-        )
+        self.zookeeper = FakeZooKeeper(deliver_at_once=False, clock=self.clock, session_s=SESSION_S)
         self._sessions: list[SimulatedCoordination] = []
         simulation.after(BEAT_S, self._beat)
         self.store = SimulatedStore(self.gates)
@@ -70,6 +68,7 @@ class World:
         self.damaged: set[str] = set()  # of the store, by `damage_checkpoint`
         self.asks = False  # for a checkpoint, every second
         self.rescales = False  # now and then
+        self.at_once = False  # small states that have changed much
         self.applies: random.Random | None = None  # other revisions: a chance of their own
         self.revisions = 1
         self._pids = 0
