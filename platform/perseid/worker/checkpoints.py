@@ -23,27 +23,24 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
-from perseid.errors import DamagedFile, PerseidError, RetryableError
+from perseid.errors import PerseidError, RetryableError
 from perseid.records.marks import Mark, alive, mark
-from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import homes, part_orders, part_writer
-from perseid.worker.partition_state import TO_RESTORE
-from perseid.worker.parts import PartOrder
 
 if TYPE_CHECKING:
     from perseid.state.log import StateLog
     from perseid.worker.context import EpochOrder, FragmentContext
     from perseid.worker.partition_state import PartitionState
+    from perseid.worker.parts import PartOrder, StateCopy
 
 log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # of part writers, for one part
 TELL_AGAIN_S = 1.0
 TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
-_newest: dict[tuple[Identity, int], int] = {}  # epoch of the last order, by whose and generation
-_damaged: dict[tuple[str, int], DamagedFile] = {}  # by job UUID and generation
+_newest = part_orders.Newest()
 
 
 @cache
@@ -64,17 +61,18 @@ def _progress(bootstrap: str, job: str) -> ProgressLog:
 
 def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionState) -> None:
     """Orders the part of the order's epoch, and returns at once."""
+    copy = state.copy_at_once(order.token.epoch)
     part = state.part_order(
-        context.job, context.generation, order.token.epoch, order.token_offset, order.base
-    )
+        context.job, context.generation, order.token.epoch, order.token_offset,
+        order.base if copy is None else None,
+    )  # fmt: skip
     part_orders.note(LocalFiles(), part, _me())
-    _submit(context, part)
+    _submit(context, part, copy)
 
 
 def refuse_damaged(context: FragmentContext) -> None:
     """RetryableError when a part of this life found its log damaged."""
-    if (found := _damaged.get((context.job_uuid, context.generation))) is not None:
-        raise RetryableError(f"{found}{TO_RESTORE}")
+    _newest.refuse_damaged(context.job_uuid, context.generation)
 
 
 def take_over_orders(context: FragmentContext) -> None:
@@ -85,18 +83,17 @@ def take_over_orders(context: FragmentContext) -> None:
         _submit(context, part)
 
 
-def _submit(context: FragmentContext, part: PartOrder) -> None:
-    place = part.identity, part.generation
-    _newest[place] = max(part.epoch, _newest.get(place, 0))
+def _submit(context: FragmentContext, part: PartOrder, copy: StateCopy | None = None) -> None:
+    _newest.ordered(part)
     homes.hold()
-    _uploads().submit(_work, context, part)
+    _uploads().submit(_work, context, part, copy)
 
 
-def _work(context: FragmentContext, order: PartOrder) -> None:
+def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
     """One order, to its end. One that a later one has overtaken is for nobody any more."""
     try:
-        if order.epoch == _newest[order.identity, order.generation]:
-            _upload(context, order)
+        if not _newest.overtaken(order):
+            _upload(context, order, copy)
         part_orders.forget(LocalFiles(), order, _me())
     finally:
         homes.release()
@@ -121,14 +118,14 @@ def _collect(state_log: StateLog, epoch: int) -> None:
         log.info("a state log was not collected: %s", error)
 
 
-def _upload(context: FragmentContext, order: PartOrder) -> None:
+def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
     told: PartDone | PartFailed
     try:
+        if copy is not None:
+            copy.write(LocalFiles(), order)
         told = _written(context.deployment.store, order)
     except Exception as error:  # every failure must be told: the coordinator waits for the part
-        newest = _newest.get((order.identity, order.generation), order.epoch)
-        if isinstance(error, DamagedFile) and order.epoch == newest:  # else what it needs may go
-            _damaged[order.identity.job_uuid, order.generation] = error
+        _newest.failed(order, error)
         told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, f"{type(error).__name__}: {error}",

@@ -14,17 +14,47 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from perseid.errors import RetryableError
+from perseid.errors import DamagedFile, RetryableError
 from perseid.records import CheckpointPointer
 from perseid.records.marks import Mark
+from perseid.state.blob import Identity
 from perseid.state.files import Files
 from perseid.state.log import fenced
+from perseid.worker.partition_state import TO_RESTORE
 from perseid.worker.parts import PartOrder
 
 log = logging.getLogger("perseid.worker")
 FOLDER = "orders"  # beside the logs, which have a number behind a dash
 LOOK_S = 3.0  # between looks for orders of dead processes while no epoch runs
 _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
+
+
+class Newest:
+    """The newest part that was ordered of each operator partition, and what it found damaged.
+
+    A part that a later one has overtaken says nothing of its log: what it needs may be collected.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[tuple[Identity, int], int] = {}  # by whose and generation
+        self._damaged: dict[tuple[str, int], DamagedFile] = {}  # by job UUID and generation
+
+    def ordered(self, order: PartOrder) -> None:
+        place = order.identity, order.generation
+        self._epochs[place] = max(order.epoch, self._epochs.get(place, 0))
+
+    def overtaken(self, order: PartOrder) -> bool:
+        return order.epoch < self._epochs.get((order.identity, order.generation), 0)
+
+    def failed(self, order: PartOrder, error: Exception) -> None:
+        """What came of an order."""
+        if isinstance(error, DamagedFile) and not self.overtaken(order):
+            self._damaged[order.identity.job_uuid, order.generation] = error
+
+    def refuse_damaged(self, job_uuid: str, generation: int) -> None:
+        """RetryableError when a part of this life found its log damaged."""
+        if (found := self._damaged.get((job_uuid, generation))) is not None:
+            raise RetryableError(f"{found}{TO_RESTORE}")
 
 
 def note(files: Files, order: PartOrder, holder: Mark) -> None:

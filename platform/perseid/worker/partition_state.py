@@ -8,7 +8,7 @@
 5. Delta, output and dead letters go into the state log in one rename: that is the commit point of
    the task.
 6. The resident state is clean, at this epoch.
-7. At a checkpoint a small state that has changed much is written into the log at once, as it is.
+7. For a checkpoint a small state that has changed much is copied as it is.
 
 State = f(log): any process of the host can do this, and a copy that is ahead or dirty is rebuilt.
 """
@@ -27,7 +27,7 @@ from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.operators import call
-from perseid.worker.parts import PartOrder, at_once
+from perseid.worker.parts import PartOrder, StateCopy, at_once
 from perseid.worker.poison import guarded
 
 if TYPE_CHECKING:
@@ -141,31 +141,31 @@ class PartitionState:
         letters = guarded(attempt, inputs, self.sieve)
         return letters if letters is not None and letters.num_rows else None
 
+    def copy_at_once(self, epoch: int) -> StateCopy | None:
+        """The state of `epoch`, which a checkpoint takes, where that is less work than its deltas.
+
+        None also when this process has not the state of `epoch`.
+        """
+        behind_bytes, self._behind_bytes = self._behind_bytes, 0
+        if self.epoch != epoch or not self.at_once(self.size_bytes, behind_bytes):
+            return None
+        emitted: dict[str, Any] = {}
+        if self.feeds_back:
+            with mended_by_a_restore():
+                last = self.log.entry(epoch).sections
+            emitted = {name: last[name] for name in map(section_of, self.feeds_back)}
+        return StateCopy({name: p.snapshot() for name, p in self.live.items()}, emitted)
+
     def part_order(
         self, job: str, generation: int, epoch: int, token_offset: int,
         base: tuple[str, int] | None,
     ) -> PartOrder:  # fmt: skip
-        """What to note down of `epoch`, for a checkpoint's part.
-
-        Its snapshot is in the log already when that is less work than to merge the deltas later.
-        """
-        behind_bytes, self._behind_bytes = self._behind_bytes, 0
-        if self.epoch == epoch and self.at_once(self.size_bytes, behind_bytes):
-            self._write_snapshot(generation, epoch, token_offset)
-            base = None
+        """What to note down of `epoch`, for a checkpoint's part."""
         return PartOrder(
             job, self.log.identity, self.log.directory, generation, epoch, token_offset, base,
             {name: primitive.schema() for name, primitive in self.live.items()},
             tuple(map(section_of, self.feeds_back)),
         )  # fmt: skip
-
-    def _write_snapshot(self, generation: int, epoch: int, token_offset: int) -> None:
-        sections = {STATE + n: ipc_bytes(p.snapshot()) for n, p in self.live.items()}
-        with mended_by_a_restore():
-            if self.feeds_back:
-                last = self.log.entry(epoch).sections
-                sections |= {name: last[name] for name in map(section_of, self.feeds_back)}
-            self.log.write_snapshot(epoch, generation, token_offset, sections)
 
     def bring_to(self, epoch: int) -> None:
         """Makes the resident state that of `epoch`; RetryableError when the log falls short."""

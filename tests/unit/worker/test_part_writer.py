@@ -23,7 +23,7 @@ from perseid.state.log import StateLog
 from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import checkpoints
+from perseid.worker import checkpoints, part_orders
 from perseid.worker.context import FragmentContext
 from perseid.worker.part_orders import FOLDER, note
 from perseid.worker.parts import PartOrder
@@ -91,13 +91,15 @@ def test_an_order_that_a_later_one_has_overtaken_is_not_worked_at(
 ) -> None:
     """Behind a store that hung the newest one waited for all of them."""
     worked: list[int] = []
-    monkeypatch.setattr(checkpoints, "_newest", {(IDENTITY, 1): 5})
-    monkeypatch.setattr(checkpoints, "_upload", lambda _, order: worked.append(order.epoch))
+    newest = part_orders.Newest()
+    newest.ordered(replace(order, epoch=5))
+    monkeypatch.setattr(checkpoints, "_newest", newest)
+    monkeypatch.setattr(checkpoints, "_upload", lambda _, order, __: worked.append(order.epoch))
     context = cast(FragmentContext, None)
     for epoch in (4, 5):
         late = replace(order, epoch=epoch)
         note(LocalFiles(), late, checkpoints._me())
-        checkpoints._work(context, late)
+        checkpoints._work(context, late, None)
     assert worked == [5]
     assert os.listdir(Path(order.directory).parent / FOLDER) == []
 
@@ -106,7 +108,7 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
     tmp_path: Path, order: PartOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes have the state, so no epoch reads the old files: no checkpoint came any more."""
-    monkeypatch.setattr(checkpoints, "_damaged", {})
+    monkeypatch.setattr(checkpoints, "_newest", part_orders.Newest())
     heard = DeafProgress(0)
     monkeypatch.setattr(checkpoints, "_progress", lambda *_: heard)
     deployment = SimpleNamespace(store=str(tmp_path / "store"), kafka="")
@@ -114,11 +116,11 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
         FragmentContext,
         SimpleNamespace(deployment=deployment, job="job", job_uuid="uuid", generation=1),
     )
-    checkpoints._upload(context, order)
+    checkpoints._upload(context, order, None)
     checkpoints.refuse_damaged(context)
     for path in Path(order.directory).iterdir():
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    checkpoints._upload(context, replace(order, base=None))
+    checkpoints._upload(context, replace(order, base=None), None)
     done, failed = heard.heard
     assert isinstance(done, PartDone)
     assert isinstance(failed, PartFailed)

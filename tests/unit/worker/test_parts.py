@@ -101,6 +101,7 @@ class History:
     models: dict[int, Model] = field(default_factory=dict)
     pointers: tuple[CheckpointPointer, ...] = ()
     links: list[int] = field(default_factory=list)
+    copy: parts.StateCopy | None = None
 
     def __post_init__(self) -> None:
         self.partition.operator = Churn
@@ -118,12 +119,17 @@ class History:
         self.models[self.epoch] = self.model.copy()
 
     def order(self, *, final: bool = False) -> parts.PartOrder:
+        self.copy = self.state.copy_at_once(self.epoch)
         base = base_of(self.pointers, self.generation, final=final)
+        base = base if self.copy is None else None
         order = self.state.part_order("job", self.generation, self.epoch, 100 + self.epoch, base)
         return parts.PartOrder.decode(order.encode())
 
     def complete(self, order: parts.PartOrder) -> None:
-        """What the coordinator does with the one part."""
+        """What the process does with its order, and the coordinator with the one part."""
+        copy, self.copy = self.copy, None  # a heir has none
+        if copy is not None:
+            copy.write(self.partition.files, order)
         done = make(order, self.partition.files, self.partition.store)
         part = Part(done.operator, done.partition, done.path, done.bytes, done.crc, done.chain)
         manifest = Manifest("job", "uuid", order.epoch, order.generation, 1, "r",
@@ -316,13 +322,13 @@ def test_a_damaged_file_of_a_chain_is_never_an_empty_state(
         (parts.AT_ONCE_BYTES + 1, 9 * parts.AT_ONCE_BYTES, False),  # would hold the epoch up
     ],
 )
-def test_a_small_state_that_changed_much_is_written_at_once(
+def test_a_small_state_that_changed_much_is_copied_at_once(
     state_bytes: int, behind_bytes: int, expected: bool
 ) -> None:
     assert parts.at_once(state_bytes, behind_bytes) == expected
 
 
-def test_what_was_written_at_once_is_the_part(begin: Callable[[int], History]) -> None:
+def test_a_copy_is_the_part(begin: Callable[[int], History]) -> None:
     """Whole, although the checkpoint before could be built upon; the deltas are not read."""
     history = begin(7)
     history.state.feeds_back = (MAIN,)
@@ -345,7 +351,6 @@ def test_what_was_written_at_once_is_the_part(begin: Callable[[int], History]) -
     out = ipc_table(history.state.log.entry(history.epoch).sections["out"])
     order = history.order()
     assert asked == [(history.state.size_bytes, before)]
-    assert history.state.log.snapshots()[-1] == history.epoch
     for epoch in history.state.log.epochs():
         if epoch > 1:
             history.partition.files.delete(f"{order.directory}/e-{epoch:012d}.delta")
@@ -357,6 +362,22 @@ def test_what_was_written_at_once_is_the_part(begin: Callable[[int], History]) -
     assert ipc_table(sections["out"]).equals(out)
 
 
+def test_who_takes_an_order_over_has_no_copy_and_reads_the_log(
+    begin: Callable[[int], History],
+) -> None:
+    history = begin(7)
+    history.run()
+    history.complete(history.order())
+    history.state.at_once = lambda *_: True
+    history.run()
+    order = history.order()
+    assert history.copy is not None
+    history.copy = None
+    history.complete(order)
+    assert history.links == [0, 0]
+    history.check()
+
+
 def test_an_epoch_that_an_earlier_attempt_ran_is_left_to_the_part_writer(
     begin: Callable[[int], History],
 ) -> None:
@@ -366,7 +387,7 @@ def test_an_epoch_that_an_earlier_attempt_ran_is_left_to_the_part_writer(
     history.state = history.partition.state()
     history.state.at_once = lambda *_: True
     order = history.order()
-    assert history.state.log.snapshots() == [0]
+    assert history.copy is None
     history.complete(order)
     history.check()
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from perseid.errors import DamagedFile, PerseidError, RetryableError
+from perseid.errors import PerseidError, RetryableError
 from perseid.jobs.layout import Layout, Task
 from perseid.jobs.operator import Emitter
 from perseid.jobs.spec import JobSpec, output_of, producer
@@ -45,7 +45,7 @@ from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
 from perseid.worker.partition_state import PartitionState
-from perseid.worker.parts import PartOrder, make
+from perseid.worker.parts import PartOrder, StateCopy, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
 from perseid.worker.sink_ports import SinkBatch
@@ -123,8 +123,7 @@ class Keep:
     sinks: dict[int, SinkSession] = field(default_factory=dict)
     collected_epoch: dict[int, int] = field(default_factory=dict)
     uploads: list[Process] = field(default_factory=list)
-    newest: dict[blob.Identity, int] = field(default_factory=dict)  # epochs of parts
-    damaged: DamagedFile | None = None  # what the newest part found
+    newest: part_orders.Newest = field(default_factory=part_orders.Newest)
 
     def __post_init__(self) -> None:
         self.mark = Mark(self.context.world.next_pid(), 0)
@@ -138,11 +137,11 @@ class Keep:
         for process in self.uploads:
             process.killed = True
 
-    def upload(self, part: PartOrder) -> None:
+    def upload(self, part: PartOrder, copy: StateCopy | None = None) -> None:
         """Behind the epoch, as `perseid.worker.checkpoints`."""
-        self.newest[part.identity] = max(part.epoch, self.newest.get(part.identity, 0))
+        self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
-        self.uploads.append(_beside(self.context, name, lambda: _upload(self, part)))
+        self.uploads.append(_beside(self.context, name, lambda: _upload(self, part, copy)))
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
@@ -211,8 +210,7 @@ def source_plans(context: Context) -> list[SourcePlan]:
 def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
     context, token = keep.context, order.token
-    if keep.damaged is not None:
-        raise RetryableError(f"{keep.damaged}; no part can be made of it, so it is restored")
+    keep.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
     take_over_orders(keep)
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
@@ -225,11 +223,13 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     if result.retained:
         context.world.gates.hit("output retained")
     if token.checkpoint:
+        copy = state.copy_at_once(token.epoch)
         part = state.part_order(
-            job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
-        )
+            job.JOB, context.plan.generation, token.epoch, order.token_offset,
+            order.base if copy is None else None,
+        )  # fmt: skip
         part_orders.note(context.files, part, keep.mark)
-        keep.upload(part)
+        keep.upload(part, copy)
     if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
         _collect_soon(context, task, state.log, order.collect_epoch)
@@ -291,17 +291,18 @@ def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> No
     _beside(context, f"collect {task.label}", collect)
 
 
-def _upload(keep: Keep, order: PartOrder) -> None:
+def _upload(keep: Keep, order: PartOrder, copy: StateCopy | None) -> None:
     context, world, identity = keep.context, keep.context.world, order.identity
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
     told: PartDone | PartFailed
     try:
+        if copy is not None:
+            copy.write(context.files, order)
         told = make(order, context.files, world.store, context.clock)
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
-        if isinstance(error, DamagedFile) and order.epoch == keep.newest[identity]:
-            keep.damaged = error
+        keep.newest.failed(order, error)
         told = PartFailed(
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
