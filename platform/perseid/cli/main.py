@@ -20,6 +20,7 @@ from perseid.cli import (
     cluster,
     demo,
     dlq,
+    doctor,
     jobs,
     logs,
     output,
@@ -73,6 +74,7 @@ app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
 app.add_typer(dlq.app, name="dlq", help="List, show and redrive dead letters.")
 app.add_typer(txn.app, name="txn", help="List and abort open transactions.")
+app.command("doctor", epilog="Example: perseid doctor --json")(doctor.doctor)
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
 app.command("bench", epilog="Example: perseid bench running-sum --peer bytewax --json")(bench.bench)
