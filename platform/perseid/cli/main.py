@@ -19,6 +19,8 @@ from perseid.cli import (
     checks,
     cluster,
     demo,
+    dlq,
+    doctor,
     jobs,
     logs,
     output,
@@ -26,6 +28,7 @@ from perseid.cli import (
     state,
     status,
     topics,
+    txn,
 )
 from perseid.errors import PerseidError, RefusedError, UsageError
 
@@ -69,6 +72,9 @@ app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeou
 app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
+app.add_typer(dlq.app, name="dlq", help="List, show and redrive dead letters.")
+app.add_typer(txn.app, name="txn", help="List and abort open transactions.")
+app.command("doctor", epilog="Example: perseid doctor --json")(doctor.doctor)
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
 app.command("bench", epilog="Example: perseid bench running-sum --peer bytewax --json")(bench.bench)

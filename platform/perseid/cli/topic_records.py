@@ -159,9 +159,9 @@ def shown(message: Message) -> Shown:
         cast(int, message.partition()),
         cast(int, message.offset()),
         message.timestamp()[1],
-        _text(message.key()),
+        as_text(message.key()),
         _value(message.value()),
-        {name: _text(data) or "" for name, data in listed},
+        {name: as_text(data) or "" for name, data in listed},
     )
 
 
@@ -172,9 +172,10 @@ def _value(data: Any) -> str | None:
         try:
             return repr(codec.decode(data))
         except PermanentError:
-            return _text(data)
-    return _text(data)
+            return as_text(data)
+    return as_text(data)
 
 
-def _text(data: Any) -> str | None:
+def as_text(data: Any) -> str | None:
+    """Bytes as text; those that are none are escaped."""
     return data.decode(errors="backslashreplace") if isinstance(data, bytes) else data

@@ -33,6 +33,7 @@ def list_(
 ) -> None:
     """What exists and why: sources, sinks, and what each job keeps for itself."""
     from perseid.cli.topic_roles import of_jobs
+    from perseid.topics.control import redriven_topic
 
     admin = _admin(data)
     uses = of_jobs(data)
@@ -44,6 +45,10 @@ def list_(
         for topic, why in topics.items() if job in {None, name} else ():
             roles.setdefault(topic, []).append(f"{name}: {why}")
     existing = admin.list()
+    for name in uses if job is None else (job,):
+        trail = redriven_topic(name)
+        if trail.name in existing:
+            roles.setdefault(trail.name, []).append(f"{name}: {trail.why}")
     shown = sorted({*existing, *roles} if job is None else roles)
     infos = admin.describe([t for t in shown if t in set(existing)])
     rows = [_row(topic, infos.get(topic), roles.get(topic, [])) for topic in shown]

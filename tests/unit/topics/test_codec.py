@@ -23,6 +23,8 @@ from perseid.topics.records import (
     OperatorState,
     PartDone,
     PartFailed,
+    Redriven,
+    RedrivenLetter,
     Rewind,
     SinkWindow,
     SourceRange,
@@ -38,6 +40,9 @@ SPLITS = st.lists(st.lists(RANGE, max_size=3).map(tuple), max_size=3).map(tuple)
 WINDOW = st.builds(SinkWindow, TEXT, INT, LONG, LONG, LONG, st.integers(0, 2**64 - 1))
 TIMES = st.lists(st.builds(EventTime, TEXT, INT, LONG), max_size=3).map(tuple)
 STATES = st.lists(st.builds(OperatorState, TEXT, LONG, LONG), max_size=3).map(tuple)
+LETTERS = st.lists(st.builds(RedrivenLetter, INT, LONG, TEXT, INT, LONG, LONG), max_size=3).map(
+    tuple
+)
 STAGES = st.dictionaries(TEXT, LONG, max_size=3)
 
 RECORDS = st.one_of(
@@ -63,6 +68,7 @@ RECORDS = st.one_of(
         LedgerRecord, TEXT, INT, TEXT, INT, LONG, LONG, LONG,
         st.lists(WINDOW, max_size=3).map(tuple),
     ),
+    st.builds(Redriven, TEXT, TEXT, LONG, TEXT, LETTERS),
 )  # fmt: skip
 
 

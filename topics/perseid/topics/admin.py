@@ -159,6 +159,27 @@ class TopicAdmin:
         late = [p for p, offset in found.items() if offset < 0]
         return {**found, **self.ends(late)} if late else found
 
+    def brokers(self) -> dict[int, dict[str, str]]:
+        """The settings of every broker that the cluster has now."""
+        from confluent_kafka import KafkaException
+
+        api = _api()
+        try:
+            listed = self._client.list_topics(timeout=self._timeout_s).brokers
+        except KafkaException as error:
+            raise clients.as_error(error.args[0], "listing brokers") from error
+        asked = {n: api.ConfigResource(api.ResourceType.BROKER, str(n)) for n in sorted(listed)}
+        answers = self._client.describe_configs(
+            list(asked.values()), request_timeout=self._timeout_s
+        )
+        return {
+            n: {
+                name: entry.value
+                for name, entry in self._result(answers[one], f"settings of broker {n}").items()
+            }
+            for n, one in asked.items()
+        }
+
     def list(self) -> list[str]:
         from confluent_kafka import KafkaException
 

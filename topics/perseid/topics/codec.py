@@ -33,6 +33,8 @@ from perseid.topics.records import (
     OperatorState,
     PartDone,
     PartFailed,
+    Redriven,
+    RedrivenLetter,
     Rewind,
     SinkWindow,
     SourceRange,
@@ -42,7 +44,7 @@ from perseid.topics.records import (
 
 Record = (
     Begin | Claim | Rewind | Token | EpochDone | EventTimes | PartDone | PartFailed
-    | FragmentState | LedgerRecord
+    | FragmentState | LedgerRecord | Redriven
 )  # fmt: skip
 
 _MAGIC = b"\xc3\x01"
@@ -52,7 +54,7 @@ _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
         Begin, Claim, Rewind, Token, EpochDone, EventTimes, PartDone, PartFailed, FragmentState,
-        LedgerRecord,
+        LedgerRecord, Redriven,
     )
 }  # fmt: skip
 
@@ -129,6 +131,7 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
     "outputs": lambda windows: tuple(_window(w) for w in windows),
     "chain": lambda files: tuple(PartFile(**f) for f in files),
     "times": lambda times: tuple(EventTime(**t) for t in times),
+    "letters": lambda letters: tuple(RedrivenLetter(**one) for one in letters),
     "events": tuple,
 }
 

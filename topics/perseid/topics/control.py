@@ -21,6 +21,11 @@ class TopicSpec:
     why: str
 
 
+def redriven_topic(job: str) -> TopicSpec:
+    """Made by the first `dlq redrive`."""
+    return TopicSpec(names.redriven(job), 1, _FOREVER, "which dead letters were redriven")
+
+
 def control_topics(job: str, ledger_partitions: int) -> tuple[TopicSpec, ...]:
     """Tokens, progress and ledger. None is compacted: an older record may be the valid one."""
     progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)}

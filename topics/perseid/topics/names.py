@@ -31,6 +31,16 @@ def ledger(job: str) -> str:
     return f"perseid.{job}.ledger"
 
 
+def redriven(job: str) -> str:
+    """The topic that says which dead letters were redriven."""
+    return f"perseid.{job}.redriven"
+
+
+def redrive_id(job: str) -> str:
+    """The transactional id of `dlq redrive`."""
+    return f"perseid.{job}.redrive"
+
+
 def group(job: str) -> str:
     return f"perseid.{job}"
 

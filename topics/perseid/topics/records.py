@@ -242,3 +242,32 @@ class LedgerRecord:
     epoch: int
     token_offset: int
     outputs: tuple[SinkWindow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivenLetter:
+    """The dead letter at (`partition`, `offset`), and where its record went.
+
+    That is to `to_partition` of `topic`, between the offsets `first` and `last`.
+    """
+
+    partition: int
+    offset: int
+    topic: str
+    to_partition: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Written only in the transaction that redrives `letters` of the dead-letter topic `topic`.
+
+    `transform`: the function that corrected them, as its user named it; empty without one.
+    """
+
+    topic: str
+    topic_id: str
+    time_ms: int
+    transform: str
+    letters: tuple[RedrivenLetter, ...]

@@ -1,0 +1,293 @@
+"""Dead letters as `perseid dlq` sees them: read from their headers, chosen, judged. Pure.
+
+A letter of a source has the record's own bytes, so it can go back as it is. A letter of an operator
+has the row that the operator saw, as JSON: that is the record only where the row was one of a
+source whose format is json, and then the source's columns of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from perseid.errors import UsageError
+from perseid.worker.sink_outputs import record_batch_bytes
+
+if TYPE_CHECKING:
+    from perseid.jobs.spec import JobSpec, SourceSpec
+    from perseid.topics.admin import TopicInfo
+
+Place = tuple[int, int]  # partition and offset of a letter in the dead-letter topic
+
+_ORIGIN = "__connect.errors."
+_OFFSETS = re.compile(r"(\d+):(\d+)(?:-(\d+))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The record that a letter is about."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter at (`partition`, `offset`) of `topic`; what a transform is given.
+
+    `value` is the original bytes, or for an `operator`'s letter a row of its `input` as JSON.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return self.partition, self.offset
+
+    @property
+    def job(self) -> str:
+        return self.headers.get(f"{_ORIGIN}connector.name", "")
+
+    @property
+    def kind(self) -> str:
+        """The class of the exception."""
+        return self.headers.get(f"{_ORIGIN}exception.class.name", "")
+
+    @property
+    def reason(self) -> str:
+        return self.headers.get(f"{_ORIGIN}exception.message", "")
+
+    @property
+    def operator(self) -> str | None:
+        return self.headers.get("perseid.operator")
+
+    @property
+    def origin(self) -> Origin | None:
+        """None where the headers do not say of which record the letter is."""
+        found = [self.headers.get(_ORIGIN + name, "") for name in ("topic", "partition", "offset")]
+        if not found[0] or not (found[1].isdecimal() and found[2].isdecimal()):
+            return None
+        return Origin(found[0], int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"dead letter {self.partition}:{self.offset} of {self.topic}"
+
+
+def letter_of(topic: str, partition: int, message: Any) -> Letter:
+    """The letter in a consumed `message`; header bytes that are no text are escaped."""
+    headers = {
+        name: (data or b"").decode(errors="backslashreplace")
+        for name, data in message.headers() or ()
+    }
+    return Letter(
+        topic, partition, message.offset(), message.timestamp()[1], message.key(),
+        message.value(), headers,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which letters: written in [`from_ms`, `to_ms`) and, when given, within one of `ranges`.
+
+    A range is a partition with its first and last offset, both included.
+    """
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+    def takes(self, letter: Letter) -> bool:
+        if self.from_ms is not None and letter.time_ms < self.from_ms:
+            return False
+        if self.to_ms is not None and letter.time_ms >= self.to_ms:
+            return False
+        return not self.ranges or any(
+            letter.partition == partition and first <= letter.offset <= last
+            for partition, first, last in self.ranges
+        )
+
+
+def choice(from_: str | None, to: str | None, offsets: str | None) -> Choice:
+    """The options of `dlq redrive`; UsageError when they say nothing that can be."""
+    if offsets is not None and (from_ is not None or to is not None):
+        raise UsageError("--offsets and --from or --to: say either which offsets or which times")
+    return Choice(
+        _time_ms("--from", from_) if from_ is not None else None,
+        _time_ms("--to", to) if to is not None else None,
+        tuple(_range(part) for part in offsets.split(",")) if offsets is not None else (),
+    )
+
+
+def _time_ms(option: str, text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text[:60]!r}: expected a time such as 2026-11-21T08:00:00 (UTC)"
+        ) from None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _range(text: str) -> tuple[int, int, int]:
+    found = _OFFSETS.match(text.strip())
+    if found is None:
+        raise UsageError(
+            f"--offsets {text[:60]!r}: expected PARTITION:OFFSET or PARTITION:FIRST-LAST, several "
+            "with commas between them, as `perseid dlq show` prints them"
+        )
+    first = int(found[2])
+    last = int(found[3]) if found[3] is not None else first
+    if last < first:
+        raise UsageError(f"--offsets {text[:60]!r}: the last offset is below the first")
+    return int(found[1]), first, last
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What becomes of a letter: a record for the topic and partition that its origin had."""
+
+    letter: Letter
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """They lead back from the corrected record to the bad one."""
+        letter = self.letter
+        places = ("topic", letter.topic), ("partition", letter.partition), ("offset", letter.offset)
+        return [(f"perseid.redriven.{name}", str(value).encode()) for name, value in places]
+
+
+def target(letter: Letter, value: bytes) -> Target:
+    """The record for `value`, of a letter that is not refused: to the partition it came from.
+
+    An operator's letter has the key of the operator's rows, which may not be the record's own.
+    """
+    origin = letter.origin
+    assert origin is not None, "a letter without an origin is refused"
+    return Target(letter, origin.topic, origin.partition, letter.key, value)
+
+
+def refusal(
+    letter: Letter, spec: JobSpec, info: TopicInfo | None, *, transformed: bool
+) -> str | None:
+    """Why a letter cannot go back to where its record came from; None when it can.
+
+    `info`: its origin's topic, None without one. `transformed`: a transform will make its value.
+    """
+    origin = letter.origin
+    if origin is None:
+        return _without_origin(letter)
+    if info is None:
+        return f"its record was {origin}, and there is no topic {origin.topic} any more"
+    if origin.partition >= info.partitions:
+        return (
+            f"its record was {origin}, and the topic has partitions 0 to {info.partitions - 1}: "
+            "it was made anew"
+        )
+    if transformed:
+        return None
+    if letter.value is None:
+        return "it has no value"
+    return _not_the_record(letter, origin, spec) if letter.operator is not None else None
+
+
+def _without_origin(letter: Letter) -> str:
+    if letter.operator is None:
+        return "its headers name no topic, partition and offset"
+    return (
+        f"its headers name no record of a source: the row is one that operator {letter.operator} "
+        "got from another operator, or without the metadata columns partition and offset"
+    )
+
+
+def _not_the_record(letter: Letter, origin: Origin, spec: JobSpec) -> str | None:
+    """Why the row of an operator's letter is not what a producer would send."""
+    source = source_of(spec, origin.topic)
+    row = f"its value is the row that operator {letter.operator} saw, as JSON"
+    if source is None:
+        return f"{row}, and no source of {spec.name} reads {origin.topic} any more"
+    if source.format != "json" or source.registry is not None:
+        framed = " of a schema registry" if source.registry is not None else ""
+        return f"{row}, and {origin.topic} holds records of format {source.format}{framed}"
+    return None
+
+
+def source_of(spec: JobSpec, topic: str) -> SourceSpec | None:
+    """The first source of the job that reads `topic`."""
+    return next((s for s in spec.sources.values() if s.topic == topic), None)
+
+
+def original(letter: Letter, spec: JobSpec) -> bytes:
+    """The value to send without a transform, of a letter that is not refused.
+
+    Of an operator's row those columns that the source has: it may have metadata beside them.
+    """
+    assert letter.value is not None, "a letter without a value is refused"
+    origin = letter.origin
+    if letter.operator is None or origin is None:
+        return letter.value
+    source = source_of(spec, origin.topic)
+    assert source is not None, "a row of a topic that nobody reads is refused"
+    row = orjson.loads(letter.value)
+    return orjson.dumps({name: row[name] for name in source.columns if name in row})
+
+
+def too_large(target: Target, info: TopicInfo) -> str | None:
+    """Why the broker would not take the record; None when it would."""
+    size = record_batch_bytes(target.key, target.value, target.headers)
+    if size <= info.message_bytes_max:
+        return None
+    return (
+        f"it needs {size} bytes with its headers, and topic {target.topic} takes "
+        f"{info.message_bytes_max}: raise the topic's max.message.bytes"
+    )
+
+
+def refused_text(job: str, refused: Sequence[tuple[Letter, str]]) -> str:
+    """The message of a redrive that is refused, with the first letters and the ways out."""
+    shown = [f"  {letter.partition}:{letter.offset}: {why}" for letter, why in refused[:10]]
+    more = [f"  and {len(refused) - 10} more"] if len(refused) > 10 else []
+    return "\n".join([
+        f"{len(refused)} dead letters of {job} cannot be redriven, so none is:", *shown, *more,
+        "choose others with `--offsets`, `--from` or `--to`, or give a `--transform` that makes "
+        "the record from the letter, or returns None to leave it out; "
+        f"`perseid dlq show {job}` shows them",
+    ])  # fmt: skip
+
+
+def summary(letters: Iterable[Letter], done: Callable[[Place], bool]) -> dict[str, Any]:
+    """What `dlq list` says of one job's letters."""
+    count = operators = redriven = 0
+    last_ms: int | None = None
+    kinds: dict[str, int] = {}
+    for letter in letters:
+        count += 1
+        operators += letter.operator is not None
+        redriven += done(letter.place)
+        last_ms = max(last_ms or 0, letter.time_ms)
+        kinds[letter.kind] = kinds.get(letter.kind, 0) + 1
+    return {
+        "letters": count,
+        "of_operators": operators,
+        "redriven": redriven,
+        "last_ms": last_ms,
+        "kinds": dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
+    }

@@ -1,0 +1,317 @@
+"""What `perseid doctor` makes of what it has found. Pure: facts in, findings out.
+
+A finding says what was found, what was expected and what to type next. `problem`: something of the
+deployment does not work or will lose what a job needs; `warning`: it works, and people should know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from perseid.jobs.retention import duration
+from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from perseid.cli.open_transactions import Held
+    from perseid.records import LeaderInfo, WorkerInfo
+    from perseid.topics.admin import TopicInfo
+    from perseid.topics.control import TopicSpec
+
+Level = Literal["ok", "warning", "problem"]
+
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+MIB, GIB = 1 << 20, 1 << 30
+SKEW_S = 2.0  # beyond what asking takes; nothing but dates people read depends on it
+DISK_SHORT_BYTES, DISK_SHORT_SHARE = 256 * MIB, 0.02
+DISK_LOW_BYTES, DISK_LOW_SHARE = 2 * GIB, 0.1
+RETENTION_NEAR = 0.5  # of a topic's retention, that a newest checkpoint may be old
+LOCAL = ("127.", "localhost", "[::1]", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. `next` is what to type or do, empty when there is nothing to do."""
+
+    check: str
+    level: Level
+    found: str
+    expected: str = ""
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What a job needs and what is there. `checkpoint_ms`: when its newest checkpoint was taken.
+
+    `needed`: its own topics as they are to be created. `begun`: it was ever placed on a worker.
+    """
+
+    name: str
+    state: str
+    desired: str
+    begun: bool
+    error: Mapping[str, Any] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    written: Sequence[str] = ()
+    needed: Sequence[TopicSpec] = ()
+    checkpoint_ms: int | None = None
+
+
+def brokers(count: int, bootstrap: str) -> Finding:
+    if count == 0:
+        return Finding("kafka", "problem", f"no broker at {bootstrap}", "one at least",
+                       "`perseid up`, or look at `perseid logs kafka`")  # fmt: skip
+    return Finding("kafka", "ok", f"{count} brokers at {bootstrap}")
+
+
+def broker_settings(broker: int, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Transactions that a broker allows, against those that sinks ask for."""
+    most_ms = int(settings["transaction.max.timeout.ms"])
+    check = f"broker {broker}: transaction.max.timeout.ms"
+    if most_ms < TRANSACTION_TIMEOUT_MS:
+        yield Finding(
+            check, "problem", str(most_ms),
+            f"at least {TRANSACTION_TIMEOUT_MS}, which sinks ask for: they are refused",
+            _broker_config(broker, "transaction.max.timeout.ms", 900_000),
+        )  # fmt: skip
+    else:
+        yield Finding(check, "ok", f"{most_ms}, sinks ask for {TRANSACTION_TIMEOUT_MS}")
+    kept_ms = int(settings["transactional.id.expiration.ms"])
+    check = f"broker {broker}: transactional.id.expiration.ms"
+    expected = "at least a day: an id that is forgotten no longer fences a paused owner"
+    change = _broker_config(broker, "transactional.id.expiration.ms", 7 * DAY_MS)
+    if kept_ms < HOUR_MS:
+        yield Finding(check, "problem", duration(kept_ms), expected, change)
+    elif kept_ms < DAY_MS:
+        yield Finding(check, "warning", duration(kept_ms), expected, change)
+    else:
+        yield Finding(check, "ok", duration(kept_ms))
+
+
+def _broker_config(broker: int, name: str, value: int) -> str:
+    return f"set {name}={value} in the broker's server.properties and restart broker {broker}"
+
+
+def topics(job: JobFacts, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+    """The topics that a job needs, and how they are to be kept."""
+    check = f"job {job.name}: topics"
+    found = list(_missing(job, infos, check))
+    for name, topic in job.sources.items():
+        if topic in infos and infos[topic].compacted:
+            found.append(Finding(
+                check, "problem", f"source {name}: topic {topic} is compacted",
+                "cleanup.policy=delete: a replay must find what was read the first time",
+                _topic_config(topic, "cleanup.policy", "delete"),
+            ))  # fmt: skip
+    for wanted in job.needed:
+        if wanted.name in infos:
+            found += _kept(check, wanted, infos[wanted.name])
+    count = len(job.sources) + len(job.written) + len(job.needed)
+    yield from found or [Finding(check, "ok", f"{count} topics are there")]
+
+
+def _missing(job: JobFacts, infos: Mapping[str, TopicInfo], check: str) -> Iterator[Finding]:
+    for name, topic in job.sources.items():
+        if topic not in infos:
+            yield Finding(
+                check, "problem", f"source {name}: there is no topic {topic}", "it exists",
+                f"`perseid topics create {topic} --partitions N`",
+            )  # fmt: skip
+    for topic in job.written:
+        if topic not in infos:
+            yield Finding(
+                check, "problem", f"there is no topic {topic}, which the job writes", "it exists",
+                f"`perseid topics create {topic} --partitions N`, or `perseid jobs apply` again",
+            )  # fmt: skip
+    for wanted in job.needed if job.begun else ():
+        if wanted.name not in infos:
+            yield Finding(
+                check, "problem", f"there is no topic {wanted.name}, which {wanted.why}",
+                "it stays as long as the job",
+                f"restore it, or `perseid jobs remove {job.name}` and apply the job again",
+            )  # fmt: skip
+
+
+def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+    """Whether the topic keeps its records as it has to."""
+    policy = wanted.config["cleanup.policy"]
+    if info.cleanup_policy != policy:
+        yield Finding(
+            check, "problem", f"{info.name} has cleanup.policy={info.cleanup_policy}",
+            f"{policy}: {wanted.why}", _topic_config(info.name, "cleanup.policy", policy),
+        )  # fmt: skip
+    if wanted.config["retention.ms"] == "-1" and info.retention_ms >= 0:
+        yield Finding(
+            check, "problem", f"{info.name} keeps its records for {duration(info.retention_ms)}",
+            f"for ever: {wanted.why}", _topic_config(info.name, "retention.ms", "-1"),
+        )  # fmt: skip
+    if info.partitions < wanted.partitions and "ledger" in wanted.name:
+        yield Finding(
+            check, "problem", f"{info.name} has {info.partitions} partitions",
+            f"at least {wanted.partitions}", "`perseid jobs stop`, then `perseid jobs start`",
+        )  # fmt: skip
+
+
+def _topic_config(topic: str, name: str, value: str) -> str:
+    return (
+        f"`kafka-configs --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {name}={value}`"
+    )
+
+
+def retention(job: JobFacts, infos: Mapping[str, TopicInfo], now_ms: int) -> Iterator[Finding]:
+    """Whether sources still have what a restore from the newest checkpoint would read."""
+    if job.checkpoint_ms is None:
+        return
+    age_ms = max(0, now_ms - job.checkpoint_ms)
+    check = f"job {job.name}: retention"
+    what_next = (
+        f"`perseid checkpoint {job.name}`" if job.desired == "running"
+        else f"`perseid jobs start {job.name}`"
+    )  # fmt: skip
+    for name, topic in job.sources.items():
+        info = infos.get(topic)
+        if info is None:
+            continue
+        kept = "for ever" if info.retention_ms < 0 else f"for {duration(info.retention_ms)}"
+        found = (
+            f"source {name}: {topic} keeps its records {kept}, and the newest checkpoint is "
+            f"{age_ms // 1000} s old"
+        )
+        level: Level = "ok"
+        if 0 <= info.retention_ms <= age_ms:
+            level = "problem"
+        elif info.retention_ms >= 0 and age_ms > RETENTION_NEAR * info.retention_ms:
+            level = "warning"
+        bad = level != "ok"
+        expected = "a checkpoint that is younger: what follows it is read again" if bad else ""
+        yield Finding(check, level, found, expected, what_next if bad else "")
+
+
+def failed(job: JobFacts) -> Iterator[Finding]:
+    """A job that does not do what its user wants."""
+    if job.state == "failed":
+        text = (job.error or {}).get("text", "no reason given")
+        yield Finding(f"job {job.name}", "problem", f"failed: {text}", job.desired,
+                      f"`perseid jobs show {job.name}`")  # fmt: skip
+    else:
+        yield Finding(f"job {job.name}", "ok", job.state)
+
+
+def skew(who: str, ahead_s: float, asked_s: float) -> Finding:
+    """`ahead_s`: their clock less ours, in the middle of the `asked_s` that the question took."""
+    check = f"clock of {who}"
+    sure_s = max(0.0, abs(ahead_s) - asked_s / 2)
+    if sure_s <= SKEW_S:
+        return Finding(check, "ok", f"within {max(abs(ahead_s), asked_s / 2):.1f} s of ours")
+    side = "ahead of" if ahead_s > 0 else "behind"
+    return Finding(
+        check, "warning", f"{abs(ahead_s):.1f} s {side} ours", f"within {SKEW_S:g} s",
+        "let both follow one time server (chrony, ntpd): retention, event time and the dates in "
+        "logs are off; no result depends on it",
+    )  # fmt: skip
+
+
+def disk(what: str, folder: str, free: int, total: int) -> Finding:
+    check = f"disk of {what}"
+    found = f"{folder}: {free // MIB} of {total // MIB} MiB free"
+    short = max(min(DISK_SHORT_BYTES, total // 8), DISK_SHORT_SHARE * total)
+    low = max(min(DISK_LOW_BYTES, total // 8), DISK_LOW_SHARE * total)
+    if free >= low:
+        return Finding(check, "ok", found)
+    level: Level = "problem" if free < short else "warning"
+    return Finding(
+        check, level, found, f"at least {round(low) // MIB} MiB", f"make room in {folder}"
+    )
+
+
+def transactions(held: Sequence[Held], now_ms: int) -> Iterator[Finding]:
+    """Open ones are the rule while jobs write; those that nobody ends hold readers back."""
+    check = "transactions"
+    stuck = [one for one in held if one.stuck(now_ms)]
+    for one in stuck:
+        whose = " or ".join(one.ids) or "no job here"
+        job = one.ids[0].split(".")[1] if one.ids else ""
+        yield Finding(
+            check, "problem",
+            f"{one.topic}[{one.partition}] is held back at offset {one.stable} for "
+            f"{one.age_s(now_ms) or 0:.0f} s, by {whose}",
+            f"an end within {TRANSACTION_TIMEOUT_MS // 1000} s",
+            f"`perseid txn abort {job}`" if job else "`kafka-transactions.sh find-hanging`",
+        )  # fmt: skip
+    if not stuck:
+        yield Finding(check, "ok", f"{len(held)} partitions with an open one, none for long")
+
+
+def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) -> Iterator[Finding]:
+    """A session works; who else could write there."""
+    yield Finding("zookeeper", "ok", f"a session at {hosts}")
+    local = all(host.strip().startswith(LOCAL) for host in hosts.split(","))
+    if open_to_all:
+        yield Finding(
+            "zookeeper: access", "ok" if local else "warning",
+            "its nodes are open to everybody" + (", on loopback only" if local else ""),
+            "" if local else "nobody else reaches it",
+            "" if local else "let a firewall or a network of its own keep others away",
+        )  # fmt: skip
+    for host in admin_servers:
+        yield Finding(
+            "zookeeper: AdminServer", "warning", f"that of {host} answers", "switched off",
+            "admin.enableServer=false in zoo.cfg, then restart ZooKeeper",
+        )  # fmt: skip
+
+
+def coordinators(leader: LeaderInfo | None, own: Sequence[int | None]) -> Finding:
+    """`own`: pids of this machine's coordinators, None for one that is not alive."""
+    check = "coordinators"
+    alive = [pid for pid in own if pid is not None]
+    elsewhere = leader is not None and leader.pid not in alive
+    count = len(alive) + elsewhere
+    if leader is None:
+        return Finding(check, "problem", f"{count} alive, none leads", "one leads",
+                       "`perseid up`, or look at `perseid logs c1`")  # fmt: skip
+    found = f"{leader.id} leads, {count} known"
+    if count < 2:
+        return Finding(check, "warning", found, "two: the other takes over when it dies",
+                       "`perseid up`, or `perseid coordinator` on another host")  # fmt: skip
+    return Finding(check, "ok", found)
+
+
+def workers(alive: Sequence[WorkerInfo], jobs: Iterable[JobFacts]) -> Finding:
+    check = "workers"
+    wanted = [job.name for job in jobs if job.desired == "running"]
+    found = f"{len(alive)} alive ({sum(worker.cores for worker in alive)} cores)"
+    if not alive:
+        level: Level = "problem" if wanted else "warning"
+        return Finding(check, level, "none alive", f"one at least, for {len(wanted)} jobs",
+                       "`perseid up`, or `perseid worker` on a host")  # fmt: skip
+    if len(alive) == 1:
+        return Finding(check, "warning", found, "two: the other takes jobs over",
+                       "`perseid up --workers 2`, or `perseid worker` on another host")  # fmt: skip
+    return Finding(check, "ok", found)
+
+
+def processes(dead: Sequence[str]) -> Finding:
+    if dead:
+        return Finding("processes", "problem", f"not alive: {', '.join(dead)}", "all are",
+                       f"`perseid up`, or look at `perseid logs {dead[0]}`")  # fmt: skip
+    return Finding("processes", "ok", "all of this machine's are alive")
+
+
+def memory(left: int, total: int, spare: float) -> Finding:
+    """`spare`: what is left above the reserve at which jobs are stopped."""
+    found = f"{left // MIB} of {total // MIB} MiB left"
+    reserve = left - spare
+    if spare < 0:
+        expected = f"at least {reserve / MIB:.0f} MiB: below it the fastest growing job is stopped"
+        return Finding("memory", "problem", found, expected, "fewer jobs here, or more memory")
+    if left < 2 * reserve:
+        return Finding("memory", "warning", found, f"at least {2 * reserve / MIB:.0f} MiB",
+                       "fewer jobs here, or more memory")  # fmt: skip
+    return Finding("memory", "ok", found)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    return int(any(one.level == "problem" for one in findings))

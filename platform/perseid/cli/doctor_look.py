@@ -1,0 +1,212 @@
+"""What `perseid doctor` looks at: each check asks one part and hands it to `doctor_checks`.
+
+A part that does not answer is a finding too, and what can only be asked of it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from perseid.cli import doctor_checks
+from perseid.cli.doctor_checks import Finding, JobFacts
+from perseid.cli.status import ANSWER_S
+
+if TYPE_CHECKING:
+    from perseid.records import Deployment, JobEntry
+    from perseid.registry import Registry
+
+_ADMIN_S = 1.0  # for a port that usually nobody listens at
+
+
+def look(folder: Path, settings: Deployment) -> Iterator[Finding]:
+    """All findings, of what is asked first about the machine, then about the services."""
+    yield from _tried("java", _java)
+    yield from _tried("disk", lambda: _disks(folder, settings))
+    yield from _tried("memory", _memory)
+    yield from _tried("processes", lambda: _processes(folder))
+    yield from _tried("redis", lambda: _redis(settings), level="warning")
+    kafka = list(_tried("kafka", lambda: _brokers(settings)))
+    yield from kafka
+    zookeeper = list(_tried("zookeeper", lambda: _zookeeper(settings)))
+    yield from zookeeper
+    if any(f.level == "problem" for f in zookeeper):
+        return
+    yield from _tried(
+        "jobs", lambda: _of_registry(folder, settings, not any(f.level == "problem" for f in kafka))
+    )
+
+
+def _tried(
+    check: str, ask: Callable[[], Iterable[Finding]], level: doctor_checks.Level = "problem"
+) -> Iterator[Finding]:
+    """What `ask` finds; that it cannot ask is a finding of `level`."""
+    import redis
+
+    from perseid.errors import PerseidError
+
+    try:
+        yield from ask()
+    except (PerseidError, redis.RedisError, OSError) as error:
+        yield Finding(check, level, str(error), "an answer", "`perseid status` shows what runs")
+
+
+def _java() -> Iterator[Finding]:
+    from perseid.embedded.java import java_home, version
+
+    home = java_home()
+    yield Finding("java", "ok", f"Java {version(home)} in {home}")
+
+
+def _disks(folder: Path, settings: Deployment) -> Iterator[Finding]:
+    """Of the folders on this machine, one finding for each file system."""
+    seen: dict[int, list[tuple[str, str]]] = {}
+    places = {"data": str(folder), "state": settings.state, "store": settings.store,
+              "logs": settings.logs}  # fmt: skip
+    for what, place in places.items():
+        path = _existing(place)
+        if path is not None:
+            seen.setdefault(path.stat().st_dev, []).append((what, str(path)))
+    for found in seen.values():
+        usage = os.statvfs(found[0][1])
+        free, total = usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize
+        what = ", ".join(name for name, _ in found)
+        yield doctor_checks.disk(what, found[0][1], free, total)
+
+
+def _existing(place: str) -> Path | None:
+    """The nearest folder that exists; None for what lies elsewhere, such as s3://bucket."""
+    if "://" in place and not place.startswith("file://"):
+        return None
+    path = Path(place.removeprefix("file://"))
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _memory() -> Iterator[Finding]:
+    from perseid.worker import machine
+
+    found = machine.look()
+    yield doctor_checks.memory(found.left, found.total, found.spare)
+
+
+def _processes(folder: Path) -> Iterator[Finding]:
+    from perseid.embedded import processes
+
+    yield doctor_checks.processes([p.name for p in processes(folder) if not p.alive])
+
+
+def _redis(settings: Deployment) -> Iterator[Finding]:
+    import redis
+
+    with redis.Redis.from_url(settings.redis, socket_timeout=ANSWER_S) as client:
+        asked_s = time.monotonic()
+        seconds, microseconds = client.time()
+        took_s = time.monotonic() - asked_s
+        ours_s = time.time() - took_s / 2
+    yield Finding("redis", "ok", "answers")
+    yield doctor_checks.skew("redis", seconds + microseconds / 1e6 - ours_s, took_s)
+
+
+def _brokers(settings: Deployment) -> Iterator[Finding]:
+    from perseid.embedded.kafka_probe import brokers
+    from perseid.topics.admin import TopicAdmin
+
+    count = brokers(settings.kafka, ANSWER_S)
+    yield doctor_checks.brokers(count, settings.kafka)
+    if count:
+        for broker, found in TopicAdmin(settings.kafka, timeout_s=ANSWER_S).brokers().items():
+            yield from doctor_checks.broker_settings(broker, found)
+
+
+def _zookeeper(settings: Deployment) -> Iterator[Finding]:
+    from perseid.registry.probe import look as probe
+
+    hosts = settings.zookeeper
+    found = probe(hosts, settings.chroot, settings.zookeeper_session_s, ANSWER_S)
+    open_servers = [host for host in hosts.split(",") if _has_admin_server(host.strip())]
+    yield from doctor_checks.zookeeper(
+        hosts, open_to_all=found.open_to_all, admin_servers=open_servers
+    )
+    yield doctor_checks.skew("zookeeper", found.ahead_s, found.asked_s)
+
+
+def _has_admin_server(host: str) -> bool:
+    """Whether its AdminServer, and not somebody else's page, answers at the usual port."""
+    import httpx
+
+    url = f"http://{host.rpartition(':')[0] or host}:8080/commands/ruok"
+    try:
+        answer = httpx.get(url, timeout=_ADMIN_S, trust_env=False).json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return False
+    return isinstance(answer, dict) and answer.get("command") == "ruok"
+
+
+def _of_registry(folder: Path, settings: Deployment, with_kafka: bool) -> Iterator[Finding]:
+    from perseid.embedded import processes
+    from perseid.registry import Registry
+
+    with closing(Registry.connect(settings, ANSWER_S)) as registry:
+        own = [p.pid for p in processes(folder) if p.kind == "coordinator"]
+        yield doctor_checks.coordinators(registry.leader(), own)
+        jobs = list(_jobs(settings, registry))
+        yield doctor_checks.workers(registry.workers(), jobs)
+    for job in jobs:
+        yield from doctor_checks.failed(job)
+    if with_kafka:
+        yield from _of_topics(folder, settings, jobs)
+
+
+def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iterator[Finding]:
+    from perseid.cli.jobs import connected
+    from perseid.cli.txn import Transactions
+    from perseid.topics.admin import TopicAdmin
+
+    admin = TopicAdmin(settings.kafka, timeout_s=ANSWER_S)
+    now_ms = time.time_ns() // 1_000_000
+    for job in jobs:
+        needed = [topic.name for topic in job.needed]
+        infos = admin.describe(sorted({*job.sources.values(), *job.written, *needed}))
+        yield from doctor_checks.topics(job, infos)
+        yield from doctor_checks.retention(job, infos, now_ms)
+    with connected(folder) as cluster:
+        held = Transactions(cluster, settings.kafka).held()
+    yield from doctor_checks.transactions(held, time.time_ns() // 1_000_000)
+
+
+def _jobs(settings: Deployment, registry: Registry) -> Iterator[JobFacts]:
+    from perseid.jobs.trees import fetch_archive
+    from perseid.state.store import open_store
+
+    store = open_store(settings.store)
+    with TemporaryDirectory(prefix="perseid-doctor-") as cache:
+        for _, entry in sorted(registry.jobs().items()):
+            if entry.desired != "removed":
+                yield _job(registry, entry, fetch_archive(store, entry.archive, Path(cache)))
+
+
+def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
+    from perseid.jobs import layout, parse
+    from perseid.topics.control import control_topics
+
+    spec = parse.load(folder)
+    status, plan = registry.status(entry.name), registry.plan(entry.name)
+    saved = registry.pointers(entry.name)
+    known = status if status is not None and status.job_uuid == entry.uuid else None
+    ours = saved.pointers if saved is not None and saved.job_uuid == entry.uuid else ()
+    begun = plan is not None and plan.job_uuid == entry.uuid
+    return JobFacts(
+        entry.name, known.state if known else "waiting", entry.desired, begun,
+        known.error if known else None,
+        {name: source.topic for name, source in spec.sources.items()},
+        tuple(spec.written_topics),
+        control_topics(entry.name, layout.build(spec, 1).ledger_partitions),
+        ours[0].time_ms if ours else None,
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""Sends dead letters back to the topics of their records, each once.
+
+    1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
+                open; then the trail up to the high watermark of that moment, all of it decided
+    2 judge     what the trail has is done
+    3 write     begin, records, flush (which tells their offsets), trail record, commit
+
+That is the sinks' protocol (`perseid.worker.sink`) with the trail for a ledger, so a redrive that
+is killed anywhere is run again and goes on. Whatever ends without a clear success is followed by 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perseid.cli.dead_letters import Letter, Place, Target, letter_of
+from perseid.clocks import Clock
+from perseid.errors import PermanentError, RetryableError
+from perseid.topics import codec, names
+from perseid.topics.admin import Partition, TopicInfo, TopicReader
+from perseid.topics.log import LogReader
+from perseid.topics.records import Redriven, RedrivenLetter
+from perseid.worker.sink_ports import PartitionBatch, Transaction, Transactions, Written
+
+BATCH_LETTERS = 500  # of one transaction, whose trail record is then far below 1 MB
+BATCH_BYTES = 16 << 20  # of their values: what the client's queue and 30 s have room for
+ATTEMPT_S = 30.0  # one acquire, one flush or one commit
+ATTEMPTS_MAX = 5
+_BACKOFF_S = 0.2
+
+
+class Ranges(Protocol):
+    """Reads exact ranges (`perseid.topics.ranges`)."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Any]]: ...
+
+
+def letters(
+    ranges: Ranges, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> Iterator[Letter]:
+    """The letters from `starts` up to `ends`, one partition after the other."""
+    for (topic, partition), start in sorted(starts.items()):
+        for messages in ranges.read(topic, partition, start, ends[topic, partition]):
+            yield from (letter_of(topic, partition, message) for message in messages)
+
+
+def batches(found: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """`found` in its order, cut so that each piece fits one transaction."""
+    batch: list[Letter] = []
+    size = 0
+    for letter in found:
+        batch.append(letter)
+        size += len(letter.value or b"")
+        if len(batch) == BATCH_LETTERS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class Trail:
+    """Which letters of one dead-letter topic were redriven, and where to.
+
+    Letters of a topic that was deleted and made again (another `topic_id`) are others.
+    """
+
+    def __init__(self, job: str, topic_id: str, topics: TopicReader, logs: LogReader) -> None:
+        self._place = names.redriven(job), 0
+        self._topic_id, self._topics, self._logs = topic_id, topics, logs
+        self._position: int | None = None
+        self.found: dict[Place, RedrivenLetter] = {}
+
+    def read(self, *, settled: bool) -> None:
+        """Reads on to the present end.
+
+        `settled`: to the high watermark, waiting until all transactions below it are decided.
+        """
+        if self._position is None:
+            if not self._topics.describe([self._place[0]]):
+                return  # nothing was ever redriven
+            self._position = self._topics.starts([self._place])[self._place]
+        end = self._topics.ends([self._place], committed=not settled)[self._place]
+        start = self._position
+        for entry in self._logs.read_range(*self._place, start, end, timeout_s=ATTEMPT_S):
+            record = codec.decode(entry.value)
+            if isinstance(record, Redriven):
+                self.take(record)
+        self._position = max(start, end)
+
+    def take(self, record: Redriven) -> None:
+        if record.topic_id == self._topic_id:
+            self.found.update({(one.partition, one.offset): one for one in record.letters})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the letters: `already` in the trail; `skipped` by the transform."""
+
+    redriven: list[RedrivenLetter] = field(default_factory=list)
+    skipped: list[Place] = field(default_factory=list)
+    already: int = 0
+
+
+class Redrive:
+    """One run of the command over one dead-letter topic."""
+
+    def __init__(
+        self, job: str, source: TopicInfo, trail: Trail, transactions: Transactions, clock: Clock,
+        *, transform: str = "", batch_bytes: int,
+    ) -> None:  # fmt: skip
+        """`source`: the dead-letter topic. No batch is larger than `batch_bytes`, see `acquire`."""
+        self._job, self._source, self._trail = job, source, trail
+        self._transactions, self._clock = transactions, clock
+        self._transform, self._batch_bytes = transform, batch_bytes
+
+    def run(
+        self, found: Iterable[Letter], made: Callable[[Letter], Target | None], *, dry_run: bool
+    ) -> Outcome:
+        """Redrives all of `found` that the trail does not have.
+
+        `made` says what a letter becomes, None to leave it out; when it raises, nothing of its
+        batch is sent. A dry run makes all targets and sends none.
+        """
+        outcome = Outcome()
+        for batch in batches(found):
+            left = [letter for letter in batch if letter.place not in self._trail.found]
+            outcome.already += len(batch) - len(left)
+            try:
+                targets = [(letter, made(letter)) for letter in left]
+            except PermanentError as error:
+                count = len(outcome.redriven)
+                raise PermanentError(
+                    f"{error}. Nothing of its batch was sent; {count} letters before it "
+                    f"{'would be' if dry_run else 'were'} redriven, and `perseid dlq redrive "
+                    f"{self._job}` goes on behind them"
+                ) from error
+            outcome.skipped += [letter.place for letter, target in targets if target is None]
+            wanted = [target for _, target in targets if target is not None]
+            outcome.redriven += _planned(wanted) if dry_run else self._commit(wanted)
+        return outcome
+
+    def _commit(self, targets: Sequence[Target]) -> list[RedrivenLetter]:
+        """Sends the targets once, whatever happens; RetryableError: run the command again."""
+        for tries_left in range(ATTEMPTS_MAX - 1, -1, -1):
+            if not targets:
+                break
+            try:
+                self._attempt(targets)
+                break
+            except RetryableError as error:
+                if not tries_left:
+                    raise RetryableError(
+                        f"{error}; given up after {ATTEMPTS_MAX} attempts. What was redriven is in "
+                        f"{names.redriven(self._job)}: run the command again, it goes on behind it"
+                    ) from error
+            self._clock.sleep(_BACKOFF_S)
+        return [self._trail.found[target.letter.place] for target in targets]
+
+    def _attempt(self, targets: Sequence[Target]) -> None:
+        """Steps 1 to 3."""
+        transaction = self._transactions.acquire(
+            names.redrive_id(self._job), self._batch_bytes, ATTEMPT_S
+        )
+        try:
+            self._trail.read(settled=True)
+            left = [t for t in targets if t.letter.place not in self._trail.found]
+            if left:
+                self._trail.take(self._write(transaction, left))
+        finally:
+            transaction.close()
+
+    def _write(self, transaction: Transaction, targets: Sequence[Target]) -> Redriven:
+        batches = _by_partition(targets)
+        transaction.begin()
+        for place, rows in batches.items():
+            transaction.send(
+                PartitionBatch(
+                    *place, [t.key for t in rows], [t.value for t in rows],
+                    [t.headers for t in rows],
+                )
+            )  # fmt: skip
+        written = transaction.flush(ATTEMPT_S)
+        sent = [one for place, rows in batches.items() for one in _sent(rows, written[place])]
+        record = Redriven(
+            self._source.name, self._source.topic_id, self._clock.wall_ms(), self._transform,
+            tuple(sent),
+        )  # fmt: skip
+        entry = PartitionBatch(names.redriven(self._job), 0, [None], [codec.encode(record)])
+        transaction.send(entry)
+        transaction.flush(ATTEMPT_S)
+        transaction.commit(ATTEMPT_S)
+        return record
+
+
+def _by_partition(targets: Iterable[Target]) -> dict[Partition, list[Target]]:
+    """The targets of each topic partition, in their order."""
+    found: dict[Partition, list[Target]] = {}
+    for target in targets:
+        found.setdefault((target.topic, target.partition), []).append(target)
+    return found
+
+
+def _sent(rows: Sequence[Target], written: Written) -> Iterator[RedrivenLetter]:
+    """Where each went: exactly, unless another producer wrote between the first and the last."""
+    alone = written.last - written.first + 1 == len(rows)
+    for index, target in enumerate(rows):
+        first, last = written.first, written.last
+        if alone:
+            first = last = written.first + index
+        yield _redriven(target, first, last)
+
+
+def _planned(targets: Iterable[Target]) -> list[RedrivenLetter]:
+    return [_redriven(target, -1, -1) for target in targets]
+
+
+def _redriven(target: Target, first: int, last: int) -> RedrivenLetter:
+    return RedrivenLetter(*target.letter.place, target.topic, target.partition, first, last)

@@ -1,0 +1,267 @@
+"""Dead letters go back once each, wherever a redrive is killed; on the model and on the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from perseid.cli import redrive
+from perseid.cli.dead_letters import Letter, Target, target
+from perseid.cli.redrive import Outcome, Redrive, Trail
+from perseid.clocks import SystemClock
+from perseid.errors import PermanentError, RetryableError
+from perseid.testing.kafka_handle import Kafka
+from perseid.topics import codec, names
+from perseid.topics.records import Redriven
+from perseid.worker import refused
+from perseid.worker.sink_ports import PartitionBatch, Transaction, Transactions
+
+LETTERS = 7
+BATCH = 3
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing that stands behind this in the code happens."""
+
+
+class Killing:
+    """Gives out transactions of which the `at`-th dies before or behind its commit."""
+
+    def __init__(self, real: Transactions, at: int, *, committed: bool) -> None:
+        self._real, self._at, self._committed = real, at, committed
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        """Nothing is prepared."""
+
+    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+        self._at -= 1
+        found = self._real.acquire(transactional_id, batch_bytes, timeout_s)
+        return _Mortal(found, committed=self._committed) if self._at == 0 else found
+
+
+class _Mortal:
+    def __init__(self, real: Transaction, *, committed: bool) -> None:
+        self._real, self._committed = real, committed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def commit(self, timeout_s: float) -> bool:
+        if self._committed:
+            self._real.commit(timeout_s)
+        raise KilledError
+
+    def close(self) -> None:
+        """A process that was killed closes nothing: what is open stays open."""
+
+
+class Overtaken:
+    """Before its `at`-th transaction begins, another redrive does everything."""
+
+    def __init__(self, real: Transactions, at: int, other: Callable[[], object]) -> None:
+        self._real, self._at, self._other = real, at, other
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        """Nothing is prepared."""
+
+    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+        self._at -= 1
+        found = self._real.acquire(transactional_id, batch_bytes, timeout_s)
+        if self._at == 0:
+            self._other()
+        return found
+
+
+class Post:
+    """A job with dead letters of its source, all of them from partition 1."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.job = kafka.job()
+        self.lines, self.dead = kafka.topic(2), kafka.topic()
+        kafka.topics.create(names.redriven(self.job), 1)
+        self.write(range(LETTERS))
+
+    def write(self, numbers: Sequence[int]) -> None:
+        rows = [
+            {"topic": self.lines, "partition": 1, "offset": n, "kind": "BadInputError",
+             "reason": "no UTF-8", "operator": None}
+            for n in numbers
+        ]  # fmt: skip
+        self.send(
+            PartitionBatch(
+                self.dead, 0, [b"k%d" % n for n in numbers], [b"bad %d" % n for n in numbers],
+                [refused.headers(row, self.job, 4) for row in rows],
+            )
+        )  # fmt: skip
+
+    def send(self, batch: PartitionBatch) -> None:
+        sender = self.kafka.transactions.acquire(f"of-{batch.topic}", 1_000_000, 20)
+        sender.begin()
+        sender.send(batch)
+        sender.flush(20)
+        sender.commit(20)
+        sender.close()
+
+    def trail(self) -> Trail:
+        topic_id = self.kafka.topics.identities([self.dead])[self.dead]
+        return Trail(self.job, topic_id, self.kafka.topics, self.kafka.reader())
+
+    def letters(self) -> list[Letter]:
+        place = (self.dead, 0)
+        starts, ends = self.kafka.topics.starts([place]), self.kafka.topics.ends([place])
+        return list(redrive.letters(self.kafka.ranges, starts, ends))
+
+    def run(
+        self,
+        transactions: Transactions | None = None,
+        made: Callable[[Letter], Target | None] = lambda letter: target(letter, good(letter)),
+        *,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """One run of the command, in a process of its own as far as the trail goes."""
+        info = self.kafka.topics.describe([self.dead])[self.dead]
+        trail = self.trail()
+        trail.read(settled=False)
+        run = Redrive(
+            self.job, info, trail, transactions or self.kafka.transactions, SystemClock(),
+            transform="fix.py:good", batch_bytes=1_000_000,
+        )  # fmt: skip
+        return run.run(self.letters(), made, dry_run=dry_run)
+
+    def sent(self) -> list[bytes]:
+        return self.kafka.values(self.lines, 1)
+
+
+def good(letter: Letter) -> bytes:
+    return (letter.value or b"").replace(b"bad", b"good")
+
+
+ALL = [b"good %d" % n for n in range(LETTERS)]
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redrive, "BATCH_LETTERS", BATCH)
+
+
+def test_letters_go_to_the_partition_of_their_record_with_a_way_back(kafka: Kafka) -> None:
+    post = Post(kafka)
+    outcome = post.run()
+    assert post.sent() == ALL
+    assert kafka.values(post.lines, 0) == []
+    end = kafka.topics.ends([(post.lines, 1)], committed=False)[post.lines, 1]
+    found = [m for batch in kafka.ranges.read(post.lines, 1, 0, end) for m in batch]
+    for letter, message, told in zip(post.letters(), found, outcome.redriven, strict=True):
+        assert message.key() == letter.key
+        headers: Any = message.headers()
+        assert dict(headers) == {
+            "perseid.redriven.topic": post.dead.encode(),
+            "perseid.redriven.partition": b"0",
+            "perseid.redriven.offset": str(letter.offset).encode(),
+        }
+        assert (told.partition, told.offset) == letter.place
+        assert (told.topic, told.to_partition) == (post.lines, 1)
+        assert told.first == told.last == message.offset()
+
+
+def test_another_run_sends_only_what_is_new(kafka: Kafka) -> None:
+    post = Post(kafka)
+    assert len(post.run().redriven) == LETTERS
+    again = post.run()
+    assert (again.redriven, again.already) == ([], LETTERS)
+    post.write([LETTERS])
+    later = post.run()
+    assert (len(later.redriven), later.already) == (1, LETTERS)
+    assert post.sent() == [*ALL, b"good %d" % LETTERS]
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["open", "committed"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_redrive_that_was_killed_goes_on(kafka: Kafka, at: int, committed: bool) -> None:
+    post = Post(kafka)
+    with pytest.raises(KilledError):
+        post.run(Killing(kafka.transactions, at, committed=committed))
+    done = min(BATCH * (at if committed else at - 1), LETTERS)
+    again = post.run()
+    assert post.sent() == ALL
+    # What was committed may not be readable yet when the second run looks first, but then it
+    # acquires the id, which waits for it.
+    assert len(again.redriven) + again.already == LETTERS
+    assert again.already <= done
+    assert post.run().already == LETTERS
+    assert [r.letters for r in trail_records(post)] == sorted(
+        (r.letters for r in trail_records(post)), key=lambda letters: letters[0].offset
+    )
+
+
+def trail_records(post: Post) -> list[Redriven]:
+    found = [codec.decode(v) for v in post.kafka.values(names.redriven(post.job))]
+    return [record for record in found if isinstance(record, Redriven)]
+
+
+def test_a_second_redrive_of_the_job_takes_over_from_the_first(kafka: Kafka) -> None:
+    post = Post(kafka)
+    outcome = post.run(Overtaken(kafka.transactions, 2, post.run))
+    assert post.sent() == ALL
+    assert len(outcome.redriven) + outcome.already == LETTERS
+    assert sum(len(record.letters) for record in trail_records(post)) == LETTERS
+
+
+def test_what_a_transform_leaves_out_is_sent_by_a_later_one(kafka: Kafka) -> None:
+    post = Post(kafka)
+    outcome = post.run(
+        made=lambda letter: None if letter.value == b"bad 4" else target(letter, b"x")
+    )
+    assert outcome.skipped == [post.letters()[4].place]
+    assert len(post.sent()) == LETTERS - 1
+    later = post.run()
+    assert (len(later.redriven), later.already) == (1, LETTERS - 1)
+    assert post.sent()[-1] == b"good 4"
+
+
+def test_when_a_transform_raises_nothing_of_its_batch_is_sent(kafka: Kafka) -> None:
+    post = Post(kafka)
+
+    def made(letter: Letter) -> Target:
+        if letter.value == b"bad 4":
+            raise PermanentError(f"{letter}: transform fix.py:good raised ValueError")
+        return target(letter, good(letter))
+
+    with pytest.raises(PermanentError, match=r"0:4 of .*; 3 letters before it were redriven"):
+        post.run(made=made)
+    assert post.sent() == ALL[:BATCH]
+    post.run()
+    assert post.sent() == ALL
+
+
+def test_a_dry_run_sends_and_notes_nothing(kafka: Kafka) -> None:
+    post = Post(kafka)
+    assert len(post.run(dry_run=True).redriven) == LETTERS
+    assert post.sent() == []
+    assert trail_records(post) == []
+
+
+def test_letters_of_a_topic_that_was_made_anew_are_others(kafka: Kafka) -> None:
+    post = Post(kafka)
+    post.run()
+    other = Trail(post.job, "another-id", kafka.topics, kafka.reader())
+    other.read(settled=True)
+    assert other.found == {}
+
+
+def test_a_redrive_gives_up_and_says_how_it_goes_on() -> None:
+    from perseid.testing import kafka_handle
+
+    kafka = kafka_handle.fake()
+    post = Post(kafka)
+    assert kafka.model is not None
+    for _ in range(redrive.ATTEMPTS_MAX):
+        kafka.model.fail("commit", "lost")
+    with pytest.raises(RetryableError, match="run the command again"):
+        post.run()
+    kafka.model.fail("commit", "unanswered", "lost", "unanswered")
+    assert len(post.run().redriven) == LETTERS
+    assert post.sent() == ALL

@@ -1,0 +1,245 @@
+"""What `perseid doctor` says to which facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perseid.cli import doctor_checks, doctor_look
+from perseid.cli.doctor_checks import DAY_MS, GIB, HOUR_MS, MIB, Finding, JobFacts
+from perseid.cli.open_transactions import STUCK_S, Held
+from perseid.errors import RetryableError
+from perseid.records import LeaderInfo, WorkerInfo
+from perseid.topics.admin import TopicInfo
+from perseid.topics.control import control_topics
+
+LEADER = LeaderInfo("c1", 5, 20, "http://127.0.0.1:9")
+WORKER = WorkerInfo("w1", "w1-a", "h", 30, 31, 2, "local[2]", 0)
+JOB = JobFacts(
+    "shop", "running", "running", True, sources={"lines": "lines"}, written=("shop-counts",),
+    needed=control_topics("shop", 3), checkpoint_ms=1_000_000,
+)  # fmt: skip
+INFOS = {
+    "lines": TopicInfo("lines", "1", 2, retention_ms=DAY_MS),
+    "shop-counts": TopicInfo("shop-counts", "2", 2, cleanup_policy="compact"),
+    **{
+        t.name: TopicInfo(t.name, t.name, t.partitions, retention_ms=int(t.config["retention.ms"]))
+        for t in JOB.needed
+    },
+}
+
+
+def levels(found: Any) -> list[str]:
+    return [one.level for one in found]
+
+
+def only(found: Any) -> Finding:
+    [one] = found
+    assert one.level == "ok" or (one.expected and one.next), one
+    assert isinstance(one, Finding)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("most_ms", "kept_ms", "expected"),
+    [
+        (900_000, 7 * DAY_MS, ["ok", "ok"]),
+        (30_000, DAY_MS, ["ok", "ok"]),
+        (29_999, DAY_MS - 1, ["problem", "warning"]),
+        (900_000, HOUR_MS - 1, ["ok", "problem"]),
+    ],
+)
+def test_brokers_have_to_allow_what_sinks_ask_for(
+    most_ms: int, kept_ms: int, expected: list[str]
+) -> None:
+    settings = {
+        "transaction.max.timeout.ms": str(most_ms), "transactional.id.expiration.ms": str(kept_ms)
+    }  # fmt: skip
+    found = list(doctor_checks.broker_settings(1, settings))
+    assert levels(found) == expected
+    assert all("server.properties" in one.next for one in found if one.level != "ok")
+
+
+def test_no_broker_is_a_problem() -> None:
+    assert doctor_checks.brokers(0, "k:1").level == "problem"
+    assert doctor_checks.brokers(3, "k:1").found == "3 brokers at k:1"
+
+
+def test_all_topics_there_is_one_finding() -> None:
+    assert only(doctor_checks.topics(JOB, INFOS)).found == "5 topics are there"
+
+
+@pytest.mark.parametrize(
+    ("topic", "words", "what_next"),
+    [
+        ("lines", "source lines", "perseid topics create lines"),
+        ("shop-counts", "which the job writes", "perseid topics create shop-counts"),
+        ("perseid.shop.ledger", "which epochs are committed", "perseid jobs remove shop"),
+        ("perseid.shop.tokens", "input of every epoch", "perseid jobs remove shop"),
+    ],
+)
+def test_a_missing_topic_is_a_problem(topic: str, words: str, what_next: str) -> None:
+    infos = {name: info for name, info in INFOS.items() if name != topic}
+    found = only(doctor_checks.topics(JOB, infos))
+    assert found.level == "problem"
+    assert words in found.found
+    assert what_next in found.next
+
+
+def test_a_job_that_has_not_begun_has_no_topics_of_its_own_yet() -> None:
+    infos = {name: info for name, info in INFOS.items() if not name.startswith("perseid.")}
+    assert levels(doctor_checks.topics(replace(JOB, begun=False), infos)) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "change", "what_next"),
+    [
+        ("lines", {"cleanup_policy": "compact,delete"}, "cleanup.policy=delete"),
+        ("perseid.shop.tokens", {"cleanup_policy": "compact"}, "cleanup.policy=delete"),
+        ("perseid.shop.tokens", {"retention_ms": DAY_MS}, "retention.ms=-1"),
+        ("perseid.shop.ledger", {"retention_ms": DAY_MS}, "retention.ms=-1"),
+        ("perseid.shop.ledger", {"partitions": 2}, "perseid jobs start"),
+    ],
+)
+def test_topics_that_do_not_keep_what_they_must(
+    topic: str, change: dict[str, Any], what_next: str
+) -> None:
+    infos = {**INFOS, topic: replace(INFOS[topic], **change)}
+    found = only(doctor_checks.topics(JOB, infos))
+    assert found.level == "problem"
+    assert what_next in found.next
+
+
+def test_progress_may_be_kept_for_any_time() -> None:
+    progress = replace(INFOS["perseid.shop.progress"], retention_ms=5)
+    infos = {**INFOS, progress.name: progress}
+    assert levels(doctor_checks.topics(JOB, infos)) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "retention_ms", "level"),
+    [
+        (HOUR_MS, DAY_MS, "ok"),
+        (DAY_MS // 2 + 1, DAY_MS, "warning"),
+        (DAY_MS, DAY_MS, "problem"),
+        (100 * DAY_MS, -1, "ok"),
+    ],
+)
+def test_retention_against_the_newest_checkpoint(
+    age_ms: int, retention_ms: int, level: str
+) -> None:
+    infos = {"lines": replace(INFOS["lines"], retention_ms=retention_ms)}
+    found = only(doctor_checks.retention(JOB, infos, 1_000_000 + age_ms))
+    assert found.level == level
+    if level != "ok":
+        assert found.next == "`perseid checkpoint shop`"
+        stopped = replace(JOB, desired="stopped")
+        [found] = doctor_checks.retention(stopped, infos, 1_000_000 + age_ms)
+        assert found.next == "`perseid jobs start shop`"
+
+
+def test_without_a_checkpoint_or_a_topic_retention_says_nothing() -> None:
+    assert levels(doctor_checks.retention(replace(JOB, checkpoint_ms=None), INFOS, 0)) == []
+    assert levels(doctor_checks.retention(JOB, {}, 0)) == []
+
+
+def test_a_failed_job_is_a_problem_with_its_error() -> None:
+    found = only(doctor_checks.failed(replace(JOB, state="failed", error={"text": "full"})))
+    assert (found.level, found.found) == ("problem", "failed: full")
+    assert only(doctor_checks.failed(JOB)).found == "running"
+
+
+def test_a_clock_is_judged_less_what_asking_took() -> None:
+    assert doctor_checks.skew("redis", -1.9, 0.1).level == "ok"
+    assert doctor_checks.skew("redis", 3.0, 2.5).level == "ok"
+    ahead, behind = doctor_checks.skew("redis", 3.0, 0.1), doctor_checks.skew("redis", -90.0, 0.1)
+    assert (ahead.level, behind.level) == ("warning", "warning")
+    assert (ahead.found, behind.found) == ("3.0 s ahead of ours", "90.0 s behind ours")
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "level"),
+    [
+        (50 * GIB, 100 * GIB, "ok"),
+        (9 * GIB, 100 * GIB, "warning"),
+        (1 * GIB, 100 * GIB, "problem"),
+        (3 * GIB, 8 * GIB, "ok"),
+        (900 * MIB, 8 * GIB, "warning"),
+        (200 * MIB, 8 * GIB, "problem"),
+        (200 * MIB, 1 * GIB, "ok"),  # a small one cannot have 2 GiB free
+        (100 * MIB, 1 * GIB, "problem"),
+    ],
+)
+def test_disks(free: int, total: int, level: str) -> None:
+    found = doctor_checks.disk("state", "/dev/shm", free, total)
+    assert found.level == level
+    assert f"{free // MIB} of {total // MIB} MiB free" in found.found
+
+
+def test_only_transactions_that_nobody_ends_are_a_problem() -> None:
+    now_ms = 100_000_000
+    young = Held("t", 0, 1, 2, ("perseid.shop.1.op.0",), since_ms=now_ms - 1000)
+    old = replace(young, since_ms=now_ms - int(STUCK_S * 1000) - 1)
+    assert levels(doctor_checks.transactions([young], now_ms)) == ["ok"]
+    found = only(doctor_checks.transactions([young, old], now_ms))
+    assert (found.level, found.next) == ("problem", "`perseid txn abort shop`")
+    found = only(doctor_checks.transactions([replace(old, ids=())], now_ms))
+    assert (found.level, found.next) == ("problem", "`kafka-transactions.sh find-hanging`")
+
+
+def test_zookeeper_open_to_all_matters_beyond_loopback() -> None:
+    def look(hosts: str, *, open_to_all: bool = True, admin: bool = False) -> list[str]:
+        return levels(
+            doctor_checks.zookeeper(
+                hosts, open_to_all=open_to_all, admin_servers=["zk2"] if admin else []
+            )
+        )
+
+    assert look("127.0.0.1:1,localhost:2") == ["ok", "ok"]
+    assert look("127.0.0.1:1,zk2:2181") == ["ok", "warning"]
+    assert look("zk2:2181", open_to_all=False) == ["ok"]
+    assert look("zk2:2181", open_to_all=False, admin=True) == ["ok", "warning"]
+
+
+def test_coordinators_need_a_leader_and_a_standby() -> None:
+    assert doctor_checks.coordinators(None, [20, 21]).level == "problem"
+    assert doctor_checks.coordinators(LEADER, [20, None]).level == "warning"
+    assert doctor_checks.coordinators(LEADER, [20, 21]).level == "ok"
+    elsewhere = doctor_checks.coordinators(LEADER, [21])  # the leader is on another host
+    assert (elsewhere.level, elsewhere.found) == ("ok", "c1 leads, 2 known")
+
+
+def test_workers_are_needed_by_jobs_that_should_run() -> None:
+    assert doctor_checks.workers([], [JOB]).level == "problem"
+    assert doctor_checks.workers([], [replace(JOB, desired="stopped")]).level == "warning"
+    assert doctor_checks.workers([WORKER], [JOB]).level == "warning"
+    assert doctor_checks.workers([WORKER, WORKER], [JOB]).found == "2 alive (4 cores)"
+
+
+def test_memory_is_judged_by_the_reserve_at_which_jobs_are_stopped() -> None:
+    assert doctor_checks.memory(900 * MIB, 16 * GIB, -1.0).level == "problem"
+    assert doctor_checks.memory(900 * MIB, 8 * GIB, 400.0 * MIB).level == "warning"
+    assert doctor_checks.memory(4 * GIB, 8 * GIB, 3.5 * GIB).level == "ok"
+
+
+def test_processes_that_are_dead_are_named() -> None:
+    assert doctor_checks.processes([]).level == "ok"
+    assert "w2" in doctor_checks.processes(["w2"]).next
+
+
+def test_warnings_alone_are_no_failure() -> None:
+    fine, warned = Finding("a", "ok", "x"), Finding("b", "warning", "x")
+    assert doctor_checks.exit_code([fine, warned]) == 0
+    assert doctor_checks.exit_code([fine, Finding("c", "problem", "x")]) == 1
+
+
+def test_a_part_that_does_not_answer_is_a_finding() -> None:
+    def asked() -> Any:
+        yield Finding("kafka", "ok", "there")
+        raise RetryableError("gone")
+
+    there, gone = doctor_look._tried("kafka", asked)
+    assert there.level == "ok"
+    assert (gone.check, gone.level, gone.found) == ("kafka", "problem", "gone")
