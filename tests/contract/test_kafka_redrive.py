@@ -252,6 +252,25 @@ def test_letters_of_a_topic_that_was_made_anew_are_others(kafka: Kafka) -> None:
     assert other.found == {}
 
 
+def test_nobody_goes_by_a_trail_that_is_undecided(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at it is another thing: what is not decided is not shown."""
+    monkeypatch.setattr(redrive, "ATTEMPT_S", 0.5)
+    post = Post(kafka)
+    topic = names.redriven(post.job)
+    other = kafka.transactions.acquire(f"of-{topic}", 1_000_000, 20)
+    other.begin()
+    other.send(PartitionBatch(topic, 0, [None], [codec.encode(Redriven("d", "i", 0, "", ()))]))
+    other.flush(20)
+    post.trail().read(settled=False)
+    with pytest.raises(RetryableError):
+        post.trail().read(settled=True)
+    other.commit(20)
+    other.close()
+    post.trail().read(settled=True)
+
+
 def test_a_redrive_gives_up_and_says_how_it_goes_on() -> None:
     from perseid.testing import kafka_handle
 

@@ -63,6 +63,18 @@ def test_a_committed_epoch_is_skipped_by_whoever_comes_again(kafka: Kafka) -> No
     assert kafka.values(topic) == [b"a"]
 
 
+def test_a_dead_letter_of_a_record_without_a_value_has_none_either(kafka: Kafka) -> None:
+    topic, who = kafka.topic(), identity(kafka)
+    values, headers = [b"a", None, b"c", None], [[("h", b"x")]] * 4
+    sink = session(kafka, who)
+    done = sink.commit(11, 100, 1, [SinkBatch(topic, [b"k"] * 4, values, headers)])
+    end = kafka.topics.ends([(topic, 0)], committed=False)[topic, 0]
+    found = [m.value() for batch in kafka.ranges.read(topic, 0, 0, end) for m in batch]
+    assert found == values
+    assert [window.count for window in done.windows] == [4]
+    sink.close()
+
+
 def test_an_epoch_without_outputs_is_noted(kafka: Kafka) -> None:
     topic, who = kafka.topic(), identity(kafka)
     sink = session(kafka, who)

@@ -36,11 +36,15 @@ def divide(
     return divided
 
 
-def checksum(keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
-    """That of SinkWindow; a record without a key counts as one with an empty key."""
-    lengths = np.fromiter(map(len, values), "<i4", len(values))
+def checksum(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
+    """That of SinkWindow; without a key, or a value, a record counts as one with an empty one."""
+    try:
+        lengths = np.fromiter(map(len, values), "<i4", len(values))  # type: ignore[arg-type]
+    except TypeError:  # dead letters without a value
+        lengths = np.fromiter((len(v or b"") for v in values), "<i4", len(values))
     joined_keys = b"".join(filter(None, keys))
-    return RUN | crc32(b"".join(values), crc32(joined_keys, crc32(lengths.tobytes())))
+    joined_values = b"".join(filter(None, values))
+    return RUN | crc32(joined_values, crc32(joined_keys, crc32(lengths.tobytes())))
 
 
 def windows(
@@ -97,7 +101,8 @@ def _part(batch: SinkBatch, partition: int, rows: list[int]) -> PartitionBatch:
 
 def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
     """Exact for the one record that could be too big: it would be alone in its record batch."""
-    biggest = max(map(len, batch.values)) + max(map(len, filter(None, batch.keys)), default=0)
+    longest = (max(map(len, filter(None, some)), default=0) for some in (batch.keys, batch.values))
+    biggest = sum(longest)
     if biggest + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
         return
     for row, value in enumerate(batch.values):
@@ -114,7 +119,7 @@ def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
 
 
 def record_batch_bytes(
-    key: bytes | None, value: bytes, headers: Iterable[tuple[str, bytes]]
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]
 ) -> int:
     """Size of a record batch that holds only this record."""
     body = 3  # attributes, timestamp and offset deltas of zero

@@ -19,11 +19,14 @@ Headers = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Records for one sink topic, in order. `headers`, when given, are one list a record."""
+    """Records for one sink topic, in order. `headers`, when given, are one list a record.
+
+    A value is None only in the dead letter of a record that had none.
+    """
 
     topic: str
     keys: Sequence[bytes | None]
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     headers: Sequence[Headers] | None = None
 
 
@@ -34,7 +37,7 @@ class PartitionBatch:
     topic: str
     partition: int
     keys: Sequence[bytes | None]
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     headers: Sequence[Headers] | None = None
 
 

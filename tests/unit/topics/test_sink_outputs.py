@@ -50,6 +50,14 @@ def test_the_checksum_is_of_lengths_keys_and_values_in_their_order() -> None:
     assert checksum([], []) == 2**63
 
 
+def test_a_dead_letter_without_a_value_is_one_record_and_counts_as_empty() -> None:
+    headers = [[("h", b"x")], [("h", b"y")]]
+    [found] = divide([SinkBatch("a", [b"k", b"k"], [None, b"1"], headers)], TOPICS, 0)
+    assert list(found.values) == [None, b"1"]
+    assert checksum(found.keys, found.values) == checksum([b"k", b"k"], [b"", b"1"])
+    assert [b.values for b in divide([SinkBatch("a", [None], [None])], TOPICS, 0)] == [[None]]
+
+
 def test_the_checksum_tells_what_was_written_otherwise() -> None:
     written = checksum([b"a", b"b"], [b"1", b"2"])
     assert checksum([b"b", b"a"], [b"2", b"1"]) != written
