@@ -25,6 +25,7 @@ from perseid.cli import (
     plan,
     state,
     status,
+    tokens,
     topics,
 )
 from perseid.errors import PerseidError, RefusedError, UsageError
@@ -69,6 +70,7 @@ app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeou
 app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")
+app.add_typer(tokens.app, name="tokens", help="Make tokens for the coordinator's HTTP API.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
 app.command("bench", epilog="Example: perseid bench running-sum --peer bytewax --json")(bench.bench)
