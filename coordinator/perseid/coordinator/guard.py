@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 LOCAL = Principal("local", Role.ADMIN)  # who is on this machine, while there are no tokens
 STRANGER = ""  # whose calls those without a good token are
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _BEARER = HTTPBearer(
     auto_error=False, description="A token that `perseid tokens new` has printed. None is needed "
     "on loopback while the coordinator has no token file.",
@@ -71,7 +72,10 @@ class Guard:
     def identified(self, secret: str | None, host: str, origin: str | None) -> Principal:
         """Whose request it is; Refusal when it is nobody's."""
         if self._tokens is None:
-            _check_local(host, origin)
+            fault = _local_fault(host, origin)
+            if fault is not None:
+                self._limited(STRANGER)
+                raise Refusal(HTTPStatus.FORBIDDEN, "Forbidden", fault)
             return LOCAL
         if secret is None:
             self._limited(STRANGER)
@@ -117,19 +121,27 @@ def _unauthorized(what: str) -> Refusal:
     )  # fmt: skip
 
 
-def _check_local(host: str, origin: str | None) -> None:
-    if not is_loopback(urlsplit(f"//{host}").hostname or ""):
-        raise Refusal(
-            HTTPStatus.FORBIDDEN, "Forbidden",
+def _local_fault(host: str, origin: str | None) -> str | None:
+    """Why a request may be a browser's that carries it for a page of elsewhere."""
+    if not is_loopback(_split(f"//{host}").hostname or ""):
+        return (
             "the Host header names no loopback address: use http://127.0.0.1:PORT, or give the "
-            "coordinator a token file with --api-tokens",
-        )  # fmt: skip
-    if origin is not None and urlsplit(origin).netloc != host:
-        raise Refusal(
-            HTTPStatus.FORBIDDEN, "Forbidden",
+            "coordinator a token file with --api-tokens"
+        )
+    if origin is not None and _split(origin).netloc != host:
+        return (
             "a page of another origin has sent this; give the coordinator a token file with "
-            "--api-tokens, and send a token",
-        )  # fmt: skip
+            "--api-tokens, and send a token"
+        )
+    return None
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address; none of what is no address, such as `//[`."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 class BodyLimit:
@@ -160,9 +172,10 @@ def _body_refusal(headers: dict[bytes, bytes]) -> Refusal | None:
 
 
 class Audit:
-    """ASGI: logs every call that may change something, with who it was and what came of it.
+    """ASGI: logs every call that would change something, with who it was and what came of it.
 
-    Only names that are checked go into the log: neither headers nor the path as it was sent.
+    Only names that are checked go into the log: neither headers nor the path as it was sent. What
+    strangers send beyond their rate, or to paths that there are not, does not fill the log.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -184,8 +197,9 @@ class Audit:
         try:
             await self._app(scope, receive, noting)
         finally:
-            who = scope["state"].get("principal") or "somebody"
-            _log.info("%s asks: %s, answered with %s", who, _what(scope), status)
+            who = scope["state"].get("principal")
+            if who is not None or status in _DENIED:
+                _log.info("%s asks: %s, answered with %s", who or "somebody", _what(scope), status)
 
 
 def _what(scope: Scope) -> str:

@@ -104,6 +104,8 @@ def test_pages_of_elsewhere_cannot_use_a_browser_of_this_machine(tmp_path: Path)
     foreign = client.post(f"{JOBS}/{JOB}/stop", headers={"Origin": "http://evil.example"})
     assert_refused(foreign, 403, "a page of another origin")
     assert_refused(client.get(JOBS, headers={"Origin": "null"}), 403, "another origin")
+    assert_refused(client.get(JOBS, headers={"Host": "["}), 403, "no loopback address")
+    assert_refused(client.get(JOBS, headers={"Origin": "http://["}), 403, "another origin")
     assert served.entry().desired == "running"
     own = {"Host": "localhost:80", "Origin": "http://localhost:80"}
     assert client.post(f"{JOBS}/{JOB}/stop", headers=own).status_code == HTTPStatus.ACCEPTED
@@ -286,6 +288,7 @@ def test_each_call_that_changes_something_is_logged_with_its_principal(
     served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/start", params={"from": "scratch"})
     served.client(Role.VIEWER).delete(f"{JOBS}/{JOB}")
     served.client().post(f"{JOBS}/{JOB}/stop")
+    served.client().post(f"{JOBS}/{JOB}/stop/it")
     served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop")
     served.client(Role.VIEWER).get(JOBS)
     job = "/api/v1/jobs/{job}"
