@@ -13,13 +13,19 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from perseid.clocks import SystemClock
+from perseid.coordinator.api import Api, make_app
+from perseid.coordinator.guard import Guard
+from perseid.coordinator.limits import RateLimit
+from perseid.coordinator.listening import Listening, add_options, is_loopback, listening
 from perseid.coordinator.loading import Clients, SharedWriter
 from perseid.coordinator.performing import StepDown
+from perseid.coordinator.routes import Backend
 from perseid.coordinator.service import Ports, Service
-from perseid.errors import RetryableError
+from perseid.coordinator.tokens import TokenFile
+from perseid.coordinator.view import Look
+from perseid.errors import RefusedError, RetryableError, UsageError
 from perseid.records import Deployment, LeaderInfo
 from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
 
@@ -34,7 +40,7 @@ class Coordinator:
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self._deployment, self._name = deployment, name
-        self._registry = Registry.connect(deployment, CONNECT_S)
+        self.registry = Registry.connect(deployment, CONNECT_S)
         self._service: Service | None = None
         self._ended = threading.Event()
         self._changed = threading.Event()
@@ -43,8 +49,8 @@ class Coordinator:
 
     def run(self, url: str) -> int:
         self._url = url
-        self._registry.watch(self._changed.set)
-        self._registry.on_session(self._session_changed)
+        self.registry.watch(self._changed.set)
+        self.registry.on_session(self._session_changed)
         _log.info("coordinator %s stands by; its API is at %s", self._name, url)
         try:
             while not self._ended.is_set():
@@ -55,7 +61,7 @@ class Coordinator:
                 elif not self._lead(fence):
                     return 1
         finally:
-            self._registry.close()
+            self.registry.close()
         return 0
 
     def stop(self, reason: str) -> None:
@@ -64,13 +70,14 @@ class Coordinator:
         if self._service is not None:
             self._service.stop(reason)
 
-    def status(self) -> dict[str, Any] | None:
-        """The leader's view; None while standing by."""
-        return self._service.view() if self._service is not None else None
+    def look(self) -> Look | None:
+        """What the leader knows; None while standing by."""
+        service = self._service
+        return service.look() if service is not None else None
 
     def _try_to_lead(self) -> Fence | None:
         try:
-            return lead(self._registry, self._info, self._above)
+            return lead(self.registry, self._info, self._above)
         except RetryableError as error:
             _log.warning("%s", error)
             return None
@@ -79,8 +86,8 @@ class Coordinator:
         """Leads; True when it may lead again with a higher epoch, False when the process ends."""
         _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
         self._service = Service(
-            make_ports(self._deployment, self._registry),
-            FencedRegistry(self._registry, fence), self._info(fence.epoch),
+            make_ports(self._deployment, self.registry),
+            FencedRegistry(self.registry, fence), self._info(fence.epoch),
             self._deployment.zookeeper_session_s,
         )  # fmt: skip
         try:
@@ -122,19 +129,41 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
     )
 
 
+def make_api(deployment: Deployment, coordinator: Coordinator, where: Listening) -> Api:
+    """The API of this process; its calls share the coordinator's ZooKeeper session."""
+    from perseid.jobs.applying import Cluster
+    from perseid.state.store import open_store
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.log import KafkaLogReader
+
+    topics = TopicAdmin(deployment.kafka)
+    registry, clock = coordinator.registry, SystemClock()
+    back = Backend(
+        coordinator.look, registry.leader,
+        Cluster(registry, topics, open_store(deployment.store), clock), topics,
+        lambda: KafkaLogReader(deployment.kafka), Path(deployment.state) / "archives",
+    )  # fmt: skip
+    tokens = TokenFile(where.tokens) if where.tokens is not None else None
+    if tokens is not None and where.cert is None and not is_loopback(where.host):
+        _log.warning("the API is not encrypted: who listens in on %s can read tokens; give "
+                     "--api-cert and --api-key", where.host)  # fmt: skip
+    return Api(make_app(back, Guard(tokens, RateLimit(clock.monotonic_s))), where)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="perseid coordinator", description=__doc__)
     parser.add_argument("--deployment", type=Path, required=True, help="the deployment's settings")
     parser.add_argument("--id", required=True, help="this coordinator's name, such as c1")
+    add_options(parser)
     options = parser.parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )  # fmt: skip
-    from perseid.coordinator.api import Api, make_app
-
-    coordinator = Coordinator(Deployment.load(options.deployment), options.id)
-    api = Api(make_app(coordinator.status))
+    where = listening(options)  # before anything is connected to
+    deployment = Deployment.load(options.deployment)
+    coordinator = Coordinator(deployment, options.id)
+    api = make_api(deployment, coordinator, where)
     api.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: coordinator.stop("asked to end"))
@@ -144,8 +173,17 @@ def main(arguments: list[str] | None = None) -> int:
         api.stop()
 
 
+def run() -> int:
+    """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
+    try:
+        return main()
+    except (UsageError, RefusedError) as error:
+        sys.stderr.write(f"perseid: {error}\n")
+        return 2 if isinstance(error, UsageError) else 3
+
+
 if __name__ == "__main__":
-    code = main()
+    code = run()
     # Client threads of Kafka may wait for a broker that is away; nothing of them is needed.
     logging.shutdown()
     os._exit(code)

@@ -50,13 +50,14 @@ def adopted(
         checkpoint_s=now.monotonic_s, positions=_positions(loaded),
         failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
-        ledger_highest=max(loaded.ledger.values(), default=0),
+        ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
     told = list(_told(job, loaded.progress))
     if told:
         job = replace(job, state_bytes=told[-1][1].state_bytes)
+    job = replace(job, totals=job.totals.loaded(job.done, [record for _, record in told]))
     job = timing.read_back(job, told, now)
     return _in_phase(job, loaded, workers, now)
 

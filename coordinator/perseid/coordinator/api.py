@@ -1,50 +1,54 @@
-"""HTTP: what the leader knows, for the command line, the demo and tools. Loopback only."""
+"""HTTP: what the leader knows and does, for the command line, the demo and tools."""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 
-HOST = "127.0.0.1"
+from perseid.coordinator import http_errors
+from perseid.coordinator.guard import Audit, BodyLimit, Guard
+from perseid.coordinator.listening import Listening
+from perseid.coordinator.routes import Backend, make_router
+from perseid.errors import UsageError
+
+CONNECTIONS_MAX = 200   # more are answered with 503 at once
+DESCRIPTION = """\
+Jobs of a perseid deployment. Every error is a `Problem`. Send `Authorization: Bearer TOKEN`, unless
+the coordinator listens on loopback without tokens. Calls are answered by the leader; another
+coordinator says 503 and the leader's URL.
+"""
 
 
-def make_app(status: Callable[[], dict[str, Any] | None]) -> FastAPI:
-    """`status` gives the leader's view, or None while this coordinator stands by."""
-    app = FastAPI(title="perseid", docs_url=None, redoc_url=None)
-
-    @app.get("/healthz")
-    def healthz() -> dict[str, Any]:
-        """200 as long as this process lives; `leader` says whether it leads."""
-        return {"ok": True, "leader": status() is not None}
-
-    @app.get("/api/v1/status", response_model=None)
-    def api_status() -> dict[str, Any] | JSONResponse:
-        """Workers, jobs, lag, checkpoints and rates; 503 from a coordinator that stands by."""
-        found = status()
-        if found is None:
-            return JSONResponse({"error": "this coordinator does not lead"}, status_code=503)
-        return found
-
+def make_app(back: Backend, guard: Guard) -> FastAPI:
+    """The whole app; `guard` decides who may call what."""
+    app = FastAPI(
+        title="perseid", version="1", description=DESCRIPTION, docs_url=None, redoc_url=None
+    )
+    http_errors.install(app)
+    app.include_router(make_router(back, guard))
+    app.add_middleware(Audit)
+    app.add_middleware(BodyLimit)
     return app
 
 
 class Api:
-    """The server in a thread; its port is free and known from the start."""
+    """The server in a thread; its port is bound, and known, from the start."""
 
-    def __init__(self, app: FastAPI) -> None:
-        self._socket = socket.socket()
-        self._socket.bind((HOST, 0))
-        self._socket.listen()  # who connects before the server runs waits instead of being refused
-        port: int = self._socket.getsockname()[1]
-        self.url = f"http://{HOST}:{port}"
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
-        self._server = uvicorn.Server(config)
+    def __init__(self, app: FastAPI, where: Listening | None = None) -> None:
+        """Raises UsageError when it cannot listen there, or cannot use its certificate."""
+        where = where or Listening()
+        self._config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="off",
+            limit_concurrency=CONNECTIONS_MAX, ssl_certfile=where.cert, ssl_keyfile=where.key,
+        )  # fmt: skip
+        _load(self._config, where)
+        self._socket = _bound(where)
+        self.url = where.url_of(self._socket.getsockname()[1])
+        self._server = uvicorn.Server(self._config)
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
     def start(self) -> None:
@@ -57,3 +61,27 @@ class Api:
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+def _load(config: uvicorn.Config, where: Listening) -> None:
+    """Reads the certificate here, where an error is seen, and not in the server's thread."""
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            f"--api-cert {where.cert}, --api-key: cannot be used ({type(error).__name__}: "
+            f"{error.strerror}); expected a certificate and its private key in PEM files"
+        ) from None
+
+
+def _bound(where: Listening) -> socket.socket:
+    """A socket that listens: who connects before the server runs waits instead of being refused."""
+    host = where.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, where.port), family=family, backlog=128)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at {where.host}:{where.port}: {error.strerror}; choose another "
+            "--api-host or --api-port (0 is any free port)"
+        ) from None

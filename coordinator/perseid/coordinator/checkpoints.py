@@ -122,7 +122,10 @@ def given_up(job: JobState, why: str) -> JobState:
     if job.collecting is None:
         return job
     told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
-    return replace(timing.owing(told), collecting=None, checkpoint_ready=False)
+    return replace(
+        timing.owing(told), collecting=None, checkpoint_ready=False,
+        totals=job.totals.gave_up_a_checkpoint(),
+    )  # fmt: skip
 
 
 def complete(job: JobState) -> WriteManifest | None:
@@ -154,7 +157,9 @@ def _stands(job: JobState, part: PartDone) -> bool:
     return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in kept}
 
 
-def written(job: JobState, pointer: CheckpointPointer) -> tuple[JobState, list[Action]]:
+def written(
+    job: JobState, pointer: CheckpointPointer, now: Now
+) -> tuple[JobState, list[Action]]:
     """Moves the pointer to the manifest that has been written, and forgets what is older."""
     if job.collecting is None or job.collecting.epoch != pointer.epoch:
         return job, []  # given up, or written twice
@@ -163,7 +168,11 @@ def written(job: JobState, pointer: CheckpointPointer) -> tuple[JobState, list[A
     pointers = CheckpointPointers(job.entry.uuid, kept)
     oldest = kept[-1]
     tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
-    job = replace(job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens)
+    totals = job.totals.checkpointed((now.wall_ms - pointer.time_ms) / 1000)
+    job = replace(
+        job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
+        totals=totals,
+    )  # fmt: skip
     return job, [
         PutPointers(job.name, pointers),
         DeleteCheckpoints(job.name, job.entry.uuid, _read_by_somebody(job, kept)),

@@ -116,7 +116,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
         case ev.TokenAppended(token=token, offset=offset):
             job = issue.appended(job, token, offset, now)
         case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
-            job, actions = checkpoints.written(job, pointer)
+            job, actions = checkpoints.written(job, pointer, now)
         case ev.ManifestFailed(epoch=epoch, text=text):
             if job.collecting is not None and job.collecting.epoch == epoch:
                 job = checkpoints.given_up(job, text)
@@ -196,6 +196,8 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         reason=job.story[-1].partition(": ")[2] if job.story else "",
         rescaled=plan.rescaled if plan else False,
     )  # fmt: skip
+    if plan is not None and plan.owner is not None:
+        job = replace(job, totals=job.totals.restarted(elsewhere=owner != plan.owner))
     job = replace(job, plan=new, generation=new.generation, fragment="")
     job = checkpoints.new_owner(job, new)
     return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]

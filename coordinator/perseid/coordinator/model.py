@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from perseid.coordinator import lifecycle
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
+from perseid.coordinator.totals import Totals
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec
 from perseid.records import (
@@ -149,6 +150,7 @@ class JobState:
     rewind_to: int | None = None          # the epoch to take the chain back to before going on
     error: Mapping[str, object] | None = None
     events: tuple[str, ...] = ()
+    totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
 
     @property
     def tip(self) -> Tip:

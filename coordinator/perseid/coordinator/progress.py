@@ -74,7 +74,10 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     if epoch == 0 or epoch > job.tip.epoch:
         return job, []  # of a token that was taken back
     new = epoch > job.done
-    job = replace(job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch))
+    job = replace(
+        job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch),
+        totals=job.totals.counted(record),
+    )  # fmt: skip
     if new:
         checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
         job = replace(

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from perseid.clocks import Clock
 from perseid.coordinator import events as ev
@@ -100,8 +99,8 @@ class Service:
         """Ends `run` from another thread or a signal handler."""
         self._queue.put(StepDown(reason))
 
-    def view(self) -> dict[str, Any]:
-        return view.status(self.state, self._leader, self._now())
+    def look(self) -> view.Look:
+        return view.Look(self.state, self._leader, self._now())
 
     def wanted(self) -> Wanted:
         """What the source watchers are to look at now."""

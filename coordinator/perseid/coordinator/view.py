@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from perseid.coordinator import statuses
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
 from perseid.records import LeaderInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a leader knows at one moment."""
+
+    state: ClusterState
+    leader: LeaderInfo
+    now: Now
 
 
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
@@ -48,7 +58,6 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
     None and not 0.
     """
     loaded = job.phase is not Phase.LOADING
-    looked = loaded and all((at.topic, n) in job.ends for (_, n), at in job.positions.items())
     spec = job.program.spec if job.program is not None else None
     return {
         "name": job.name,
@@ -62,8 +71,8 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "epoch": job.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
-        "lag": job.backlog + _in_flight_records(job) if looked else None,
-        "backlog": job.backlog if looked else None,
+        "lag": lag(job),
+        "backlog": job.backlog if _is_looked_at(job) else None,
         "checkpoint": _checkpoint(job, now),
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
@@ -77,15 +86,29 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
     }
 
 
-def _in_flight_records(job: JobState) -> int:
-    return sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
+def lag(job: JobState) -> int | None:
+    """Records that no committed epoch has; None while that is not known."""
+    if not _is_looked_at(job):
+        return None
+    return job.backlog + sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
+
+
+def checkpoint_age_s(job: JobState, now: Now) -> float | None:
+    """Since the token of the newest checkpoint; None without one."""
+    newest = job.newest
+    return max(0.0, (now.wall_ms - newest.time_ms) / 1000) if newest is not None else None
+
+
+def _is_looked_at(job: JobState) -> bool:
+    """Whether the ends of all its source partitions are known."""
+    at = ((place.topic, n) for (_, n), place in job.positions.items())
+    return job.phase is not Phase.LOADING and all(place in job.ends for place in at)
 
 
 def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:
-    newest = job.newest
-    if newest is None:
+    newest, age_s = job.newest, checkpoint_age_s(job, now)
+    if newest is None or age_s is None:
         return None
-    age_s = max(0.0, (now.wall_ms - newest.time_ms) / 1000)
     return {"epoch": newest.epoch, "age_s": round(age_s, 3), "bytes": newest.bytes}
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from perseid.clocks import Clock
 from perseid.errors import PermanentError, RefusedError, UsageError
@@ -18,15 +18,14 @@ from perseid.registry.port import ConflictError, UnknownOutcomeError
 
 WAIT_S = 60.0  # a worker starts Spark within 15 s on two cores, a restore takes longer
 POLL_S = 0.1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
 T = TypeVar("T")
 SETTLED = {"running": ("running", "failed"), "stopped": ("stopped", "failed")}
 
 
-class TopicDeleter(Protocol):
-    """What purging needs of Kafka."""
-
-    def list(self) -> list[str]: ...
-    def delete(self, topics: Sequence[str]) -> None: ...
+class UnknownJob(UsageError):
+    """There is no job of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,13 @@ class Answer:
 
 
 def stored_entry(registry: Registry, job: str) -> Stored[JobEntry]:
-    """The job's entry, or UsageError with the nearest name."""
+    """The job's entry, or UnknownJob with the nearest name."""
     names = registry.jobs()
     stored = registry.job_entry(job) if job in names else None
     if stored is None:
         close = nearest(job, names)
         hint = f"did you mean {close}?" if close else f"there are {listed(names)}"
-        raise UsageError(f"no job {job[:80]!r}; {hint} (`perseid jobs list`)")
+        raise UnknownJob(f"no job {job[:80]!r}; {hint} (`perseid jobs list`)")
     return stored
 
 
@@ -187,11 +186,15 @@ def _not_removed(entry: JobEntry) -> None:
 
 
 def _time(text: str) -> str:
+    """The time in UTC. From 1970 on: to Kafka the milliseconds -1 and -2 are no times."""
     try:
         when = datetime.fromisoformat(text)
-    except ValueError:
+        when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        when = _NO_TIME
+    if when < _EPOCH:
         raise UsageError(
-            f"--from {text[:60]!r}: expected checkpoint, scratch or a time such as "
+            f"--from {text[:60]!r}: expected checkpoint, scratch or a time from 1970 on, such as "
             "2026-11-21T08:00:00"
-        ) from None
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+        )
+    return when.isoformat()

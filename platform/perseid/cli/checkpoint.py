@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +21,11 @@ def checkpoint(
     timeout: jobs.Timeout = 60.0,
 ) -> None:
     """Take a checkpoint of a running job now, and wait until it is complete."""
-    from perseid.jobs import checkpointing, steering
+    from perseid.jobs import verbs
 
     with jobs.connected(data) as cluster, closing(log_reader(data)) as logs:
-        registry = cluster.registry
-        steering.stored_entry(registry, job)  # a wrong name is told before any topic is looked for
-        above = checkpointing.last_epoch(cluster.topics, logs, job)
-        entry, version = checkpointing.ask(registry, job, above)
-        shown: dict[str, Any] = {
-            "name": job, "state": "would be asked for" if dry_run else "asked for",
-            "above_epoch": above, "checkpoint": None,
-        }  # fmt: skip
-        if not dry_run:
-            steering.put(registry, entry, version)
-            if not no_wait:
-                found = checkpointing.wait(registry, cluster.clock, entry, timeout)
-                shown |= {"state": "complete", "checkpoint": asdict(found)}
+        wait_s = None if no_wait else timeout
+        shown = verbs.checkpoint(cluster, cluster.topics, logs, job, wait_s, dry_run=dry_run)
     if as_json:
         output.document(shown)
     else:

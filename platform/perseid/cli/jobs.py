@@ -16,7 +16,6 @@ from perseid.cli import output
 
 if TYPE_CHECKING:
     from perseid.jobs.applying import Change, Cluster
-    from perseid.records import JobEntry
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -99,12 +98,10 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
 @app.command("list", epilog="Example: perseid jobs list --json")
 def list_(data: output.Data = None, as_json: output.Json = False) -> None:
     """List the applied jobs and their state."""
-    from perseid.jobs import report
+    from perseid.jobs import verbs
 
     with connected(data) as cluster:
-        registry = cluster.registry
-        found = [report.summary(entry, registry.status(name), registry.plan(name))
-                 for name, entry in sorted(registry.jobs().items())]  # fmt: skip
+        found = verbs.every(cluster.registry)
     if as_json:
         output.document({"jobs": found})
     elif found:
@@ -119,20 +116,12 @@ def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> No
     """Show one job: state, checkpoints, topics, the last error and what to type next."""
     from tempfile import TemporaryDirectory
 
-    from perseid.errors import PerseidError
-    from perseid.jobs import applying, report, steering
+    from perseid.jobs import report, verbs
 
     with connected(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
-        registry = cluster.registry
-        entry = steering.stored_entry(registry, job).value
-        spec: dict[str, Any] | None = None
-        try:
-            spec = applying.revision(cluster, entry.archive, Path(cache)).spec.model_dump()
-        except PerseidError as error:
-            output.note(f"perseid: the revision cannot be read: {error}")
-        shown = report.details(
-            entry, registry.status(job), registry.plan(job), registry.pointers(job), spec
-        )
+        shown, fault = verbs.show(cluster, job, Path(cache))
+    if fault is not None:
+        output.note(f"perseid: the revision cannot be read: {fault}")
     if as_json:
         output.document(shown)
     else:
@@ -152,11 +141,12 @@ def start(
     timeout: Timeout = 60.0,
 ) -> None:
     """Start a stopped or failed job where it was, or over again."""
-    from perseid.jobs import steering
+    from perseid.jobs import verbs
 
     with connected(data) as cluster:
-        entry, version = steering.start(cluster.registry, cluster.clock, job, origin)
-        _steer(cluster, entry, version, as_json, dry_run, no_wait, timeout)
+        result = verbs.start(cluster, job, origin, _wait_s(no_wait, timeout), dry_run=dry_run)
+    _tell(result, as_json)
+    _exit_if_failed([result])
 
 
 @app.command(epilog="Example: perseid jobs stop wordcount --checkpoint")
@@ -172,13 +162,13 @@ def stop(
     timeout: Timeout = 60.0,
 ) -> None:
     """Stop a job behind its current epoch; its state stays."""
-    from perseid.jobs import steering
+    from perseid.jobs import verbs
 
     with connected(data) as cluster:
-        entry, version = steering.stop(
-            cluster.registry, cluster.clock, job, checkpoint=checkpoint
+        result = verbs.stop(
+            cluster, job, _wait_s(no_wait, timeout), checkpoint=checkpoint, dry_run=dry_run
         )
-        _steer(cluster, entry, version, as_json, dry_run, no_wait, timeout)
+    _tell(result, as_json)
 
 
 @app.command(epilog="Example: perseid jobs remove wordcount --purge")
@@ -196,25 +186,20 @@ def remove(
 ) -> None:
     """Remove a job; its topics stay unless purged, its sources always do."""
     from perseid.errors import UsageError
-    from perseid.jobs import steering
+    from perseid.jobs import verbs
 
     if purge and no_wait:
         raise UsageError("--purge waits until the job is gone; leave --no-wait out")
     with connected(data) as cluster:
-        entry, version = steering.remove(cluster.registry, cluster.clock, job)
-        topics = _purged(cluster, entry) if purge else []
-        if not dry_run:
-            steering.put(cluster.registry, entry, version)
-            if not no_wait:
-                steering.wait(cluster.registry, cluster.clock, entry, timeout)
-            if purge:
-                cluster.topics.delete(topics)
-                cluster.store.delete(f"jobs/{entry.name}")
-    state = "would be removed" if dry_run else "removing" if no_wait else "removed"
+        topics = _purged(cluster, job) if purge else []
+        result = verbs.remove(cluster, job, _wait_s(no_wait, timeout), dry_run=dry_run)
+        if purge and not dry_run:
+            cluster.topics.delete(topics)
+            cluster.store.delete(f"jobs/{job}")
     if as_json:
-        output.document({"name": job, "state": state, "purged_topics": topics})
+        output.document(result | {"purged_topics": topics})
     else:
-        output.lines([f"{job}: {state}", *(f"  topic {t}: deleted" for t in topics)])
+        output.lines([f"{job}: {result['state']}", *(f"  topic {t}: deleted" for t in topics)])
 
 
 def init(
@@ -265,63 +250,44 @@ def connected(data: Path | None) -> Iterator[Any]:
             opened.close()
 
 
-def _steer(
-    cluster: Cluster,
-    entry: JobEntry,
-    version: int,
-    as_json: bool,
-    dry_run: bool,
-    no_wait: bool,
-    timeout: float,
-) -> None:
-    from perseid.jobs import steering
+def _wait_s(no_wait: bool, timeout: float) -> float | None:
+    return None if no_wait else timeout
 
-    result: dict[str, Any] = {
-        "name": entry.name, "state": f"would be {entry.desired}", "error": None,
-    }  # fmt: skip
-    if not dry_run:
-        steering.put(cluster.registry, entry, version)
-        result = _answer(cluster, entry, no_wait, timeout)
+
+def _tell(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.document(result)
     else:
         output.lines([_result_text(result)])
-    _exit_if_failed([result] if entry.desired == "running" else [])
 
 
 def _settled(cluster: Cluster, wanted: Change, no_wait: bool, timeout: float) -> dict[str, Any]:
+    from perseid.jobs import verbs
+
     # A stopped job only takes note of its new revision: there is nothing to wait for.
     idle = wanted.action == "unchanged" or wanted.entry.desired != "running"
-    return {**_change(wanted), **_answer(cluster, wanted.entry, no_wait or idle, timeout)}
+    found = verbs.answer(cluster, wanted.entry, _wait_s(no_wait or idle, timeout))
+    return {**_change(wanted), **found}
 
 
-def _answer(cluster: Cluster, entry: JobEntry, no_wait: bool, timeout: float) -> dict[str, Any]:
-    from perseid.jobs import report, steering
-
-    if no_wait:
-        status = cluster.registry.status(entry.name)
-    else:
-        status = steering.wait(cluster.registry, cluster.clock, entry, timeout).status
-    shown = report.details(entry, status, cluster.registry.plan(entry.name), None, None)
-    return {k: shown[k] for k in ("name", "state", "desired", "revision", "generation", "error")}
-
-
-def _purged(cluster: Any, entry: JobEntry) -> list[str]:
+def _purged(cluster: Any, job: str) -> list[str]:
+    """The topics that would go with the job; UnknownJob when there is none."""
     from tempfile import TemporaryDirectory
 
     from perseid.errors import PermanentError
     from perseid.jobs import applying, steering
 
     specs = {}
+    steering.stored_entry(cluster.registry, job)
     with TemporaryDirectory(prefix="perseid-purge-") as cache:
         for name, other in cluster.registry.jobs().items():
             try:
                 specs[name] = applying.revision(cluster, other.archive, Path(cache)).spec
             except PermanentError:
-                if name != entry.name:
+                if name != job:
                     raise  # what it reads and writes must not be deleted
-    own = specs.pop(entry.name, None)
-    return steering.purged_topics(entry.name, own, list(specs.values()), cluster.topics.list())
+    own = specs.pop(job, None)
+    return steering.purged_topics(job, own, list(specs.values()), cluster.topics.list())
 
 
 def _change(wanted: Change) -> dict[str, Any]:

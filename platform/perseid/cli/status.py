@@ -6,6 +6,8 @@ holds is shown, and what is out of reach is listed under `faults` instead of end
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from perseid.records import Deployment, LeaderInfo, WorkerInfo
     from perseid.registry import Registry
 
+TOKEN = "PERSEID_API_TOKEN"  # of role viewer, where coordinators want tokens
+AUTHORITY = "PERSEID_API_CA"  # PEM file of who signed the API's certificate, where no one known did
 ANSWER_S = 3.0  # of each part; a command for people does not wait longer for one that is away
 
 
@@ -90,14 +94,17 @@ def look(settings: Deployment) -> Seen:
 
 
 def _look_into(registry: Registry, seen: Seen) -> None:
+    from perseid.errors import PerseidError
+
     seen.leader = registry.leader()
     seen.workers = registry.workers()
     if seen.leader is None:
         seen.faults.append("no coordinator leads")
     else:
-        seen.view = _ask_leader(seen.leader.url)
-        if seen.view is None:
-            seen.faults.append(f"the leader does not answer at {seen.leader.url}")
+        try:
+            seen.view = ask_leader(seen.leader.url)
+        except PerseidError as error:
+            seen.faults.append(str(error))
     if seen.view is None:
         seen.jobs = [_stored_job(registry, name) for name in sorted(registry.jobs())]
     for job in seen.view["jobs"] if seen.view is not None else seen.jobs:
@@ -113,14 +120,26 @@ def job_faults(job: Mapping[str, Any]) -> list[str]:
     return [*(found if failed else ()), *(f"job {name}: {w}" for w in warnings[-1:])]
 
 
-def _ask_leader(url: str) -> dict[str, Any] | None:
+def ask_leader(url: str) -> dict[str, Any]:
+    """The leader's view; PerseidError with the reason when there is none."""
     import httpx
 
+    from perseid.errors import RefusedError, RetryableError
+
+    token, authority = os.environ.get(TOKEN), os.environ.get(AUTHORITY)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.get(f"{url}/api/v1/status", timeout=ANSWER_S, trust_env=False)
-    except httpx.HTTPError:
-        return None
-    found: dict[str, Any] | None = answer.json() if answer.status_code == httpx.codes.OK else None
+        answer = httpx.get(
+            f"{url}/api/v1/status", timeout=ANSWER_S, trust_env=False, headers=headers,
+            verify=ssl.create_default_context(cafile=authority),
+        )  # fmt: skip
+    except (httpx.HTTPError, OSError) as error:  # OSError: also of the authority's file
+        raise RetryableError(f"the leader does not answer at {url}: {error}") from None
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise RefusedError(f"the leader at {url} wants a token of role viewer: put it into {TOKEN}")
+    if answer.status_code != httpx.codes.OK:
+        raise RetryableError(f"the leader at {url} answers with {answer.status_code}")
+    found: dict[str, Any] = answer.json()
     return found
 
 

@@ -139,7 +139,7 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
         (Phase.RUNNING, [pointer.epoch, newest.epoch]),
     ):
         restoring = replace(job, plan=plan, phase=phase, collecting=collecting)
-        _, actions = checkpoints.written(restoring, pointer)
+        _, actions = checkpoints.written(restoring, pointer, world.now)
         (delete,) = [a for a in actions if isinstance(a, DeleteCheckpoints)]
         assert [p.epoch for p in delete.live] == kept
 

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
 
 from perseid.coordinator import view
-from perseid.coordinator.api import Api, make_app
+from perseid.coordinator.api import Api
 from perseid.records import LeaderInfo
 from perseid.testing.coordinator import Crashed, Leader, World
+from perseid.testing.served import Served
 
 JOB = "wordcount"
 LEADER = LeaderInfo("c1", 1, 4711, "http://127.0.0.1:1")
@@ -77,27 +76,20 @@ def test_workers_show_what_they_run(world: World, leader: Leader) -> None:
     assert worker["fragments"] == [{"job": JOB, "generation": 1, "state": "running"}]
 
 
-@contextmanager
-def served(shown: dict[str, Any] | None) -> Iterator[httpx.Client]:
-    api = Api(make_app(lambda: shown))
+def test_it_is_served_over_http(tmp_path: Path) -> None:
+    """By a real server, at a free port that is known before the server runs."""
+    served = Served(tmp_path, tokens=False)
+    api = Api(served.app)
     api.start()
     try:
         # The socket is bound before the server runs, so an early connection waits in its backlog.
         with httpx.Client(base_url=api.url, timeout=20, trust_env=False) as client:
-            yield client
+            look = served.look()
+            assert look is not None
+            shown = view.status(look.state, look.leader, look.now)
+            assert client.get("/api/v1/status").json() == shown
+            assert client.get("/healthz").json() == {"ok": True, "leader": True}
+            served.leads = False
+            assert client.get("/healthz").json() == {"ok": True, "leader": False}
     finally:
         api.stop()
-
-
-def test_a_leader_answers(leader: Leader) -> None:
-    shown = view.status(leader.state, LEADER, leader.world.now)
-    with served(shown) as client:
-        assert client.get("/api/v1/status").json() == shown
-        assert client.get("/healthz").json() == {"ok": True, "leader": True}
-        assert "/api/v1/status" in client.get("/openapi.json").json()["paths"]
-
-
-def test_a_standby_says_that_it_does_not_lead() -> None:
-    with served(None) as client:
-        assert client.get("/api/v1/status").status_code == httpx.codes.SERVICE_UNAVAILABLE
-        assert client.get("/healthz").json() == {"ok": True, "leader": False}

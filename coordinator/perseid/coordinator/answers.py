@@ -1,0 +1,194 @@
+"""What the API answers, as models: they make the OpenAPI document and check each answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Answer(BaseModel):
+    """All of them say what they have, and nothing is dropped in silence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorText(Answer):
+    """An error: what is wrong, and what to do next."""
+
+    kind: str = Field(description="its name, as the command line's --json has it")
+    message: str
+    leader: str | None = Field(None, description="URL of the leader, where another one leads")
+
+
+class Problem(Answer):
+    """Every answer with a status of 400 or above."""
+
+    error: ErrorText
+
+
+class Health(Answer):
+    """Of this process."""
+
+    ok: bool
+    leader: bool = Field(description="whether it leads")
+
+
+class Leader(Answer):
+    """The leading coordinator."""
+
+    id: str
+    pid: int
+    url: str
+    epoch: int = Field(description="the fence that its writes carry")
+
+
+class Fragment(Answer):
+    """A job that a worker owns."""
+
+    job: str
+    generation: int
+    state: str
+
+
+class Worker(Answer):
+    """A live worker."""
+
+    id: str
+    incarnation: str
+    pid: int
+    supervisor_pid: int
+    host: str
+    cores: int
+    master: str
+    state: str
+    fragments: list[Fragment]
+
+
+class NewestCheckpoint(Answer):
+    """The newest complete one."""
+
+    epoch: int
+    age_s: float
+    bytes: int
+
+
+class JobNow(Answer):
+    """A job as the leader sees it; what is not known yet is null."""
+
+    name: str
+    uuid: str
+    state: str
+    desired: str
+    revision: str
+    wanted_revision: str
+    generation: int
+    owner: str | None
+    epoch: int | None
+    committed_epoch: int | None
+    epochs_in_flight: int | None
+    lag: int | None = Field(description="records that no committed epoch has")
+    backlog: int | None = Field(description="records that no token names")
+    checkpoint: NewestCheckpoint | None
+    mode: str | None
+    parallelism: int | None
+    state_bytes: int
+    watermark_ms: int | None
+    late_records: int
+    failures: int
+    error: dict[str, Any] | None
+    events: list[str]
+    records_in_per_s: float
+    records_out_per_s: float
+    epochs_per_s: float
+    epoch_ms: int | None
+
+
+class Status(Answer):
+    """The cluster as the leader sees it."""
+
+    leader: Leader
+    workers: list[Worker]
+    jobs: list[JobNow]
+
+
+class JobSummary(Answer):
+    """One line of `perseid jobs list`."""
+
+    name: str
+    state: str
+    desired: str = Field(description="running, stopped or removed")
+    revision: str
+    generation: int
+    owner: str | None = Field(description="the worker's incarnation")
+    applied_ms: int
+
+
+class Jobs(Answer):
+    """What `perseid jobs list --json` prints."""
+
+    jobs: list[JobSummary]
+
+
+class Checkpoint(Answer):
+    """A complete checkpoint."""
+
+    epoch: int
+    generation: int
+    layout: int
+    revision: str
+    token_offset: int
+    manifest: str = Field(description="its path in the checkpoint store")
+    crc: int
+    bytes: int = Field(description="what it has written")
+    time_ms: int
+    base_epoch: int = Field(description="the oldest epoch whose files it needs")
+
+
+class JobDetails(JobSummary):
+    """What `perseid jobs show --json` prints."""
+
+    uuid: str
+    archive: str
+    running_revision: str | None
+    layout: int | None
+    checkpoints: list[Checkpoint]
+    error: dict[str, Any] | None
+    events: list[str]
+    spec: dict[str, Any] | None = Field(description="the job file; null when it cannot be read")
+    spec_error: str | None = Field(description="why it cannot")
+
+
+class Checkpoints(Answer):
+    """The complete checkpoints of a job, the newest first."""
+
+    job: str
+    checkpoints: list[Checkpoint]
+
+
+class Asked(Answer):
+    """What `perseid jobs start --no-wait --json` prints: the request is written."""
+
+    name: str
+    state: str = Field(description="at this moment; GET the job to see what comes of the request")
+    desired: str
+    revision: str
+    generation: int
+    error: dict[str, Any] | None
+
+
+class CheckpointAsked(Answer):
+    """What `perseid checkpoint --no-wait --json` prints."""
+
+    name: str
+    state: str
+    above_epoch: int = Field(description="done once the job has a checkpoint above this epoch")
+    checkpoint: Checkpoint | None
+
+
+class Removal(Answer):
+    """What `perseid jobs remove --no-wait --json` prints."""
+
+    name: str
+    state: str
+    purged_topics: list[str]

@@ -1,0 +1,211 @@
+"""Lets requests through: who asks, how often, and whether the role suffices.
+
+Without tokens the API listens on loopback only, and whoever is on this machine may do everything.
+But a browser on this machine carries requests of pages from anywhere: so such a request must name a
+loopback host (a page whose name was made to point here does not) and must not come from a page of
+another origin.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from perseid.coordinator.http_errors import RETRY_AFTER_S, Refusal, answer
+from perseid.coordinator.limits import BODY_BYTES_MAX, RateLimit
+from perseid.coordinator.listening import is_loopback
+from perseid.coordinator.tokens import Principal, Role, TokenFile
+from perseid.errors import UsageError
+from perseid.jobs.document import NAME
+
+_log = logging.getLogger(__name__)
+
+LOCAL = Principal("local", Role.ADMIN)  # who is on this machine, while there are no tokens
+STRANGER = ""  # whose calls those without a good token are
+_LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_BEARER = HTTPBearer(
+    auto_error=False, description="A token that `perseid tokens new` has printed. None is needed "
+    "on loopback while the coordinator has no token file.",
+)  # fmt: skip
+Admit = Callable[..., Awaitable[Principal]]
+
+
+class Guard:
+    """Decides on one request after the other; for the server's event loop only."""
+
+    def __init__(self, tokens: TokenFile | None, limit: RateLimit) -> None:
+        self._tokens, self._limit = tokens, limit
+        self._told = ""
+
+    def needs(self, role: Role) -> Admit:
+        """A dependency that lets principals of at least this role through."""
+
+        async def admit(
+            request: Request,
+            given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+        ) -> Principal:
+            secret = given.credentials if given is not None else None
+            principal = self.identified(
+                secret, request.headers.get("host", ""), request.headers.get("origin")
+            )
+            request.state.principal = principal.name
+            self._limited(principal.name)
+            if principal.role < role:
+                raise Refusal(
+                    HTTPStatus.FORBIDDEN, "Forbidden",
+                    f"{principal.name} has the role {principal.role.word}, and this call needs "
+                    f"{role.word}: ask for a token with that role",
+                )  # fmt: skip
+            return principal
+
+        return admit
+
+    def identified(self, secret: str | None, host: str, origin: str | None) -> Principal:
+        """Whose request it is; Refusal when it is nobody's."""
+        if self._tokens is None:
+            fault = _local_fault(host, origin)
+            if fault is not None:
+                self._limited(STRANGER)
+                raise Refusal(HTTPStatus.FORBIDDEN, "Forbidden", fault)
+            return LOCAL
+        if secret is None:
+            self._limited(STRANGER)
+            raise _unauthorized("no token was given")
+        try:
+            principal = self._tokens.principal(secret)
+        except UsageError as error:
+            self._tell(str(error))
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "UsageError",
+                "this coordinator cannot use its token file; its log says why",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            ) from None
+        self._tell("")
+        if principal is None:
+            self._limited(STRANGER)
+            raise _unauthorized("the token is none that this coordinator knows")
+        return principal
+
+    def _limited(self, name: str) -> None:
+        wait_s = self._limit.wait_s(name)
+        if wait_s > 0:
+            raise Refusal(
+                HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests",
+                f"more than {self._limit.rate.per_s:g} calls a second; try again in {wait_s:.2f} s",
+                headers={"Retry-After": str(max(1, round(wait_s)))},
+            )  # fmt: skip
+
+    def _tell(self, fault: str) -> None:
+        """Logs what is wrong with the token file once, and not for each request."""
+        if fault and fault != self._told:
+            _log.error("nobody is let in: %s", fault)
+        self._told = fault
+
+
+def _unauthorized(what: str) -> Refusal:
+    return Refusal(
+        HTTPStatus.UNAUTHORIZED, "Unauthorized",
+        f"{what}: send the header `Authorization: Bearer TOKEN`; who runs this coordinator makes a "
+        "token with `perseid tokens new NAME --role viewer --file FILE`",
+        headers={"WWW-Authenticate": "Bearer"},
+    )  # fmt: skip
+
+
+def _local_fault(host: str, origin: str | None) -> str | None:
+    """Why a request may be a browser's that carries it for a page of elsewhere."""
+    if not is_loopback(_split(f"//{host}").hostname or ""):
+        return (
+            "the Host header names no loopback address: use http://127.0.0.1:PORT, or give the "
+            "coordinator a token file with --api-tokens"
+        )
+    if origin is not None and _split(origin).netloc != host:
+        return (
+            "a page of another origin has sent this; give the coordinator a token file with "
+            "--api-tokens, and send a token"
+        )
+    return None
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address; none of what is no address, such as `//[`."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
+class BodyLimit:
+    """ASGI: refuses bodies that are large, or do not say how large they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = _body_refusal(dict(scope["headers"])) if scope["type"] == "http" else None
+        if refusal is not None:
+            await answer(refusal)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _body_refusal(headers: dict[bytes, bytes]) -> Refusal | None:
+    if b"transfer-encoding" in headers:
+        return Refusal(HTTPStatus.LENGTH_REQUIRED, "UsageError",
+                       "a body needs a Content-Length; no call of this API has a body")  # fmt: skip
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > 20 or int(length) > BODY_BYTES_MAX:
+        return Refusal(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "UsageError",
+            f"a body has at most {BODY_BYTES_MAX} bytes; no call of this API has a body",
+        )  # fmt: skip
+    return None
+
+
+class Audit:
+    """ASGI: logs every call that would change something, with who it was and what came of it.
+
+    Only names that are checked go into the log: neither headers nor the path as it was sent. What
+    strangers send beyond their rate, or to paths that there are not, does not fill the log.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in _LOOKING:
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})
+        status: int | None = None
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            who = scope["state"].get("principal")
+            if who is not None or status in _DENIED:
+                _log.info("%s asks: %s, answered with %s", who or "somebody", _what(scope), status)
+
+
+def _what(scope: Scope) -> str:
+    route, job = scope.get("route"), str(scope.get("path_params", {}).get("job", ""))
+    path = getattr(route, "path", "an unknown path")
+    method = scope["method"] if re.fullmatch("[A-Z]{1,10}", scope["method"]) else "a method"
+    named = f" of job {job}" if re.fullmatch(NAME, job) else ""
+    details = scope["state"].get("details", "")
+    return f"{method} {path}{named}{f' ({details})' if details else ''}"

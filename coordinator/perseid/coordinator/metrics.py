@@ -1,0 +1,193 @@
+"""What /metrics says of the leader's state, as Prometheus families. Pure: a look in, samples out.
+
+Every family is one entry of FAMILIES, and its row in README.md says the same (a unit test compares
+them). A coordinator that stands by has one sample, `perseid_leader 0`. What is not known yet, as
+the lag of a job that is being loaded, has no sample instead of a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from perseid.coordinator import statuses, view
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState
+from perseid.coordinator.totals import EPOCH_BOUNDS_S
+from perseid.coordinator.view import Look
+
+PHASES = ("waiting", "restoring", "rescaling", "running", "stopping", "stopped", "failed")
+Sample = tuple[tuple[str, ...], float]  # the labels' values, and the value
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. `kind`: gauge, counter or histogram."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+    collect: Callable[[Look], Metric]
+
+
+def registry(look: Callable[[], Look | None]) -> CollectorRegistry:
+    """A registry of its own, without the process's metrics, that looks anew at each scrape."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(_Looking(look))
+    return made
+
+
+class _Looking(Collector):
+    def __init__(self, look: Callable[[], Look | None]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        look = self._look()
+        if look is None:
+            yield GaugeMetricFamily(LEADER.name, LEADER.text, value=0)
+            return
+        for family in FAMILIES:
+            yield family.collect(look)
+
+
+# -- families ------------------------------------------------------------------------------------
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Callable[[Look], Iterable[Sample]]
+) -> Family:
+    def collect(look: Look) -> Metric:
+        metric = GaugeMetricFamily(name, text, labels=labels)
+        for values, value in samples(look):
+            metric.add_metric(values, value)
+        return metric
+
+    return Family(name, "gauge", labels, text, collect)
+
+
+def _of_leader(name: str, text: str, value: Callable[[Look], float]) -> Family:
+    return _gauge(name, text, (), lambda look: [((), value(look))])
+
+
+def _of_job(name: str, text: str, value: Callable[[JobState, Look], float | None]) -> Family:
+    return _gauge(name, text, ("job",), lambda look: _by_job(look, value))
+
+
+def _total(name: str, text: str, value: Callable[[JobState], int]) -> Family:
+    def collect(look: Look) -> Metric:
+        metric = CounterMetricFamily(name, text, labels=("job",))
+        for values, found in _by_job(look, lambda job, _: value(job)):
+            metric.add_metric(values, found)
+        return metric
+
+    return Family(name, "counter", ("job",), text, collect)
+
+
+def _by_job(look: Look, value: Callable[[JobState, Look], float | None]) -> Iterator[Sample]:
+    for name, job in sorted(look.state.jobs.items()):
+        found = value(job, look)
+        if found is not None:
+            yield (name,), found
+
+
+def _loaded(value: Callable[[JobState], float | None]) -> Callable[[JobState, Look], float | None]:
+    """The value of a job whose fields mean something."""
+    return lambda job, _: None if job.phase is Phase.LOADING else value(job)
+
+
+def _phases(look: Look) -> Iterator[Sample]:
+    for name, job in sorted(look.state.jobs.items()):
+        present = statuses.name_of(job)
+        yield from (((name, phase), float(phase == present)) for phase in PHASES)
+
+
+def _operator_bytes(look: Look) -> Iterator[Sample]:
+    for name, job in sorted(look.state.jobs.items()):
+        yield from (((name, s.operator), s.bytes) for s in job.totals.states)
+
+
+def _epoch_durations(look: Look) -> Metric:
+    metric = HistogramMetricFamily(EPOCH_DURATION, EPOCH_TEXT, labels=("job",))
+    bounds = [*map(str, EPOCH_BOUNDS_S), "+Inf"]
+    for name, job in sorted(look.state.jobs.items()):
+        buckets = list(zip(bounds, accumulate(job.totals.epochs), strict=True))
+        metric.add_metric((name,), buckets=buckets, sum_value=job.totals.epochs_s)
+    return metric
+
+
+def _watermark_s(job: JobState) -> float | None:
+    token = job.last_token
+    return token.watermark_ms / 1000 if token and token.watermark_ms is not None else None
+
+
+LEADER = _of_leader("perseid_leader", "1 if this coordinator leads, 0 while it stands by",
+                    lambda _: 1)  # fmt: skip
+EPOCH_DURATION = "perseid_job_epoch_duration_seconds"
+EPOCH_TEXT = "From the token to the last commit of an epoch, as its worker measured it"
+
+FAMILIES: tuple[Family, ...] = (
+    LEADER,
+    _of_leader(
+        "perseid_coordinator_epoch", "The fence of the leader's writes; rises with each leader",
+        lambda look: look.state.epoch,
+    ),
+    _of_leader("perseid_workers", "Live workers", lambda look: len(look.state.workers)),
+    _gauge(
+        "perseid_job_phase", "1 for the phase that the job is in, 0 for the others",
+        ("job", "phase"), _phases,
+    ),
+    _of_job("perseid_job_epoch", "The newest epoch that has a token",
+            _loaded(lambda job: job.tip.epoch)),
+    _of_job("perseid_job_committed_epoch", "The newest epoch that is committed",
+            _loaded(lambda job: job.done)),
+    _of_job("perseid_job_lag_records", "Records in the sources that no committed epoch has",
+            lambda job, _: view.lag(job)),
+    _of_job("perseid_job_watermark_timestamp_seconds", "The event time that the newest token says",
+            _loaded(_watermark_s)),
+    _total("perseid_job_rows_in_total", "Records read by committed epochs",
+           lambda job: job.totals.rows_in),
+    _total("perseid_job_rows_out_total", "Records written by committed epochs",
+           lambda job: job.totals.rows_out),
+    _total("perseid_job_dead_letters_total", "Records that went to the dead-letter topic",
+           lambda job: job.totals.dead_letters),
+    _total("perseid_job_late_records_total", "Records below their epoch's watermark",
+           lambda job: job.late),
+    Family(EPOCH_DURATION, "histogram", ("job",), EPOCH_TEXT, _epoch_durations),
+    _of_job("perseid_job_state_bytes", "State of all operators", _loaded(lambda j: j.state_bytes)),
+    _of_job("perseid_job_state_rows", "Rows in the state of all operators",
+            lambda job, _: job.totals.state_rows),
+    _gauge("perseid_operator_state_bytes", "State of one operator over its partitions",
+           ("job", "operator"), _operator_bytes),
+    _of_job("perseid_job_checkpoint_epoch", "The epoch of the newest complete checkpoint",
+            _loaded(lambda job: job.newest.epoch if job.newest else None)),
+    _of_job("perseid_job_checkpoint_age_seconds", "Since the token of the newest checkpoint",
+            lambda job, look: view.checkpoint_age_s(job, look.now)),
+    _of_job("perseid_job_checkpoint_bytes", "What the newest checkpoint has written",
+            _loaded(lambda job: job.newest.bytes if job.newest else None)),
+    _of_job("perseid_job_checkpoint_duration_seconds",
+            "From the newest checkpoint's token until it was complete",
+            lambda job, _: job.totals.checkpoint_s),
+    _total("perseid_job_checkpoints_total", "Complete checkpoints",
+           lambda job: job.totals.checkpoints),
+    _total("perseid_job_checkpoints_given_up_total", "Checkpoints that were begun and given up",
+           lambda job: job.totals.checkpoints_given_up),
+    _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
+            _loaded(lambda job: job.generation)),
+    _total("perseid_job_restarts_total", "Times the job was placed again behind a failure",
+           lambda job: job.totals.restarts),
+    _total("perseid_job_takeovers_total", "Restarts on another worker than before",
+           lambda job: job.totals.takeovers),
+    _of_job("perseid_job_failures", "Passing failures in a row; 0 once an epoch gets done",
+            _loaded(lambda job: job.failures.count if job.failures else 0)),
+)  # fmt: skip

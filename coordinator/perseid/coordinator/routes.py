@@ -1,0 +1,196 @@
+"""The calls of the API. Each one does what a verb of the command line does, by the same function.
+
+Requests are written and not waited for (the command line's --no-wait): GET the job to see what
+comes of them. No call has a body. Applying jobs is left to the command line: it imports their
+operators, and the leader must not run code of jobs. So is `remove --purge`, which waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path as Folder
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, ConfigDict, Field
+
+from perseid.coordinator import answers, metrics, view
+from perseid.coordinator.guard import Guard
+from perseid.coordinator.http_errors import RETRY_AFTER_S, Refusal
+from perseid.coordinator.tokens import Role
+from perseid.jobs import verbs
+from perseid.jobs.applying import Cluster
+from perseid.jobs.document import NAME
+from perseid.records import LeaderInfo
+from perseid.topics.admin import TopicReader
+from perseid.topics.log import LogReader
+
+_ERRORS = {
+    HTTPStatus.UNAUTHORIZED: "no token, or one that is not known",
+    HTTPStatus.FORBIDDEN: "the token's role is too low",
+    HTTPStatus.NOT_FOUND: "there is no such job",
+    HTTPStatus.CONFLICT: "the job's state does not allow it, and the message says why",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "a name or parameter is not what it has to be",
+    HTTPStatus.TOO_MANY_REQUESTS: "too many calls of one token",
+    HTTPStatus.SERVICE_UNAVAILABLE: "this coordinator does not lead, or a part does not answer",
+}
+_ALWAYS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+_LED = (*_ALWAYS, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE)
+_OF_JOB = (*_LED, HTTPStatus.NOT_FOUND)
+_CHANGING = (*_OF_JOB, HTTPStatus.CONFLICT)
+
+Job = Annotated[str, Path(pattern=NAME, description="name of an applied job")]
+
+
+class StartQuery(BaseModel):
+    """A parameter with a wrong name is an error: it might have been `from`."""
+
+    model_config = ConfigDict(extra="forbid")
+    origin: str = Field(
+        "checkpoint", alias="from", pattern=r"^(checkpoint|scratch|[0-9][0-9TWZ:., +-]{3,40})$",
+        description="`checkpoint` goes on where the job was; `scratch` and an ISO time from 1970 "
+        "on throw its state away and read from the sources' start, or from then",
+    )  # fmt: skip
+
+
+class StopQuery(BaseModel):
+    """The same."""
+
+    model_config = ConfigDict(extra="forbid")
+    checkpoint: bool = Field(False, description="take a checkpoint first")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the calls work with. `look` is None while this coordinator stands by.
+
+    `new_logs` makes a reader for one call; `cache` is where job archives are unpacked.
+    """
+
+    look: Callable[[], view.Look | None]
+    leader: Callable[[], LeaderInfo | None]
+    cluster: Cluster
+    topics: TopicReader
+    new_logs: Callable[[], LogReader]
+    cache: Folder
+
+    def led(self) -> view.Look:
+        """What the leader knows; Refusal with the leader's URL when it is another one."""
+        look = self.look()
+        if look is not None:
+            return look
+        leader = self.leader()
+        where = f"ask {leader.url}" if leader is not None else "none leads now, try again"
+        raise Refusal(
+            HTTPStatus.SERVICE_UNAVAILABLE, "NotLeading",
+            f"this coordinator does not lead: {where}",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+            leader=leader.url if leader is not None else None,
+        )  # fmt: skip
+
+
+def make_router(back: Backend, guard: Guard) -> APIRouter:
+    """All calls, each with the role that it needs."""
+    router = APIRouter()
+    _add_process(router, back, guard)
+    _add_reading(router, back, guard)
+    _add_changing(router, back, guard)
+    return router
+
+
+def _add_process(router: APIRouter, back: Backend, guard: Guard) -> None:
+    registry = metrics.registry(back.look)
+
+    @router.get("/healthz", tags=["process"])
+    def health() -> answers.Health:
+        """200 as long as this process lives. Needs no token."""
+        return answers.Health(ok=True, leader=back.look() is not None)
+
+    @router.get(
+        "/metrics", tags=["process"], response_class=Response, responses=_responses(_ALWAYS)
+        | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        dependencies=[Depends(guard.needs(Role.VIEWER))],
+    )  # fmt: skip
+    def scrape(request: Request) -> Response:
+        """Metrics for Prometheus, in the text format that it asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+
+def _add_reading(router: APIRouter, back: Backend, guard: Guard) -> None:
+    may = [Depends(guard.needs(Role.VIEWER)), Depends(back.led)]
+    tags: list[Any] = ["viewer"]
+
+    @router.get("/api/v1/status", tags=tags, responses=_responses(_LED), dependencies=may,
+                response_model=answers.Status)  # fmt: skip
+    def status() -> dict[str, Any]:
+        """Workers, jobs, lag, checkpoints and rates, as the leader sees them now."""
+        look = back.led()
+        return view.status(look.state, look.leader, look.now)
+
+    @router.get("/api/v1/jobs", tags=tags, responses=_responses(_LED), dependencies=may,
+                response_model=answers.Jobs)  # fmt: skip
+    def jobs() -> dict[str, Any]:
+        """The applied jobs: `perseid jobs list`."""
+        return {"jobs": verbs.every(back.cluster.registry)}
+
+    @router.get("/api/v1/jobs/{job}", tags=tags, responses=_responses(_OF_JOB), dependencies=may,
+                response_model=answers.JobDetails)  # fmt: skip
+    def show(job: Job) -> dict[str, Any]:
+        """One job with its checkpoints, its last error and its job file: `perseid jobs show`."""
+        shown, fault = verbs.show(back.cluster, job, back.cache)
+        return {**shown, "spec_error": fault}
+
+    @router.get("/api/v1/jobs/{job}/checkpoints", tags=tags, responses=_responses(_OF_JOB),
+                dependencies=may, response_model=answers.Checkpoints)  # fmt: skip
+    def checkpoints(job: Job) -> dict[str, Any]:
+        """The complete checkpoints of a job, the newest first."""
+        return {"job": job, "checkpoints": verbs.checkpoints(back.cluster.registry, job)}
+
+
+def _add_changing(router: APIRouter, back: Backend, guard: Guard) -> None:
+    operator = [Depends(guard.needs(Role.OPERATOR)), Depends(back.led)]
+    admin = [Depends(guard.needs(Role.ADMIN)), Depends(back.led)]
+    settings: dict[str, Any] = {
+        "responses": _responses(_CHANGING), "status_code": HTTPStatus.ACCEPTED,
+    }  # fmt: skip
+
+    @router.post("/api/v1/jobs/{job}/start", tags=["operator"], dependencies=operator,
+                 response_model=answers.Asked, **settings)  # fmt: skip
+    def start(job: Job, query: Annotated[StartQuery, Query()], request: Request) -> dict[str, Any]:
+        """Start a stopped or failed job: `perseid jobs start JOB --from FROM --no-wait`."""
+        known = query.origin in ("checkpoint", "scratch")
+        request.state.details = f"from {query.origin if known else 'a time'}"
+        return verbs.start(back.cluster, job, query.origin, None)
+
+    @router.post("/api/v1/jobs/{job}/stop", tags=["operator"], dependencies=operator,
+                 response_model=answers.Asked, **settings)  # fmt: skip
+    def stop(job: Job, query: Annotated[StopQuery, Query()]) -> dict[str, Any]:
+        """Stop a job behind its current epoch: `perseid jobs stop JOB --no-wait`."""
+        return verbs.stop(back.cluster, job, None, checkpoint=query.checkpoint)
+
+    @router.post("/api/v1/jobs/{job}/checkpoint", tags=["operator"], dependencies=operator,
+                 response_model=answers.CheckpointAsked, **settings)  # fmt: skip
+    def checkpoint(job: Job) -> dict[str, Any]:
+        """Take a checkpoint of a running job now: `perseid checkpoint JOB --no-wait`."""
+        with closing(back.new_logs()) as logs:
+            return verbs.checkpoint(back.cluster, back.topics, logs, job, None)
+
+    @router.delete("/api/v1/jobs/{job}", tags=["admin"], dependencies=admin,
+                   response_model=answers.Removal, **settings)  # fmt: skip
+    def remove(job: Job) -> dict[str, Any]:
+        """Remove a job; its topics and checkpoints stay: `perseid jobs remove JOB --no-wait`."""
+        return verbs.remove(back.cluster, job, None)
+
+
+def _responses(statuses: tuple[HTTPStatus, ...]) -> dict[int | str, dict[str, Any]]:
+    """The errors of a call, for the OpenAPI document."""
+    return {
+        int(s): {"model": answers.Problem, "description": text}
+        for s, text in _ERRORS.items()
+        if s in statuses
+    }

@@ -1,0 +1,77 @@
+"""What a leader has been told of a job while it leads: the counters of /metrics. Pure.
+
+They begin at zero with each leader, as those of a new process do, and go on where they were when
+the same leader reads the job again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from perseid.topics.records import EpochDone, OperatorState
+
+# An epoch aims at half a second; what takes a minute is as good as stuck.
+EPOCH_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of one job. `epoch`: the newest that is counted, None before the job was first loaded."""
+
+    epoch: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    dead_letters: int = 0
+    epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; the last above all
+    epochs_s: float = 0.0  # the sum of their durations
+    restarts: int = 0  # placed again behind a failure
+    takeovers: int = 0  # of those: on another worker
+    checkpoints: int = 0
+    checkpoints_given_up: int = 0
+    checkpoint_s: float | None = None  # from the newest one's token to its pointer
+    state_rows: int | None = None  # behind the newest epoch, as `states`
+    states: tuple[OperatorState, ...] = ()
+
+    def counted(self, record: EpochDone) -> Totals:
+        """With one more epoch; one that is counted, or is older than the leader, adds nothing."""
+        if self.epoch is None or record.epoch <= self.epoch:
+            return self
+        place = bisect_left(EPOCH_BOUNDS_S, record.duration_ms / 1000)
+        return replace(
+            self,
+            epoch=record.epoch,
+            rows_in=self.rows_in + record.rows_in,
+            rows_out=self.rows_out + record.rows_out,
+            dead_letters=self.dead_letters + record.dead_letters,
+            epochs=tuple(n + (i == place) for i, n in enumerate(self.epochs)),
+            epochs_s=self.epochs_s + record.duration_ms / 1000,
+            state_rows=record.state_rows,
+            states=record.states,
+        )
+
+    def loaded(self, done: int, told: Iterable[EpochDone]) -> Totals:
+        """Behind a load: nothing of before the first one counts, and nothing is left out later."""
+        found = list(told)
+        if self.epoch is None:
+            newest = found[-1] if found else None
+            return replace(
+                self,
+                epoch=done,
+                state_rows=newest.state_rows if newest is not None else None,
+                states=newest.states if newest is not None else (),
+            )
+        totals = self
+        for record in found:
+            totals = totals.counted(record)
+        return totals
+
+    def restarted(self, *, elsewhere: bool) -> Totals:
+        return replace(self, restarts=self.restarts + 1, takeovers=self.takeovers + elsewhere)
+
+    def checkpointed(self, seconds: float) -> Totals:
+        return replace(self, checkpoints=self.checkpoints + 1, checkpoint_s=max(0.0, seconds))
+
+    def gave_up_a_checkpoint(self) -> Totals:
+        return replace(self, checkpoints_given_up=self.checkpoints_given_up + 1)

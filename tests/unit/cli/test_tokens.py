@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perseid.coordinator.tokens import Principal, Role, TokenFile
+
+Run = Callable[..., Any]
+
+
+def test_a_token_is_made_and_printed_once(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.txt"
+    made = run("tokens", "new", "ann", "--role", "operator", "--file", str(file), "--json")
+    assert (made["name"], made["role"], made["dry_run"]) == ("ann", "operator", False)
+    assert TokenFile(file).principal(made["token"]) == Principal("ann", Role.OPERATOR)
+    first, _, note = run("tokens", "new", "bob", "--role", "viewer", "--file", str(file)).partition(
+        "\n"
+    )
+    assert TokenFile(file).principal(first) == Principal("bob", Role.VIEWER)
+    assert first not in note
+
+
+def test_a_dry_run_writes_nothing(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.txt"
+    arguments = ("tokens", "new", "ann", "--role", "admin", "--file", str(file), "--dry-run")
+    assert run(*arguments) == f"would add ann as admin to {file}\n"
+    assert run(*arguments, "--json")["token"] is None
+    assert not file.exists()
+
+
+def test_what_cannot_be(run: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "tokens.txt")
+    assert "expected viewer, operator, admin" in run(
+        "tokens", "new", "ann", "--role", "root", "--file", file, code=2
+    )
+    assert "expected a name of" in run(
+        "tokens", "new", "a:n", "--role", "admin", "--file", file, code=2
+    )
+    run("tokens", "new", "ann", "--role", "admin", "--file", file)
+    taken = run("tokens", "new", "ann", "--role", "admin", "--file", file, code=2)
+    assert "ann has a token already" in taken
+    absent = str(tmp_path / "absent" / "tokens.txt")
+    assert "FileNotFoundError" in run(
+        "tokens", "new", "ann", "--role", "admin", "--file", absent, code=2
+    )
