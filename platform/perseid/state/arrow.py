@@ -10,9 +10,10 @@ import pyarrow as pa
 from perseid.errors import DamagedFile
 
 # Made once: left to pyarrow, every call looks into the environment for them.
-_WRITE = pa.ipc.IpcWriteOptions()
+_OPTIONS = pa.ipc.IpcWriteOptions()
 _READ = pa.ipc.IpcReadOptions()
 _SMALL_BYTES = 256  # of a table of few columns and no rows
+_LARGE_BYTES = 1 << 20  # worth writing twice, the first time to nowhere
 
 
 def ipc_bytes(table: pa.Table) -> pa.Buffer:
@@ -29,10 +30,25 @@ def _without_rows(schema: pa.Schema) -> pa.Buffer:
 
 
 def _written(table: pa.Table) -> pa.Buffer:
+    if table.nbytes > _LARGE_BYTES:
+        return _written_large(table)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
-        writer.write_table(table)
+    _write(table, sink)
     return sink.getvalue()
+
+
+def _written_large(table: pa.Table) -> pa.Buffer:
+    """Into a buffer of the right size: one that grows copies what it has, into fresh memory."""
+    counting = pa.MockOutputStream()
+    _write(table, counting)
+    made = pa.allocate_buffer(counting.size())
+    _write(table, pa.FixedSizeBufferWriter(made))
+    return made
+
+
+def _write(table: pa.Table, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
 
 
 def ipc_table(data: Any) -> pa.Table:

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from perseid.state.arrow import ipc_bytes
+from perseid.state import arrow
+from perseid.state.arrow import ipc_bytes, ipc_table
 
 COLUMNS = pa.schema([("key", pa.string()), ("count", pa.int64())])
 
@@ -20,3 +21,14 @@ def test_tables_of_one_schema_keep_their_own_metadata(rows: list[dict[str, objec
         again = read_back(pa.Table.from_pylist(rows, schema=schema))
         assert (again.schema.metadata or {}).get(b"bound") == bound
         assert again.to_pylist() == rows
+
+
+def test_a_large_table_is_the_same_stream_in_a_buffer_of_its_size() -> None:
+    rows = pa.table({"key": [f"{n:0100d}" for n in range(20_000)], "n": range(20_000)})
+    chunked = pa.concat_tables([rows, rows.slice(5, 7)])
+    for table in (rows, chunked):
+        assert table.nbytes > arrow._LARGE_BYTES
+        sink = pa.BufferOutputStream()
+        arrow._write(table, sink)
+        assert ipc_bytes(table) == sink.getvalue()
+        assert ipc_table(ipc_bytes(table)).equals(table)
