@@ -122,13 +122,14 @@ def run_task(
         session = session_of(context, task)  # here, since making one is not for several threads
         batches = partial(_sink_batches, context, order, task, outputs, letters)
         commit = pool.submit(_commit, context, order, task, batches, session)
-    if task.stateful and order.token.checkpoint:
-        from perseid.worker.checkpoints import upload_soon
-
-        upload_soon(context, order, state_of(context, task))  # while the broker commits
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
+        if task.stateful and order.token.checkpoint:
+            from perseid.worker.checkpoints import upload_soon
+
+            # Last of all, since what it begins is then in no other partition's way.
+            upload_soon(context, order, state_of(context, task))
         found: list[Row] = []
         for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
             table = outputs[output_of(stream)]

@@ -222,14 +222,6 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     }  # fmt: skip
     if result.retained:
         context.world.gates.hit("output retained")
-    if token.checkpoint:
-        copy = state.copy_at_once(token.epoch)
-        part = state.part_order(
-            job.JOB, context.plan.generation, token.epoch, order.token_offset,
-            order.base if copy is None else None,
-        )  # fmt: skip
-        part_orders.note(context.files, part, keep.mark)
-        keep.upload(part, copy)
     if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
         _collect_soon(context, task, state.log, order.collect_epoch)
@@ -244,6 +236,14 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
         )  # fmt: skip
         if written.skipped:
             context.world.gates.hit("epoch was in the ledger")
+    if token.checkpoint:
+        copy = state.copy_at_once(token.epoch)
+        part = state.part_order(
+            job.JOB, context.plan.generation, token.epoch, order.token_offset,
+            order.base if copy is None else None,
+        )  # fmt: skip
+        part_orders.note(context.files, part, keep.mark)
+        keep.upload(part, copy)
     return list(_rows_behind(context, task, result.outputs))
 
 
