@@ -23,7 +23,7 @@ from perseid.testing.simulation.scripts import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 
-TIMED = 7  # modulo 9: a ninth of the seeds, none of which a test names, has event time
+TIMED = 7  # modulo 9: a ninth of the seeds has event time
 ECHOED = 11  # modulo 13: likewise feedback
 SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
