@@ -15,15 +15,15 @@ import threading
 from pathlib import Path
 
 from perseid.clocks import SystemClock
-from perseid.coordinator.api import Api, make_app
-from perseid.coordinator.guard import Guard
-from perseid.coordinator.limits import RateLimit
-from perseid.coordinator.listening import Listening, add_options, is_loopback, listening
+from perseid.coordinator.api.guard import Guard
+from perseid.coordinator.api.limits import RateLimit
+from perseid.coordinator.api.listening import Listening, add_options, is_loopback, listening
+from perseid.coordinator.api.routes import Backend
+from perseid.coordinator.api.server import Api, make_app
+from perseid.coordinator.api.tokens import TokenFile
 from perseid.coordinator.loading import Clients, SharedWriter
 from perseid.coordinator.performing import StepDown
-from perseid.coordinator.routes import Backend
 from perseid.coordinator.service import Ports, Service
-from perseid.coordinator.tokens import TokenFile
 from perseid.coordinator.view import Look
 from perseid.errors import RefusedError, RetryableError, UsageError
 from perseid.records import Deployment, LeaderInfo

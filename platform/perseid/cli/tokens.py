@@ -30,7 +30,7 @@ def new(
     Coordinators that were started with --api-tokens FILE know it at once. To take a token back,
     delete its line.
     """
-    from perseid.coordinator import tokens
+    from perseid.coordinator.api import tokens
     from perseid.errors import UsageError
 
     if role not in tokens.ROLES:

@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from httpx import ASGITransport, BaseTransport, ByteStream, Client, Request, Response
 
 from perseid.clocks import ManualClock
-from perseid.coordinator.api import make_app
-from perseid.coordinator.guard import Guard
-from perseid.coordinator.limits import Rate, RateLimit
-from perseid.coordinator.routes import Backend
-from perseid.coordinator.tokens import Role, TokenFile, added
+from perseid.coordinator.api.guard import Guard
+from perseid.coordinator.api.limits import Rate, RateLimit
+from perseid.coordinator.api.routes import Backend
+from perseid.coordinator.api.server import make_app
+from perseid.coordinator.api.tokens import Role, TokenFile, added
 from perseid.coordinator.view import Look
 from perseid.jobs import repository
 from perseid.jobs.applying import Cluster

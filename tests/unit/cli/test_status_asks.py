@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from perseid.cli import status
-from perseid.coordinator.api import Api
-from perseid.coordinator.listening import Listening
-from perseid.coordinator.tokens import Role
+from perseid.coordinator.api.listening import Listening
+from perseid.coordinator.api.server import Api
+from perseid.coordinator.api.tokens import Role
 from perseid.errors import RefusedError, RetryableError
 from perseid.testing.served import JOB, Served
 

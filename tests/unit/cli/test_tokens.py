@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perseid.coordinator.tokens import Principal, Role, TokenFile
+from perseid.coordinator.api.tokens import Principal, Role, TokenFile
 
 Run = Callable[..., Any]
 

@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 from httpx import Client
 
 from perseid.coordinator import view
-from perseid.coordinator.limits import BODY_BYTES_MAX, Rate
-from perseid.coordinator.tokens import Role
+from perseid.coordinator.api.limits import BODY_BYTES_MAX, Rate
+from perseid.coordinator.api.tokens import Role
 from perseid.jobs import steering, verbs
 from perseid.records import JobStatus
 from perseid.registry import paths
@@ -292,7 +292,8 @@ def test_each_call_that_changes_something_is_logged_with_its_principal(
     served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop")
     served.client(Role.VIEWER).get(JOBS)
     job = "/api/v1/jobs/{job}"
-    assert [r.getMessage() for r in caplog.records if r.name == "perseid.coordinator.guard"] == [
+    told = [r.getMessage() for r in caplog.records if r.name == "perseid.coordinator.api.guard"]
+    assert told == [
         f"operator asks: POST {job}/start of job {JOB} (from scratch), answered with 409",
         f"viewer asks: DELETE {job} of job {JOB}, answered with 403",
         f"somebody asks: POST {job}/stop of job {JOB}, answered with 401",

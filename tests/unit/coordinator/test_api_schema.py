@@ -17,7 +17,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from perseid.coordinator.tokens import Role
+from perseid.coordinator.api.tokens import Role
 from perseid.testing.served import JOB, Served
 
 EXAMPLES = 20  # of each call, mode and kind of name; the whole takes a few seconds

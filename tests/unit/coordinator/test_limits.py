@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.clocks import ManualClock
-from perseid.coordinator.limits import Rate, RateLimit
+from perseid.coordinator.api.limits import Rate, RateLimit
 
 WAITS = st.lists(st.floats(0, 5), min_size=1, max_size=60)
 

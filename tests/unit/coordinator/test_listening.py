@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perseid.coordinator import __main__ as coordinator
-from perseid.coordinator.api import Api
-from perseid.coordinator.listening import Listening, add_options, is_loopback, listening
+from perseid.coordinator.api.listening import Listening, add_options, is_loopback, listening
+from perseid.coordinator.api.server import Api
 from perseid.errors import RefusedError, UsageError
 from perseid.testing.served import Served
 

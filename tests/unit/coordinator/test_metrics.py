@@ -13,7 +13,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import perseid.coordinator
-from perseid.coordinator import metrics, statuses
+from perseid.coordinator import statuses
+from perseid.coordinator.api import metrics
 from perseid.coordinator.view import Look
 from perseid.records import LeaderInfo
 from perseid.testing.coordinator import Crashed, Leader, World

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseid.coordinator import tokens
-from perseid.coordinator.tokens import Principal, Role, TokenFile
+from perseid.coordinator.api import tokens
+from perseid.coordinator.api.tokens import Principal, Role, TokenFile
 from perseid.errors import UsageError
 
 HASH = tokens.hashed("x")

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from perseid.coordinator import view
-from perseid.coordinator.api import Api
+from perseid.coordinator.api.server import Api
 from perseid.records import LeaderInfo
 from perseid.testing.coordinator import Crashed, Leader, World
 from perseid.testing.served import Served

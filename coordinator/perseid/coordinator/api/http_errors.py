@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from perseid.coordinator.answers import ErrorText, Problem
+from perseid.coordinator.api.answers import ErrorText, Problem
 from perseid.errors import PerseidError, RefusedError, RetryableError, UsageError
 from perseid.jobs.steering import UnknownJob
 

@@ -18,10 +18,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from perseid.coordinator import answers, metrics, view
-from perseid.coordinator.guard import Guard
-from perseid.coordinator.http_errors import RETRY_AFTER_S, Refusal
-from perseid.coordinator.tokens import Role
+from perseid.coordinator import view
+from perseid.coordinator.api import answers, metrics
+from perseid.coordinator.api.guard import Guard
+from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal
+from perseid.coordinator.api.tokens import Role
 from perseid.jobs import verbs
 from perseid.jobs.applying import Cluster
 from perseid.jobs.document import NAME

@@ -19,10 +19,10 @@ from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perseid.coordinator.http_errors import RETRY_AFTER_S, Refusal, answer
-from perseid.coordinator.limits import BODY_BYTES_MAX, RateLimit
-from perseid.coordinator.listening import is_loopback
-from perseid.coordinator.tokens import Principal, Role, TokenFile
+from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal, answer
+from perseid.coordinator.api.limits import BODY_BYTES_MAX, RateLimit
+from perseid.coordinator.api.listening import is_loopback
+from perseid.coordinator.api.tokens import Principal, Role, TokenFile
 from perseid.errors import UsageError
 from perseid.jobs.document import NAME
 

@@ -9,10 +9,10 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
-from perseid.coordinator import http_errors
-from perseid.coordinator.guard import Audit, BodyLimit, Guard
-from perseid.coordinator.listening import Listening
-from perseid.coordinator.routes import Backend, make_router
+from perseid.coordinator.api import http_errors
+from perseid.coordinator.api.guard import Audit, BodyLimit, Guard
+from perseid.coordinator.api.listening import Listening
+from perseid.coordinator.api.routes import Backend, make_router
 from perseid.errors import UsageError
 
 CONNECTIONS_MAX = 200   # more are answered with 503 at once

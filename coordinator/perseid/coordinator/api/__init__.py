@@ -1,0 +1,1 @@
+"""The coordinator's HTTP API v1 and its metrics; `server` serves `routes` behind a `guard`."""
