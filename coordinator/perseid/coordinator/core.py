@@ -298,8 +298,8 @@ def _ends_seen(
 ) -> tuple[ClusterState, list[str], list[Action]]:
     concerned = []
     for job in list(state.jobs.values()):
-        topics = {(at.topic, partition) for (_, partition), at in job.positions.items()}
-        own = {key: end for key, end in ends.items() if key in topics}
+        read = job.source_partitions
+        own = {key: end for key, end in ends.items() if key in read}
         if own and any(job.ends.get(key) != end for key, end in own.items()):
             state = state.with_job(replace(job, ends={**job.ends, **own}))
             concerned.append(job.name)

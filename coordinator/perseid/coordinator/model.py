@@ -173,6 +173,11 @@ class JobState:
         return self.pointers.pointers[0] if self.pointers.pointers else None
 
     @property
+    def source_partitions(self) -> frozenset[tuple[str, int]]:
+        """The topic partitions that the job reads; two sources may read the same one."""
+        return frozenset((at.topic, partition) for (_, partition), at in self.positions.items())
+
+    @property
     def backlog(self) -> int:
         """Records that are there and that no token names."""
         waiting = (

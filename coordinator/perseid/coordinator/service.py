@@ -107,7 +107,7 @@ class Service:
         jobs = [job for job in self.state.jobs.values() if job.phase in _ACTIVE]
         return Wanted(
             frozenset(job.entry.uuid for job in jobs),
-            frozenset((at.topic, p) for job in jobs for (_, p), at in job.positions.items()),
+            frozenset().union(*(job.source_partitions for job in jobs)),
             any(issue.may_issue(job) for job in jobs),
         )
 
@@ -185,8 +185,7 @@ class Service:
         """The epoch that follows one without backlog takes what has come up to this moment."""
         job = self.state.jobs.get(name)
         if job is not None and not job.cut:
-            places = [(at.topic, partition) for (_, partition), at in job.positions.items()]
-            self._ends.look_at(frozenset(places))
+            self._ends.look_at(job.source_partitions)
 
     def _loader(self) -> Loader:
         """The loader of the calling thread; its clients stay connected."""

@@ -101,8 +101,7 @@ def checkpoint_age_s(job: JobState, now: Now) -> float | None:
 
 def _is_looked_at(job: JobState) -> bool:
     """Whether the ends of all its source partitions are known."""
-    at = ((place.topic, n) for (_, n), place in job.positions.items())
-    return job.phase is not Phase.LOADING and all(place in job.ends for place in at)
+    return job.phase is not Phase.LOADING and job.source_partitions <= job.ends.keys()
 
 
 def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:

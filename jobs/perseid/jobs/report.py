@@ -43,7 +43,6 @@ def details(
 ) -> dict[str, Any]:
     """The document of `jobs show --json`."""
     own = status if status is not None and status.job_uuid == entry.uuid else None
-    saved = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
     error = dict(own.error) if own and own.error else None
     if error is not None:
         error["next"] = error.get("next") or next_step(entry.name, str(error.get("kind", "")))
@@ -53,11 +52,17 @@ def details(
         "archive": entry.archive,
         "running_revision": plan.revision if plan and plan.job_uuid == entry.uuid else None,
         "layout": plan.layout if plan and plan.job_uuid == entry.uuid else None,
-        "checkpoints": [asdict(p) for p in saved],
+        "checkpoints": checkpoints(entry, pointers),
         "error": error,
         "events": list(own.events) if own else [],
         "spec": dict(spec) if spec is not None else None,
     }
+
+
+def checkpoints(entry: JobEntry, pointers: CheckpointPointers | None) -> list[dict[str, Any]]:
+    """The complete checkpoints of the entry's own job, the newest first."""
+    own = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
+    return [asdict(pointer) for pointer in own]
 
 
 def next_step(job: str, kind: str) -> str:

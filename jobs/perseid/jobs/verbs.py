@@ -49,10 +49,7 @@ def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str |
 def checkpoints(registry: Registry, job: str) -> list[dict[str, Any]]:
     """The complete checkpoints of a job, the newest first."""
     entry = steering.stored_entry(registry, job).value
-    found: list[dict[str, Any]] = report.details(entry, None, None, registry.pointers(job), None)[
-        "checkpoints"
-    ]
-    return found
+    return report.checkpoints(entry, registry.pointers(job))
 
 
 def start(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from perseid.cli.topic_records import as_text
 from perseid.errors import UsageError
 from perseid.worker.sink_outputs import record_batch_bytes
 
@@ -90,10 +91,7 @@ class Letter:
 
 def letter_of(topic: str, partition: int, message: Any) -> Letter:
     """The letter in a consumed `message`; header bytes that are no text are escaped."""
-    headers = {
-        name: (data or b"").decode(errors="backslashreplace")
-        for name, data in message.headers() or ()
-    }
+    headers = {name: as_text(data) or "" for name, data in message.headers() or ()}
     return Letter(
         topic, partition, message.offset(), message.timestamp()[1], message.key(),
         message.value(), headers,

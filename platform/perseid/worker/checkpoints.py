@@ -61,11 +61,9 @@ def _progress(bootstrap: str, job: str) -> ProgressLog:
 
 def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionState) -> None:
     """Orders the part of the order's epoch, and returns at once."""
-    copy = state.copy_at_once(order.token.epoch)
-    part = state.part_order(
-        context.job, context.generation, order.token.epoch, order.token_offset,
-        order.base if copy is None else None,
-    )  # fmt: skip
+    part, copy = state.ordered(
+        context.job, context.generation, order.token.epoch, order.token_offset, order.base
+    )
     part_orders.note(LocalFiles(), part, _me())
     _submit(context, part, copy)
 

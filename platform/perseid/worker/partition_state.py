@@ -156,6 +156,15 @@ class PartitionState:
             emitted = {name: last[name] for name in map(section_of, self.feeds_back)}
         return StateCopy({name: p.snapshot() for name, p in self.live.items()}, emitted)
 
+    def ordered(
+        self, job: str, generation: int, epoch: int, token_offset: int,
+        base: tuple[str, int] | None,
+    ) -> tuple[PartOrder, StateCopy | None]:  # fmt: skip
+        """`part_order`, with a copy of the state where it is copied: then the part is whole."""
+        copy = self.copy_at_once(epoch)
+        part_base = base if copy is None else None
+        return self.part_order(job, generation, epoch, token_offset, part_base), copy
+
     def part_order(
         self, job: str, generation: int, epoch: int, token_offset: int,
         base: tuple[str, int] | None,

@@ -119,10 +119,10 @@ class History:
         self.models[self.epoch] = self.model.copy()
 
     def order(self, *, final: bool = False) -> parts.PartOrder:
-        self.copy = self.state.copy_at_once(self.epoch)
         base = base_of(self.pointers, self.generation, final=final)
-        base = base if self.copy is None else None
-        order = self.state.part_order("job", self.generation, self.epoch, 100 + self.epoch, base)
+        order, self.copy = self.state.ordered(
+            "job", self.generation, self.epoch, 100 + self.epoch, base
+        )
         return parts.PartOrder.decode(order.encode())
 
     def complete(self, order: parts.PartOrder) -> None:
@@ -186,7 +186,7 @@ def test_chains_restore_to_the_state_whatever_happens(
 ) -> None:
     """Crashes in any step of a part, takeovers with and without the log, collection after each.
 
-    Some states are written at once, and then the checkpoints behind them build upon these.
+    Some states are copied at once, and then the checkpoints behind them build upon these.
     """
     monkeypatch.setattr(checkpoint, "LINKS_SMALL", 0 if seed % 2 else 1 << 16)
     history = begin(seed)

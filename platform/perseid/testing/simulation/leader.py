@@ -167,7 +167,7 @@ class Life:
             self._queue.append(ev.RegistrySeen(entries, self._registry.workers()))
         found = self.state.jobs.get(job.JOB)
         if found is not None and found.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING):
-            places = {(at.topic, p) for (_, p), at in found.positions.items()}
+            places = found.source_partitions
             with suppress(PermanentError):  # a topic is gone, which the next lines tell
                 self._queue.append(ev.EndsSeen(self.world.topics.ends(sorted(places))))
             if looks % TOPICS_EVERY == 0:

@@ -154,10 +154,10 @@ class Keep:
         return self.states[task.gid]
 
     def _at_once(self, state_bytes: int, behind_bytes: int) -> bool:
-        """One in three, by what is neither's: states of a few rows would all be written at once."""
+        """One in three, by what is neither's: states of a few rows would all be copied at once."""
         chosen = self.context.world.at_once and behind_bytes // 64 % 3 == 0
         if chosen:
-            self.context.world.gates.hit("state written at once")
+            self.context.world.gates.hit("state copied at once")
         return chosen
 
     def sink(self, task: Task) -> SinkSession:
@@ -237,11 +237,9 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
         if written.skipped:
             context.world.gates.hit("epoch was in the ledger")
     if token.checkpoint:
-        copy = state.copy_at_once(token.epoch)
-        part = state.part_order(
-            job.JOB, context.plan.generation, token.epoch, order.token_offset,
-            order.base if copy is None else None,
-        )  # fmt: skip
+        part, copy = state.ordered(
+            job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
+        )
         part_orders.note(context.files, part, keep.mark)
         keep.upload(part, copy)
     return list(_rows_behind(context, task, result.outputs))
