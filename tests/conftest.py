@@ -26,6 +26,7 @@ from perseid.testing.server import free_port
 from perseid.testing.spark_events import EVENT_LOG
 from perseid.worker.machine import CGROUPS
 
+pytest_plugins = ["perseid.testing.fixtures"]
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
 # machine may be busy with a Kafka and two Sparks.
 settings.register_profile("perseid", derandomize=True, deadline=None)
@@ -68,7 +69,8 @@ def ring_of(path: Path) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Soak tests run only with --soak, and then alone, those of the matrix only with --matrix.
 
-    Of a test that is drawn one variant stays. Every other test gets its ring's limit.
+    Of a test that is drawn one variant stays, or as many as the marker says. Every test gets its
+    ring's limit.
     """
     soaking = config.getoption("--soak") is not None
     left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != soaking]
@@ -84,16 +86,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _not_drawn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """All variants of tests that are marked `drawn`, less one of each."""
+    """All variants of tests that are marked `drawn`, less as many of each as the marker says."""
     variants: dict[str, list[pytest.Item]] = {}
+    wanted: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker("drawn") is not None:
-            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    taken = [
-        found[(_seed(config) + zlib.crc32(name.encode())) % len(found)]
-        for name, found in variants.items()
-    ]
-    return [item for found in variants.values() for item in found if item not in taken]
+        marker = item.get_closest_marker("drawn")
+        if marker is not None:
+            name = item.nodeid.partition("[")[0]
+            variants.setdefault(name, []).append(item)
+            wanted[name] = marker.args[0] if marker.args else 1
+    left: list[pytest.Item] = []
+    for name, found in variants.items():
+        chance = random.Random(_seed(config) + zlib.crc32(name.encode()))
+        left += chance.sample(found, max(0, len(found) - wanted[name]))
+    return left
 
 
 def _seed(config: pytest.Config) -> int:
@@ -114,7 +120,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line a ring, and the static checks that `perseid test` ran before."""
+    """One line a ring; `perseid test` takes the counts from a file."""
     terminalreporter.section("rings")
     for ring, counts in _counts.items():
         spent_s, budget_s = _spent_s[ring], RING_BUDGET_S.get(ring)
@@ -123,8 +129,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{ring or 'other'}: {shown} in {spent_s:.0f} s{over}")
     for line in _drawn:
         terminalreporter.write_line(line)
-    for failed in filter(None, os.environ.get("PERSEID_FAILED_CHECKS", "").split(",")):
-        terminalreporter.write_line(f"FAILED check: {failed} (its output is above)", red=True)
     summary = os.environ.get("PERSEID_TEST_SUMMARY")
     if summary:
         rings = {

@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
 

@@ -20,7 +20,8 @@ import pytest
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
 from perseid.testing.kill_points import kills
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
 from perseid.worker import part_writer
@@ -75,6 +76,7 @@ def judge(running: RunningCluster) -> None:
     assert verdict.output_records > 0
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize(("point", "victim"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim

@@ -27,7 +27,7 @@ from perseid.jobs.trees import store_archive
 from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
 from perseid.registry import Registry
 from perseid.state.store import open_store
-from perseid.testing.running import example
+from perseid.testing.stack import example
 from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin

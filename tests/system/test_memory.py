@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from perseid.testing.running import RunningCluster, example
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example
 from perseid.testing.verify import verify_wordcount
 
 LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be given up

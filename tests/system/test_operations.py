@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
 

@@ -11,7 +11,8 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
 

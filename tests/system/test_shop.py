@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from perseid.testing.running import RunningCluster, example
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example
 from perseid.topics.admin import TopicAdmin
 
 MINUTE = 60_000

@@ -8,8 +8,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
 from perseid.testing.spark_events import EVENT_LOG, events
+from perseid.testing.stack import example, lines
 from perseid.testing.wait import until
 
 REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own accounting

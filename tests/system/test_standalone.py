@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from perseid.embedded import Cluster
-from perseid.testing.running import RunningCluster, example, lines
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
 

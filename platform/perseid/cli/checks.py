@@ -1,8 +1,8 @@
-"""`perseid test`: style, types and layers, then the rings of tests; what CI runs.
+"""`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
-The static checks run only when nothing is selected. All rings run in one pytest, so that its
-closing lines count everything and one warm cluster serves all; tests/conftest.py adds a line
-a ring.
+The static checks run only when nothing is selected. The rings run as two pytests at once: unit and
+simulation compute, contract and system mostly wait for servers and have the cores first. The first
+says what it found when the second has ended; the closing line counts everything.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
 from perseid.cli import output
 from perseid.errors import RefusedError, UsageError
 
+COMPUTING, WAITING = ("unit", "simulation"), ("contract", "system")
 RINGS = ("unit", "contract", "simulation", "system")
+NICE = 10  # of what computes: those that wait have deadlines
+NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
 _LINT = "import sys; from importlinter.cli import lint_imports"
 CHECKS = {
     "ruff": ["-m", "ruff", "check", "--quiet"],
@@ -57,66 +65,120 @@ def test(
     root = repository()
     if root is None:
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
-    selected = bool(expression or ring or soak)
-    failed = [] if selected else _static(root)
-    command = pytest_command(root, ring, expression, seeds, soak, seed, matrix=matrix)
-    code, rings = _pytest(root, command, failed, quiet=as_json)
+    options = pytest_options(expression, seeds, soak, seed, matrix=matrix)
+    groups = ring_groups(root, ring, together=soak is not None)
+    found = _run(root, groups, options, static=not (expression or ring or soak), quiet=as_json)
     if as_json:
-        output.document({"ok": not failed and code == 0, "failed_checks": failed, "rings": rings})
-    if failed or code != 0:
+        output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
+    else:
+        output.lines([found.line])
+    if not found.ok:
         raise typer.Exit(1)
 
 
-def pytest_command(
-    root: Path, ring: str | None, expression: str | None, seeds: int | None, soak: str | None,
-    seed: int | None = None, *, matrix: bool = False,
-) -> list[str]:  # fmt: skip
-    """The arguments after `python`; -I keeps the working directory off the import path."""
+@dataclass(slots=True)
+class Found:
+    """What the checks and the rings have shown. `rings`: by name, outcomes and `seconds`."""
+
+    checks: list[str] = field(default_factory=list)  # the static ones that failed
+    codes: list[int] = field(default_factory=list)  # of each pytest
+    rings: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.checks and 0 in self.codes and set(self.codes) <= {0, NOTHING_SELECTED}
+
+    @property
+    def line(self) -> str:
+        """One for people, with everything counted."""
+        counts: Counter[str] = Counter()
+        for outcomes in self.rings.values():
+            counts.update({name: int(n) for name, n in outcomes.items() if name != "seconds"})
+        shown = ", ".join(f"{n} {name}" for name, n in sorted(counts.items())) or "no test ran"
+        failed = f"; failed checks: {', '.join(self.checks)}" if self.checks else ""
+        return f"perseid test: {'ok' if self.ok else 'FAILED'}: {shown}{failed}"
+
+
+def ring_groups(root: Path, ring: str | None, *, together: bool) -> list[list[str]]:
+    """The folders of each pytest: those of the chosen rings that hold tests."""
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
     if unknown := sorted(set(chosen) - set(RINGS)):
         raise UsageError(f"no ring {', '.join(unknown)}: there are {', '.join(RINGS)}")
-    folders = [f"tests/{name}" for name in RINGS if name in chosen]
-    present = [folder for folder in folders if any((root / folder).rglob("test_*.py"))]
+    present = [r for r in RINGS if r in chosen and any((root / "tests" / r).rglob("test_*.py"))]
     if not present:
+        folders = [f"tests/{name}" for name in RINGS if name in chosen]
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
-    command = ["-Im", "pytest", *present]
+    kinds = [RINGS] if together else [COMPUTING, WAITING]
+    groups = [[f"tests/{name}" for name in present if name in kind] for kind in kinds]
+    return [folders for folders in groups if folders]
+
+
+def pytest_options(
+    expression: str | None, seeds: int | None, soak: str | None, seed: int | None = None,
+    *, matrix: bool = False,
+) -> list[str]:  # fmt: skip
     given = (("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed))
-    for option, value in given:
-        if value is not None:
-            command += [option, str(value)]
-    return [*command, "--matrix"] if matrix else command
+    options = [
+        word for option, value in given if value is not None for word in (option, str(value))
+    ]
+    return [*options, "--matrix"] if matrix else options
 
 
-def _static(root: Path) -> list[str]:
-    """Runs the static checks, shows what they found, returns the names of those that failed."""
+def _run(
+    root: Path, groups: list[list[str]], options: list[str], *, static: bool, quiet: bool
+) -> Found:
+    """The last group in the foreground, what comes before it beside it and behind a file."""
+    found = Found()
+    *beside, last = groups
+
+    def first(told: IO[str]) -> None:
+        found.checks += _static(root, told) if static else []
+        for folders in beside:
+            _pytest(root, [*folders, *options], found, told)
+
+    with ExitStack() as stack:
+        told = stack.enter_context(tempfile.TemporaryFile("w+"))
+        pool = stack.enter_context(ThreadPoolExecutor(1, "perseid-beside"))
+        running = pool.submit(first, told)
+        _pytest(root, [*last, *options], found, sys.stderr if quiet else None)
+        if not running.done():
+            output.note("waiting for " + ", ".join(f for folders in beside for f in folders))
+        running.result()
+        told.seek(0)
+        (sys.stderr if quiet else sys.stdout).write(told.read())
+    return found
+
+
+def _static(root: Path, told: IO[str]) -> list[str]:
+    """Runs the static checks, says what they found, returns the names of those that failed."""
     failed = []
     for name, arguments in CHECKS.items():
-        output.note(f"{name} ...")
         ran = subprocess.run(
             [sys.executable, *arguments], check=False, cwd=root, capture_output=True, text=True
         )
         if ran.returncode != 0:
             failed.append(name)
-            output.note(ran.stdout + ran.stderr)
+            told.write(f"FAILED check: {name}\n{ran.stdout}{ran.stderr}\n")
+    told.flush()
     return failed
 
 
-def _pytest(
-    root: Path, command: list[str], failed: list[str], *, quiet: bool
-) -> tuple[int, dict[str, dict[str, float]]]:
-    """Runs pytest in the foreground; its lines go to stderr when stdout is for a document."""
+def _pytest(root: Path, arguments: Sequence[str], found: Found, told: IO[str] | None) -> None:
+    """One pytest, into `found`; told: where its lines go, None for where ours go.
+
+    -I keeps the working directory off the import path.
+    """
+    nice = ["nice", "-n", str(NICE)] if arguments[0] in {f"tests/{r}" for r in COMPUTING} else []
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "rings.json"
         ran = subprocess.run(
-            [sys.executable, *command],
+            [*nice, sys.executable, "-Im", "pytest", *arguments],
             check=False,
             cwd=root,
-            env={
-                **os.environ,
-                "PERSEID_FAILED_CHECKS": ",".join(failed),
-                "PERSEID_TEST_SUMMARY": str(summary),
-            },
-            stdout=sys.stderr if quiet else None,
+            env={**os.environ, "PERSEID_TEST_SUMMARY": str(summary)},
+            stdout=told,
+            stderr=subprocess.STDOUT if told is not None else None,
         )
-        rings = json.loads(summary.read_text()) if summary.is_file() else {}
-    return ran.returncode, rings
+        found.codes.append(ran.returncode)
+        if summary.is_file():
+            found.rings.update(json.loads(summary.read_text()))

@@ -273,6 +273,8 @@ def coordinators(leader: LeaderInfo | None, own: Sequence[int | None]) -> Findin
         return Finding(check, "problem", f"{count} alive, none leads", "one leads",
                        "`perseid up`, or look at `perseid logs c1`")  # fmt: skip
     found = f"{leader.id} leads, {count} known"
+    if not own:  # they run elsewhere, and one that stands by registers nowhere
+        return Finding(check, "ok", f"{leader.id} leads")
     if count < 2:
         return Finding(check, "warning", found, "two: the other takes over when it dies",
                        "`perseid up`, or `perseid coordinator` on another host")  # fmt: skip

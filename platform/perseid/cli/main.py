@@ -99,6 +99,10 @@ def coordinator(context: typer.Context) -> None:
 @app.command("worker", context_settings=_PASS_ON)
 def worker(context: typer.Context) -> None:
     """Run one worker in the foreground (see `perseid worker --help`)."""
+    if not {"-h", "--help"} & set(context.args):
+        from perseid.embedded.foreground import environment
+
+        os.environ.update(environment(output.note))
     _replace_by("perseid.worker", context.args)
 
 

@@ -44,3 +44,27 @@ def new(
     else:
         output.lines([secret])
         output.note(f"perseid: {name} is {role} in {file}; the token is shown only now")
+
+
+@app.command(epilog="Example: perseid tokens init access monitor=viewer ann=admin")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Gets `tokens` and NAME.token.")],
+    wanted: Annotated[list[str], typer.Argument(metavar="NAME=ROLE...", help="Who gets a token.")],
+    as_json: output.Json = False,
+) -> None:
+    """Make the token file of a new deployment, and a file with the token of each name.
+
+    For machines that read them (--api-tokens FOLDER/tokens, PERSEID_API_TOKEN_FILE). Does nothing
+    when FOLDER/tokens is there.
+    """
+    from perseid.coordinator.api import tokens
+    from perseid.errors import UsageError
+
+    roles = {name: role for name, _, role in (pair.partition("=") for pair in wanted)}
+    if len(roles) < len(wanted) or not set(roles.values()) <= tokens.ROLES.keys():
+        raise UsageError(f"expected different names with a role, NAME={'|'.join(tokens.ROLES)}")
+    path = tokens.first(folder, {name: tokens.ROLES[role] for name, role in roles.items()})
+    if as_json:
+        output.document({"file": str(path)})
+    else:
+        output.lines([str(path)])

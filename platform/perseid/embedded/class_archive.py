@@ -37,11 +37,20 @@ def class_archive(
         return place
     remove_orphans()
     say("recording the classes of a worker (once, some 20 s)")
-    problem = _train(place, environment)
+    try:
+        problem = _train(place, environment)
+    except OSError as error:  # a cache that may not be written
+        problem = str(error)
     if problem is None:
         return place
     say(f"the classes of a worker could not be recorded, so workers start slower: {problem}")
     return None
+
+
+def java_options(archive: Path | None) -> dict[str, str]:
+    """The environment that makes a worker's JVM use the archive, and what the user wants of it."""
+    own = os.environ.get("PERSEID_JAVA_OPTIONS", "")
+    return {"PERSEID_JAVA_OPTIONS": f"{USE}{archive} {own}".strip()} if archive is not None else {}
 
 
 def _train(place: Path, environment: Mapping[str, str]) -> str | None:

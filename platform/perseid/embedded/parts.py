@@ -82,11 +82,15 @@ def zookeeper_config(folder: Path, port: int) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def broker_classpath(jars: Path) -> str:
-    """Spark's slf4j 2 and its log4j binding come first: Kafka brings log4j but no binding."""
+def logging_jars() -> list[Path]:
+    """Spark's slf4j 2 and its log4j binding: Kafka brings log4j but no binding."""
     spark = spark_home() / "jars"
-    logging = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
-    return ":".join([*map(str, logging), f"{jars}/*"])
+    return [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
+
+
+def broker_classpath(jars: Path) -> str:
+    """Spark's logging comes first."""
+    return ":".join([*map(str, logging_jars()), f"{jars}/*"])
 
 
 def broker(java: Path, folder: Path, jars: Path) -> ProcessSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from perseid.embedded import parts
 from perseid.embedded.cache import short_digest
-from perseid.embedded.class_archive import USE, class_archive
+from perseid.embedded.class_archive import class_archive, java_options
 from perseid.embedded.jars import kafka_jars
 from perseid.embedded.java import java_home
 from perseid.embedded.paths import Home, state_root
@@ -80,9 +79,7 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     deployment = _deployment(home, outside, numbers)
     # Other settings make other specs, and the keeper restarts what has another spec.
     environment["PERSEID_SETTINGS"] = short_digest(deployment.model_dump_json())
-    if archive is not None:
-        own = os.environ.get("PERSEID_JAVA_OPTIONS", "")
-        environment["PERSEID_JAVA_OPTIONS"] = f"{USE}{archive} {own}".strip()
+    environment |= java_options(archive)
     engines = [
         parts.engine(kind, number, home.deployment, environment)
         for kind, count in (("coordinator", coordinators), ("worker", workers))

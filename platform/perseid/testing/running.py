@@ -1,47 +1,26 @@
-"""A running cluster in the hands of a test: the command line, jobs, input, and waiting for results.
-
-Everything goes through what users have: `perseid` commands, topics, the status API. Nothing here
-looks into the engine.
-"""
+"""The embedded cluster in the hands of a test."""
 
 from __future__ import annotations
 
 import json
-import random
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from perseid.embedded import Cluster
+from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
-if TYPE_CHECKING:
-    from perseid.topics.records import Token
-
-COMMAND_S = 120.0
 _MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
 WORKERS_S = 120.0  # a new one beside a busy one, on the same two cores
-CAUGHT_UP_S = 120.0  # the slowest: a takeover while the other worker starts on the same two cores
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command did. `document` is its JSON, None when it printed none."""
-
-    code: int
-    document: Any
-    stderr: str
-
-
-class RunningCluster:
-    """A cluster and what a test does to it."""
+class RunningCluster(Stack):
+    """A cluster and what a test does to it; supervisors start again what is killed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -57,55 +36,32 @@ class RunningCluster:
         document = json.loads(ran.stdout) if ran.stdout.strip() else None
         return Ran(ran.returncode, document, ran.stderr)
 
-    def do(self, *arguments: str) -> Any:
-        """The same; AssertionError with what it said unless it exits with 0."""
-        ran = self.run(*arguments)
-        said = f"perseid {' '.join(arguments)}: {ran.code} {ran.document} {ran.stderr}"
-        assert ran.code == 0, said
-        return ran.document
+    def apply(self, folder: Path) -> Any:
+        return self.do("jobs", "apply", str(folder))
 
-    def topic(self, name: str, partitions: int = 4) -> None:
-        self.do("topics", "create", name, "--partitions", str(partitions))
+    def worker_of(self, job: str) -> str:
+        owner: str = self.wait_job(job, lambda j: bool(j["owner"]), "placed")["owner"]
+        return owner.rpartition("-")[0]
 
-    def produce(
-        self, topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None = None
-    ) -> int:
-        """Writes records, dealt over the partitions (by key where there are keys); how many."""
-        from confluent_kafka import Producer
+    def leader(self) -> str:
+        def look() -> str | None:
+            found = self.run("status").document or {}
+            leading = {c["pid"] for c in found.get("coordinator", ()) if c["leader"]}
+            return next((p["name"] for p in found["processes"] if p["pid"] in leading), None)
 
-        producer = Producer({
-            "bootstrap.servers": self.kafka, "enable.idempotence": True, "linger.ms": 5,
-            "partitioner": "murmur2_random",
-        })  # fmt: skip
-        failed: list[Any] = []
-        sent = 0
-        given = iter(keys) if keys is not None else None
-        for value in values:
-            key = next(given) if given is not None else None
-            producer.produce(
-                topic, value, key, on_delivery=lambda e, _: failed.append(e) if e else None
-            )
-            producer.poll(0)
-            sent += 1
-        assert producer.flush(60) == 0, "input was not written in 60 s"
-        assert not failed, failed[0]
-        return sent
+        return until(look, WORKERS_S, "a coordinator to lead")
 
-    def rows(self, topic: str) -> list[dict[str, Any]]:
-        """The committed JSON records of a topic, partition by partition."""
-        from perseid.testing.verify.read import read_topic
+    def kill(self, name: str) -> None:
+        self.cluster.kill(name)
 
-        return [json.loads(record.value or b"") for record in read_topic(self.kafka, topic)]
+    def restart(self, name: str) -> None:
+        self.cluster.wait_alive(name)
 
-    def tokens(self, job: str) -> list[Token]:
-        """Those of the job's token log that count, by epoch."""
-        from perseid.testing.verify.read import read_topic
-        from perseid.topics import codec, names
-        from perseid.topics.chain import Chain, valid_tokens
+    def pause(self, name: str) -> None:
+        self.cluster.pause(name)
 
-        records = read_topic(self.kafka, names.tokens(job))
-        entries = [(r.offset, codec.decode(r.value or b"")) for r in records]
-        return list(valid_tokens(Chain(), entries).values())  # type: ignore[arg-type]
+    def resume(self, name: str) -> None:
+        self.cluster.resume(name)
 
     def job(self, name: str) -> dict[str, Any]:
         """The leader's view of a job; an empty one while there is no leader that knows it."""
@@ -136,18 +92,6 @@ class RunningCluster:
                     found.append(process)
         return found
 
-    def wait_job(
-        self, name: str, wanted: Callable[[dict[str, Any]], bool], what: str,
-        timeout_s: float = CAUGHT_UP_S,
-    ) -> dict[str, Any]:  # fmt: skip
-        """The job's view as soon as it is as `wanted`."""
-
-        def look() -> dict[str, Any] | None:
-            found = self.job(name)
-            return found if found and wanted(found) else None
-
-        return until(look, timeout_s, f"job {name} to be {what}")
-
     def wait_workers(self, count: int) -> None:
         """Until so many are live, so that a kill hits a job that can go on at once."""
         from perseid.registry import Registry
@@ -161,7 +105,7 @@ class RunningCluster:
     def kill_owner(self, name: str) -> str:
         """Kills the worker that runs the job, as soon as there is one; returns its incarnation."""
         owner: str = self.wait_job(name, lambda j: bool(j["owner"]), "placed")["owner"]
-        self.cluster.kill(owner.rpartition("-")[0])
+        self.kill(owner.rpartition("-")[0])
         return owner
 
     def take_over(self, name: str) -> None:
@@ -169,43 +113,3 @@ class RunningCluster:
         owner = self.kill_owner(name)
         self.wait_job(name, lambda j: j["owner"] != owner, "taken over")
         self.wait_caught_up(name)
-
-    def wait_caught_up(
-        self, name: str, timeout_s: float = CAUGHT_UP_S, above_epoch: int = 0
-    ) -> dict[str, Any]:
-        """Until all input that was there when this was called is committed.
-
-        `above_epoch`: the epoch at which a job of the same name ended before, so that its
-        successor is not taken for caught up before it has looked at its input.
-        """
-        return self.wait_job(
-            name, lambda j: _caught_up(j) and j["epoch"] > above_epoch, "caught up", timeout_s
-        )
-
-
-def _caught_up(job: dict[str, Any]) -> bool:
-    return (
-        job["state"] == "running" and job["lag"] == 0 and job.get("backlog") == 0
-        and job["committed_epoch"] == job["epoch"]
-    )  # fmt: skip
-
-
-def lines(count: int, seed: int, words: int = 200) -> list[bytes]:
-    """Lines of ten words out of a small vocabulary, so that every epoch touches old state."""
-    chance = random.Random(seed)
-    vocabulary = [f"w{i}" for i in range(words)]
-    return [" ".join(chance.choices(vocabulary, k=10)).encode() for _ in range(count)]
-
-
-def example(folder: Path, name: str, replacements: dict[str, str]) -> Path:
-    """A copy of a shipped example with texts of its job.yaml replaced; returns its folder."""
-    from perseid.jobs.repository import example as shipped
-
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(shipped(name), folder, ignore=ignored, dirs_exist_ok=True)
-    text = (folder / "job.yaml").read_text()
-    for old, new in replacements.items():
-        assert old in text, f"job.yaml of {name} has no {old!r}"
-        text = text.replace(old, new)
-    (folder / "job.yaml").write_text(text)
-    return folder

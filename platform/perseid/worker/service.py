@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
+ALIVE = "alive"        # file whose time says when the worker last knew its plans: for health checks
 LOOK_S = 1.0           # plans are read this often even without a change, in case a watch was lost
 
 
@@ -76,9 +77,12 @@ class WorkerService:
         registry.watch(self._changed.set)
         registry.register_worker(self._info(spark))
         log.info("worker %s is ready", self.incarnation)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        alive = self.scratch / ALIVE
         while not self._stopping.is_set():
             try:
                 self._reconcile(spark, registry)
+                alive.touch()
             except RetryableError as error:
                 log.warning("plans cannot be read now: %s", error)
             self._changed.wait(LOOK_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ COMPILE_LATE = (
 )
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
 JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
@@ -68,6 +70,14 @@ def spark_master(master: str) -> str:
     return master
 
 
+def driver_host(master: str) -> str:
+    """Where executors reach the driver: on this machine alone where the master is on it, too."""
+    found = re.match(r"spark://(\[[^]]+\]|[^:,/]+)", master)
+    if local_cores(master) or (found is not None and found[1] in LOOPBACK):
+        return "127.0.0.1"
+    return socket.gethostname()
+
+
 def open_session(
     master: str, cores: int, name: str, event_log: str | None = None
 ) -> SparkSession:
@@ -79,15 +89,19 @@ def open_session(
 
     master = spark_master(master)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    host = driver_host(master)
+    os.environ["SPARK_PUBLIC_DNS"] = host
+    if host == "127.0.0.1":
+        os.environ["SPARK_LOCAL_IP"] = host
+    else:
+        os.environ.pop("SPARK_LOCAL_IP", None)  # of `up`; executors have their own
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     java_options = f"{JAVA_OPTIONS} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
-    if local_cores(master):
-        builder = builder.config("spark.driver.host", "127.0.0.1")
-    else:
+    builder = builder.config("spark.driver.host", host)
+    if not local_cores(master):
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
         builder = builder.config("spark.cores.max", str(cores))  # others want some too
     if event_log:

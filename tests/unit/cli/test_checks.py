@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.cli.checks import pytest_command
+from perseid.cli.checks import Found, pytest_options, ring_groups
 from perseid.errors import RefusedError, UsageError
 
 
@@ -15,21 +15,42 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_rings_that_have_tests_in_one_run(root: Path) -> None:
-    command = pytest_command(root, None, None, None, None)
-    assert command == ["-Im", "pytest", "tests/unit", "tests/system"]
+def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
+    assert ring_groups(root, None, together=False) == [["tests/unit"], ["tests/system"]]
+    assert ring_groups(root, "system, unit", together=True) == [["tests/unit", "tests/system"]]
+    assert ring_groups(root, "system", together=False) == [["tests/system"]]
 
 
-def test_options_are_passed_on(root: Path) -> None:
-    drawn = pytest_command(root, "system", None, None, None, 5, matrix=True)
-    assert drawn[-3:] == ["--seed", "5", "--matrix"]
-    command = pytest_command(root, "system, unit", "ledger", 7, "30m")
-    assert command[2:4] == ["tests/unit", "tests/system"]
-    assert command[4:] == ["-k", "ledger", "--seeds", "7", "--soak", "30m"]
+def test_options_are_passed_on() -> None:
+    assert pytest_options(None, None, None) == []
+    assert pytest_options(None, None, None, 5, matrix=True) == ["--seed", "5", "--matrix"]
+    given = pytest_options("ledger", 7, "30m")
+    assert given == ["-k", "ledger", "--seeds", "7", "--soak", "30m"]
 
 
 def test_unknown_and_empty_rings_are_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="unti"):
-        pytest_command(root, "unti", None, None, None)
+        ring_groups(root, "unti", together=False)
     with pytest.raises(RefusedError, match="no tests in tests/simulation"):
-        pytest_command(root, "simulation", None, None, None)
+        ring_groups(root, "simulation", together=False)
+
+
+@pytest.mark.parametrize(
+    ("checks", "codes", "ok"),
+    [
+        ([], [0, 0], True),
+        ([], [5, 0], True),  # -k selected tests of one group
+        ([], [5, 5], False),
+        ([], [0, 1], False),
+        ([], [], False),
+        (["mypy"], [0, 0], False),
+    ],
+)
+def test_whether_all_went_well(checks: list[str], codes: list[int], ok: bool) -> None:
+    assert Found(checks, codes).ok is ok
+
+
+def test_the_closing_line_counts_everything() -> None:
+    system = {"passed": 2, "failed": 1, "seconds": 9.0}
+    line = Found(["ruff"], [0, 1], {"unit": {"passed": 3, "seconds": 1.5}, "system": system}).line
+    assert line == "perseid test: FAILED: 1 failed, 5 passed; failed checks: ruff"

@@ -44,3 +44,34 @@ def test_what_cannot_be(run: Run, tmp_path: Path) -> None:
     assert "FileNotFoundError" in run(
         "tokens", "new", "ann", "--role", "admin", "--file", absent, code=2
     )
+
+
+def test_the_first_tokens_of_a_deployment(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "access"
+    wanted = ("tokens", "init", str(folder), "monitor=viewer", "ann=admin")
+    file = Path(run(*wanted, "--json")["file"])
+    assert file == folder / "tokens"
+    secrets = {name: (folder / f"{name}.token").read_text() for name in ("monitor", "ann")}
+    known = TokenFile(file)
+    assert known.principal(secrets["monitor"]) == Principal("monitor", Role.VIEWER)
+    assert known.principal(secrets["ann"]) == Principal("ann", Role.ADMIN)
+    assert (folder / "ann.token").stat().st_mode & 0o777 == 0o600
+    assert file.stat().st_mode & 0o777 == 0o600
+    run(*wanted)
+    assert secrets["ann"] == (folder / "ann.token").read_text(), "what is there stays"
+
+
+def test_a_kill_before_the_token_file_is_written_leaves_nothing_that_counts(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "ann.token").write_text("perseid_of-a-run-that-was-killed")
+    run("tokens", "init", str(tmp_path), "ann=viewer")
+    secret = (tmp_path / "ann.token").read_text()
+    assert TokenFile(tmp_path / "tokens").principal(secret) == Principal("ann", Role.VIEWER)
+
+
+def test_first_tokens_that_cannot_be(run: Run, tmp_path: Path) -> None:
+    for wanted in (["ann=root"], ["ann"], ["ann=viewer", "ann=admin"]):
+        assert "NAME=viewer|operator|admin" in run("tokens", "init", str(tmp_path), *wanted, code=2)
+    (tmp_path / "tokens").write_text("ann root\n")
+    assert "has 2 words instead of 3" in run("tokens", "init", str(tmp_path), "ann=viewer", code=2)

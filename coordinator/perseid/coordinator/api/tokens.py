@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -157,6 +157,34 @@ def added(path: Path, name: str, role: Role, *, dry_run: bool = False) -> str | 
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--file {path}: {type(error).__name__}: {error}") from None
     return secret
+
+
+def first(folder: Path, wanted: Mapping[str, Role]) -> Path:
+    """Makes the token file of a new deployment, FOLDER/tokens, and FOLDER/NAME.token for each name.
+
+    Harmless when repeated: what is there stays. The token file is written last, so that a kill
+    leaves nothing that looks finished. A viewer's token may be read by others who see the folder,
+    as a Prometheus under its own user. Raises UsageError when a name is none or the folder cannot
+    be written.
+    """
+    path = folder / "tokens"
+    try:
+        if path.exists():
+            TokenFile(path)  # a damaged one is said now and not by each coordinator
+            return path
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ""
+        for name, role in wanted.items():
+            _check_new(name, parsed(lines, str(path)), path)
+            secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+            own = folder / f"{name}.token"
+            _replaced(own, secret)
+            own.chmod(0o644 if role is Role.VIEWER else 0o600)
+            lines += f"{Entry(Principal(name, role), hashed(secret))}\n"
+        _replaced(path, lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{folder}: {type(error).__name__}: {error}") from None
+    return path
 
 
 def _check_new(name: str, entries: Sequence[Entry], path: Path) -> None:

@@ -1,0 +1,25 @@
+"""What a worker that no supervisor starts finds in its environment: Java, SPARK_HOME, its classes.
+
+`python -m perseid.embedded.foreground` makes the files, which an image then holds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from perseid.embedded import parts
+from perseid.embedded.class_archive import class_archive, java_options
+from perseid.embedded.java import java_home
+from perseid.embedded.spark_home import lean_home
+
+
+def environment(say: Callable[[str], None]) -> dict[str, str]:
+    """As `up` gives it to its workers; RefusedError where there is no Java."""
+    java, spark = java_home(), lean_home()
+    found = parts.spark_environment(java, spark)
+    return found | java_options(class_archive(java, spark, found, say))
+
+
+if __name__ == "__main__":
+    environment(lambda text: print(text, file=sys.stderr))

@@ -1,0 +1,103 @@
+"""Fixtures for tests of jobs on a whole deployment.
+
+In the conftest.py at the top of your tests:
+
+    pytest_plugins = ["perseid.testing.fixtures"]
+
+`perseid_stack` is a deployment with two coordinators and two workers (`Stack`), `kafka`,
+`zookeeper` and `redis` are addresses of its parts, each started when a test asks for it. With
+Docker and the images they are containers by testcontainers, else the embedded cluster; the run's
+last lines say which, and why. `--perseid-stack containers` or `embedded` wants one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perseid.embedded import Cluster
+from perseid.testing import compose
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import Stack
+
+_used: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("perseid").addoption(
+        "--perseid-stack", choices=("auto", "containers", "embedded"), default="auto",
+        help="what perseid_stack is: containers where they can be had",
+    )  # fmt: skip
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _used:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def _containers(request: pytest.FixtureRequest) -> Iterator[compose.ComposeStack | None]:
+    """The project; nothing of it runs yet. None: the embedded cluster takes its place."""
+    wanted = request.config.getoption("--perseid-stack")
+    missing = compose.why_not() if wanted != "embedded" else "--perseid-stack embedded"
+    if missing is not None:
+        if wanted == "containers":
+            pytest.fail(f"--perseid-stack containers: {missing}")
+        _used.append(f"perseid_stack fell back to the embedded cluster: {missing}")
+        yield None
+        return
+    _used.append(f"perseid_stack: containers of {compose.image()}")
+    stack = compose.ComposeStack()
+    yield stack
+    stack.down()
+
+
+@pytest.fixture(scope="session")
+def perseid_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The embedded cluster of the fallback; override it to share one that you have."""
+    cluster = Cluster(tmp_path_factory.mktemp("perseid") / "data", tied=True)
+    cluster.up()
+    yield cluster
+    cluster.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def perseid_stack(
+    request: pytest.FixtureRequest, _containers: compose.ComposeStack | None
+) -> Stack:
+    """A deployment to apply jobs to; one a session."""
+    if _containers is None:
+        return RunningCluster(request.getfixturevalue("perseid_embedded"))
+    _containers.up(*compose.STACK)
+    return _containers
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
+    """Bootstrap servers of a Kafka without topics."""
+    if _containers is None:
+        address: str = request.getfixturevalue("perseid_embedded").deployment.kafka
+        return address
+    _containers.up("kafka")
+    return _containers.kafka
+
+
+@pytest.fixture(scope="session")
+def zookeeper(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
+    """HOST:PORT of a ZooKeeper."""
+    if _containers is None:
+        address: str = request.getfixturevalue("perseid_embedded").deployment.zookeeper
+        return address
+    _containers.up("zookeeper")
+    return f"localhost:{_containers.ports['zookeeper']}"
+
+
+@pytest.fixture(scope="session")
+def redis(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
+    """URL of a Redis."""
+    if _containers is None:
+        url: str = request.getfixturevalue("perseid_embedded").deployment.redis
+        return url
+    _containers.up("redis")
+    return f"redis://localhost:{_containers.ports['redis']}/0"
