@@ -16,12 +16,6 @@ def running(cluster: Cluster) -> RunningCluster:
 
 
 @pytest.fixture(scope="session")
-def perseid_embedded(cluster: Cluster) -> Cluster:
-    """Without containers `perseid_stack` is the warm cluster."""
-    return cluster
-
-
-@pytest.fixture(scope="session")
 def crash_points(cluster: Cluster) -> Path:
     """The folder in which crash points of the warm cluster are armed."""
     return cluster.data / "crash-points"

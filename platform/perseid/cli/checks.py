@@ -2,7 +2,8 @@
 
 The static checks run only when nothing is selected. The rings run as two pytests at once: unit and
 simulation compute, contract and system mostly wait for servers and have the cores first. The first
-says what it found when the second has ended; the closing line counts everything.
+says what it found when the second has ended. The deployment ring runs behind them, when the images
+of this work tree are there that are built meanwhile. The closing line counts everything.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ from typing import IO, Annotated
 import typer
 
 from perseid.cli import output
+from perseid.cli.container_images import PREFIX, WHY_NOT, images
 from perseid.errors import RefusedError, UsageError
 
 COMPUTING, WAITING = ("unit", "simulation"), ("contract", "system")
-RINGS = ("unit", "contract", "simulation", "system")
+DEPLOYMENT = "deployment"
+RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
 NICE = 10  # of what computes: those that wait have deadlines
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
 _LINT = "import sys; from importlinter.cli import lint_imports"
@@ -57,6 +60,9 @@ def test(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Also all kill points, and the search of mutants.")
     ] = False,
+    install_docker: Annotated[
+        bool, typer.Option("--install-docker", help="Install Docker first (Debian, as root).")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
@@ -67,7 +73,20 @@ def test(
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
     options = pytest_options(expression, seeds, soak, seed, matrix=matrix)
     groups = ring_groups(root, ring, together=soak is not None)
-    found = _run(root, groups, options, static=not (expression or ring or soak), quiet=as_json)
+    found = Found()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
+        deployed = [g for g in groups if g == [f"tests/{DEPLOYMENT}"]]
+        others = [g for g in groups if g not in deployed]
+        made = None
+        if deployed and not expression:  # -k: as Docker is
+            made = stack.enter_context(images(root, folder, install=install_docker))
+        told = sys.stderr if as_json else None
+        if others:
+            static = not (expression or ring or soak)
+            _beside_each_other(root, others, options, found, told, static=static)
+        if deployed:
+            _pytest(root, [*deployed[0], *options], found, told, _environment(made))
     if as_json:
         output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
     else:
@@ -108,7 +127,7 @@ def ring_groups(root: Path, ring: str | None, *, together: bool) -> list[list[st
     if not present:
         folders = [f"tests/{name}" for name in RINGS if name in chosen]
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
-    kinds = [RINGS] if together else [COMPUTING, WAITING]
+    kinds = [RINGS] if together else [COMPUTING, WAITING, [DEPLOYMENT]]
     groups = [[f"tests/{name}" for name in present if name in kind] for kind in kinds]
     return [folders for folders in groups if folders]
 
@@ -124,29 +143,40 @@ def pytest_options(
     return [*options, "--matrix"] if matrix else options
 
 
-def _run(
-    root: Path, groups: list[list[str]], options: list[str], *, static: bool, quiet: bool
-) -> Found:
+def _beside_each_other(
+    root: Path, groups: list[list[str]], options: list[str], found: Found,
+    told: IO[str] | None, *, static: bool,
+) -> None:  # fmt: skip
     """The last group in the foreground, what comes before it beside it and behind a file."""
-    found = Found()
     *beside, last = groups
 
-    def first(told: IO[str]) -> None:
-        found.checks += _static(root, told) if static else []
+    def first(kept: IO[str]) -> None:
+        found.checks += _static(root, kept) if static else []
         for folders in beside:
-            _pytest(root, [*folders, *options], found, told)
+            _pytest(root, [*folders, *options], found, kept)
 
     with ExitStack() as stack:
-        told = stack.enter_context(tempfile.TemporaryFile("w+"))
+        kept = stack.enter_context(tempfile.TemporaryFile("w+"))
         pool = stack.enter_context(ThreadPoolExecutor(1, "perseid-beside"))
-        running = pool.submit(first, told)
-        _pytest(root, [*last, *options], found, sys.stderr if quiet else None)
+        running = pool.submit(first, kept)
+        _pytest(root, [*last, *options], found, told)
         if not running.done():
             output.note("waiting for " + ", ".join(f for folders in beside for f in folders))
         running.result()
-        told.seek(0)
-        (sys.stderr if quiet else sys.stdout).write(told.read())
-    return found
+        kept.seek(0)
+        (told or sys.stdout).write(kept.read())
+
+
+def _environment(made: Future[str] | None) -> dict[str, str]:
+    """Of the deployment ring; waits for the images. Without them it is on the embedded cluster."""
+    if made is None:
+        return {}
+    if not made.done():
+        output.note("waiting for the images of the deployment ring")
+    try:
+        return {PREFIX: made.result()}
+    except RefusedError as error:
+        return {WHY_NOT: str(error)}
 
 
 def _static(root: Path, told: IO[str]) -> list[str]:
@@ -163,7 +193,10 @@ def _static(root: Path, told: IO[str]) -> list[str]:
     return failed
 
 
-def _pytest(root: Path, arguments: Sequence[str], found: Found, told: IO[str] | None) -> None:
+def _pytest(
+    root: Path, arguments: Sequence[str], found: Found, told: IO[str] | None,
+    environment: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """One pytest, into `found`; told: where its lines go, None for where ours go.
 
     -I keeps the working directory off the import path.
@@ -175,7 +208,7 @@ def _pytest(root: Path, arguments: Sequence[str], found: Found, told: IO[str] | 
             [*nice, sys.executable, "-Im", "pytest", *arguments],
             check=False,
             cwd=root,
-            env={**os.environ, "PERSEID_TEST_SUMMARY": str(summary)},
+            env={**os.environ, "PERSEID_TEST_SUMMARY": str(summary), **(environment or {})},
             stdout=told,
             stderr=subprocess.STDOUT if told is not None else None,
         )

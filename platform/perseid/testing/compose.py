@@ -29,10 +29,12 @@ from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
 PREFIX = "PERSEID_IMAGES"
+WHY_NOT = "PERSEID_NO_CONTAINERS"  # `perseid test` says why it has none
 HEALTHY_S = 180.0  # a worker on two cores: two Sparks warm up
 FILES = ("compose.yaml", "ports.yaml")
 COORDINATORS = ("coordinator-1", "coordinator-2")
 WORKERS = ("worker-1", "worker-2")
+PUBLISHED = ("kafka", "zookeeper", "redis", "prometheus")
 STACK = ("kafka", "zookeeper", "redis", *COORDINATORS, *WORKERS)
 
 
@@ -49,6 +51,8 @@ def image() -> str:
 
 def why_not() -> str | None:
     """Why this machine has no containers of perseid; None: it can."""
+    if os.environ.get(WHY_NOT):
+        return os.environ[WHY_NOT]
     if shutil.which("docker") is None:
         return "there is no docker command"
     asked = _ran("docker", "version", "--format", "{{.Server.Version}}")
@@ -77,8 +81,8 @@ class Project(DockerCompose):
     def __init__(self, files: list[str], settings: dict[str, str]) -> None:
         self.name = f"perseid-{uuid.uuid4().hex[:8]}"
         self._settings = tempfile.NamedTemporaryFile("w", suffix=".env")
-        self._settings.write("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._settings.flush()
+        self._values = dict(settings)
+        self.change({})
         weakref.finalize(self, self._settings.close)
         super().__init__(folder(), files, wait=False, env_file=self._settings.name)
 
@@ -88,6 +92,14 @@ class Project(DockerCompose):
         for file in self.compose_file_name or ():
             command += ["--file", file]
         return [*command, "--env-file", self._settings.name]
+
+    def change(self, settings: dict[str, str]) -> None:
+        """Writes the file of settings anew."""
+        self._values |= settings
+        self._settings.seek(0)
+        self._settings.truncate()
+        self._settings.write("".join(f"{key}={value}\n" for key, value in self._values.items()))
+        self._settings.flush()
 
     def compose(self, *arguments: str) -> str:
         """A compose command on this project; AssertionError with what it said unless it works."""
@@ -104,16 +116,25 @@ class ComposeStack(Stack):
 
     def __init__(self, more: tuple[str, ...] = (), settings: dict[str, str] | None = None) -> None:
         """`more`: further compose files. Nothing is started yet."""
-        self.ports = {name: free_port() for name in ("kafka", "zookeeper", "redis")}
+        self.ports = {name: free_port() for name in PUBLISHED}
         given = {f"PERSEID_{name.upper()}_PORT": str(port) for name, port in self.ports.items()}
         given[PREFIX] = os.environ.get(PREFIX, "")
         self.project = Project([*FILES, *more], given | (settings or {}))
         self.kafka = f"localhost:{self.ports['kafka']}"
 
-    def up(self, *services: str) -> None:
-        """Starts them, and what they depend on, and waits until they are healthy."""
+    def up(self, *services: str, healthy: bool = True) -> None:
+        """Starts them and what they depend on; `healthy`: waits until they are."""
         self.project.compose("up", "-d", "--no-build", *services)
-        self.wait_healthy(*services)
+        if healthy:
+            self.wait_healthy(*services)
+
+    def change(self, **settings: str) -> None:
+        """Other values in the environment of compose.yaml; `up` makes anew what they concern."""
+        self.project.change(settings)
+
+    def execute(self, name: str, *command: str) -> str:
+        """Runs a command in a service's container."""
+        return self.docker("exec", self._id(name), *command)
 
     def down(self) -> None:
         """Removes containers, volumes and networks."""

@@ -31,24 +31,54 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "containers: needs perseid_stack in containers, and does not run without"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without containers their tests do not run, which is said at the end."""
+    needing = [item for item in items if item.get_closest_marker("containers") is not None]
+    missing = _missing(config) if needing else None
+    if missing is not None:
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in needing]
+        _used.append(f"{len(needing)} tests need containers and did not run: {missing}")
+
+
+def _missing(config: pytest.Config) -> str | None:
+    """Why there are no containers."""
+    if config.getoption("--perseid-stack") == "embedded":
+        return "--perseid-stack embedded"
+    return compose.why_not()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in _used:
         terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
-def _containers(request: pytest.FixtureRequest) -> Iterator[compose.ComposeStack | None]:
+def perseid_compose_files() -> tuple[str, ...]:
+    """Compose files of your own beside perseid's, with whole paths; override it."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def _containers(
+    request: pytest.FixtureRequest, perseid_compose_files: tuple[str, ...]
+) -> Iterator[compose.ComposeStack | None]:
     """The project; nothing of it runs yet. None: the embedded cluster takes its place."""
-    wanted = request.config.getoption("--perseid-stack")
-    missing = compose.why_not() if wanted != "embedded" else "--perseid-stack embedded"
+    missing = _missing(request.config)
     if missing is not None:
-        if wanted == "containers":
+        if request.config.getoption("--perseid-stack") == "containers":
             pytest.fail(f"--perseid-stack containers: {missing}")
         _used.append(f"perseid_stack fell back to the embedded cluster: {missing}")
         yield None
         return
     _used.append(f"perseid_stack: containers of {compose.image()}")
-    stack = compose.ComposeStack()
+    stack = compose.ComposeStack(perseid_compose_files)
     yield stack
     stack.down()
 

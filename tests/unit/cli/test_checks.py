@@ -17,6 +17,9 @@ def root(tmp_path: Path) -> Path:
 
 def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
     assert ring_groups(root, None, together=False) == [["tests/unit"], ["tests/system"]]
+    (root / "tests" / "deployment").mkdir()
+    (root / "tests" / "deployment" / "test_it.py").touch()
+    assert ring_groups(root, None, together=False)[2:] == [["tests/deployment"]]
     assert ring_groups(root, "system, unit", together=True) == [["tests/unit", "tests/system"]]
     assert ring_groups(root, "system", together=False) == [["tests/system"]]
 
