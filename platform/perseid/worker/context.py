@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from perseid.jobs.layout import Layout
+from perseid.jobs.trees import open_archive
 from perseid.records import Deployment
 from perseid.state.log import owner_directory, owner_name
 from perseid.topics import codec
@@ -21,7 +22,7 @@ NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost 
 
 @dataclass(frozen=True)
 class FragmentContext:
-    """One job's fragment under one plan. `folder` is the unpacked archive on this host.
+    """One job's fragment under one plan. `folder` is the unpacked archive on the driver's host.
 
     `owner` names the directory of the state logs: generation and incarnation.
     `lanes`: how many tasks run at once where all of them see the same state logs (a local master);
@@ -59,7 +60,8 @@ class FragmentContext:
 
     @property
     def job_folder(self) -> Path:
-        return Path(self.folder)
+        """The unpacked archive; an executor on another host than the driver unpacks it first."""
+        return _unpacked(self.deployment.store, self.archive, Path(self.folder))
 
     def is_narrow(self, token: Token) -> bool:
         """Whether the token's epoch runs as one task, without a shuffle."""
@@ -71,6 +73,11 @@ class FragmentContext:
         if narrow:
             return 1
         return tasks if self.one_task_each else min(tasks, self.lanes or tasks)
+
+
+@lru_cache(maxsize=8)
+def _unpacked(store: str, archive: str, folder: Path) -> Path:
+    return folder if folder.is_dir() else open_archive(store, archive, folder.parent)
 
 
 def is_small(token: Token) -> bool:
