@@ -27,7 +27,7 @@ from perseid.jobs.trees import store_archive
 from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
 from perseid.registry import Registry
 from perseid.state.store import open_store
-from perseid.testing.running import example
+from perseid.testing.running import example, group_offsets
 from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin
@@ -243,12 +243,19 @@ def test_a_stopped_leader_gets_no_write_accepted_when_it_goes_on(stage: Stage) -
     stage.epochs(20)
     wait_for("the pause to be long", lambda: time.monotonic() - stopped_s >= PAUSE_S)
     plan, status = stage.registry.plan(stage.job), stage.registry.status(stage.job)
+    group = names.group(stage.job)
+    wait_for("the group's offsets", lambda: bool(group_offsets(stage.deployment.kafka, group)))
+    mirrored = group_offsets(stage.deployment.kafka, group)
     process.send_signal(signal.SIGCONT)
     wait_for("the old leader to end", lambda: process.poll() is not None)
     stage.epochs(20)
     assert stage.registry.leader() == second
     assert (stage.registry.plan(stage.job), stage.registry.status(stage.job)) == (plan, status)
+    again = group_offsets(stage.deployment.kafka, group)
+    assert all(again[place] >= offset for place, offset in mirrored.items())
     check_tokens(stage)
+    ends = TopicAdmin(stage.deployment.kafka).ends([(stage.topic, 0), (stage.topic, 1)])
+    wait_for("all to be mirrored", lambda: group_offsets(stage.deployment.kafka, group) == ends)
 
 
 def test_the_leader_answers_over_http(stage: Stage) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import os
+import sys
 from pathlib import Path
 
+from perseid import logs
+from perseid.errors import RefusedError, UsageError
 from perseid.records import Deployment
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="perseid worker")
     parser.add_argument("--deployment", type=Path, required=True)
     parser.add_argument("--id", required=True)
-    arguments = parser.parse_args()
-    logging.basicConfig(
-        level=os.environ.get("PERSEID_LOG", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logs.add_option(parser)
+    arguments = parser.parse_args(given)
+    logs.set_up(arguments.id, arguments.log_format)
     from perseid.worker.service import WorkerService
 
     deployment = Deployment.load(arguments.deployment)
@@ -29,5 +26,15 @@ def main() -> None:
     WorkerService(deployment, arguments.id, state / "archives", scratch).run()
 
 
+def run() -> int:
+    """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
+    try:
+        main()
+    except (UsageError, RefusedError) as error:
+        sys.stderr.write(f"perseid: {error}\n")
+        return 2 if isinstance(error, UsageError) else 3
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run())

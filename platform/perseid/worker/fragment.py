@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseid import logs
 from perseid.errors import (
     FencedError,
     PermanentError,
@@ -128,7 +129,10 @@ class Fragment:
     def _live(self) -> None:
         clients = Clients.open(self.deployment.kafka, self.plan.job)
         # The first append waits for the producer's id, half a second: meanwhile we restore.
-        telling = threading.Thread(target=self._tell_restoring, args=(clients.progress,))
+        logs.bind(job=self.plan.job, generation=self.plan.generation)
+        telling = threading.Thread(
+            target=logs.carried(self._tell_restoring), args=(clients.progress,)
+        )
         telling.start()
         try:
             self._run(clients, telling)
@@ -146,7 +150,7 @@ class Fragment:
         try:
             self._tell(progress, "restoring")
         except RetryableError as error:
-            log.warning("%s: the restore was not announced: %s", self.plan.job, error)
+            log.warning("the restore was not announced: %s", error)
 
     def _run(self, clients: Clients, telling: threading.Thread) -> None:
         context = self._context()
@@ -157,7 +161,7 @@ class Fragment:
             planned = beside.submit(runner.prepare)
             done, origin, events = restore_all(runner, self.plan, past)
         planned.result()
-        log.info("%s: restored from %s", self.plan.job, origin or "nothing")
+        log.info("restored from %s", origin or "nothing", extra={"epoch": done})
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done, self.plan.layout)
         telling.join()
@@ -180,7 +184,8 @@ class Fragment:
     ) -> StreamingQuery:
         """Batch n of the query is record n behind the feed's start: the log is dense."""
 
-        def on_batch(number: int) -> None:
+        def on_batch(number: int) -> None:  # in a thread of Spark's gateway
+            logs.bind(job=self.plan.job, generation=self.plan.generation)
             try:
                 self._on_record(runner, feed, clients, feed.start_offset + number)
             except BaseException as error:
@@ -204,6 +209,7 @@ class Fragment:
         order = replace(order, base=base)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
+        logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
         started = time.monotonic()
         done = runner.run(order)
         crashpoints.reach("epoch.before-told")
@@ -310,9 +316,8 @@ class Fragment:
         self, progress: ProgressLog, state: str, source: str = "", events: tuple[str, ...] = ()
     ) -> None:
         for event in events:
-            log.warning("%s: %s", self.plan.job, event)
-        log.info("%s generation %d: %s at epoch %d", self.plan.job, self.plan.generation, state,
-                 self._epoch)  # fmt: skip
+            log.warning("%s", event, extra={"epoch": self._epoch})
+        log.info("the fragment is %s", state, extra={"epoch": self._epoch})
         progress.append(
             FragmentState(
                 job_uuid=self.plan.job_uuid,
@@ -329,13 +334,13 @@ class Fragment:
         """Tells how it ended. A fragment that is being stopped or is fenced ends in peace."""
         known = classify(error)
         if self._stopping.is_set() or isinstance(known, FencedError):
-            log.info("%s generation %d ended: %s", self.plan.job, self.plan.generation, known)
+            log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
                 self._tell(progress, "stopped")
                 return
         else:
-            log.error("%s generation %d failed: %s", self.plan.job, self.plan.generation, known,
-                      exc_info=error)  # fmt: skip
+            log.error("the fragment failed: %s", known, exc_info=error,
+                      extra={"epoch": self._epoch})  # fmt: skip
         record = FragmentState(
             job_uuid=self.plan.job_uuid,
             generation=self.plan.generation,
@@ -357,8 +362,7 @@ class Fragment:
             try:
                 progress.append(record)
             except RetryableError as error:
-                log.warning("the end of %s generation %d is not told yet: %s", self.plan.job,
-                            self.plan.generation, error)  # fmt: skip
+                log.warning("the fragment's end is not told yet: %s", error)
                 if self._stopping.wait(TELL_AGAIN_S):
                     return  # a newer plan has come, so it is known
             else:
