@@ -258,7 +258,7 @@ def test_a_stopped_leader_gets_no_write_accepted_when_it_goes_on(stage: Stage) -
     wait_for("all to be mirrored", lambda: group_offsets(stage.deployment.kafka, group) == ends)
 
 
-def test_the_leader_answers_over_http(stage: Stage) -> None:
+def test_a_leader_answers_over_http_until_it_is_told_to_end(stage: Stage) -> None:
     first = started(stage)
     shown = httpx.get(f"{first.url}/api/v1/status", timeout=PATIENCE_S, trust_env=False).json()
     assert shown["leader"]["pid"] == stage.coordinators["c1"].pid
@@ -266,3 +266,14 @@ def test_the_leader_answers_over_http(stage: Stage) -> None:
     assert (job["name"], job["state"]) == (stage.job, "running")
     assert job["committed_epoch"] >= 10
     assert job["records_in_per_s"] > 0
+    # Told to end, it gives the leadership up at once: nobody waits for its session to expire.
+    process, asked_s = stage.coordinators["c1"], time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    second = stage.new_leader(first)
+    assert time.monotonic() - asked_s < 0.75 * stage.deployment.zookeeper_session_s
+    assert second.id == "c2"
+    wait_for("the old leader to end", lambda: process.poll() is not None)
+    assert process.returncode == 0
+    stage.epochs(5)
+    assert [c.id for c in stage.registry.coordinators()] == ["c2"]
+    check_tokens(stage)

@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -27,8 +28,9 @@ from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.coordinator.view import Look
 from perseid.errors import RefusedError, RetryableError, UsageError
-from perseid.records import Deployment, LeaderInfo
-from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
+from perseid.records import CoordinatorInfo, Deployment, LeaderInfo
+from perseid.records.version import this_build
+from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead, versions
 
 _log = logging.getLogger("perseid.coordinator")
 
@@ -46,6 +48,7 @@ class Coordinator:
         self._ended = threading.Event()
         self._changed = threading.Event()
         self._above = 0
+        self._admitted = False
         self._url = ""
 
     def run(self, url: str) -> int:
@@ -76,8 +79,19 @@ class Coordinator:
         service = self._service
         return service.look() if service is not None else None
 
+    def _admit(self) -> None:
+        """Announces this process; RefusedError, which ends it, where it must not take part."""
+        build = this_build()
+        versions.admit(self.registry, self._name, build)
+        self.registry.register_coordinator(CoordinatorInfo(
+            self._name, socket.gethostname(), os.getpid(), self._url, build.version, build.protocol
+        ))  # fmt: skip
+        self._admitted = True
+
     def _try_to_lead(self) -> Fence | None:
         try:
+            if not self._admitted or self.registry.leader() is None:
+                self._admit()  # others may have come since
             return lead(self.registry, self._info, self._above)
         except RetryableError as error:
             _log.warning("%s", error)
@@ -103,7 +117,8 @@ class Coordinator:
         return self._above > 0 or self._ended.is_set()
 
     def _info(self, epoch: int) -> LeaderInfo:
-        return LeaderInfo(self._name, epoch, os.getpid(), self._url)
+        build = this_build()
+        return LeaderInfo(self._name, epoch, os.getpid(), self._url, build.version, build.protocol)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST and self._service is None:

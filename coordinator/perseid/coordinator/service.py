@@ -87,6 +87,7 @@ class Service:
             self._mirror,
         ]
         self._progress: dict[str, ProgressWatcher] = {}
+        self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
         clients.registry.on_session(self._session_changed)
@@ -106,8 +107,9 @@ class Service:
                 watcher.stop()
 
     def stop(self, reason: str) -> None:
-        """Ends `run` from another thread or a signal handler."""
-        self._queue.put(StepDown(reason))
+        """Ends `run`, from another thread or a signal handler; what waits is not decided."""
+        self._ending = StepDown(reason)
+        self._queue.put(self._ending)  # wakes it up
 
     def look(self) -> view.Look:
         return view.Look(self.state, self._leader, self._now(), self._mirror.failed)
@@ -130,6 +132,8 @@ class Service:
             self._feed(ev.Tick())
 
     def _next(self) -> ev.Event:
+        if self._ending is not None:
+            raise self._ending
         if self._held_back:
             return self._held_back.popleft()
         try:

@@ -38,7 +38,8 @@ def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
                 "host": worker.host,
                 "cores": worker.cores,
                 "master": worker.master,
-                "state": "live",
+                "state": "leaving" if worker.leaving else "live",
+                "version": worker.version,
                 "fragments": fragments(state, worker.incarnation),
             }
             for worker in state.workers.values()

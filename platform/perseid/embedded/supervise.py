@@ -150,6 +150,7 @@ def _how(code: int | None) -> str:
 
 def main(arguments: list[str]) -> int:
     home, name = Home(Path(arguments[0])), arguments[1]
+    logs.set_up(name)
     spec = next((s for s in read_specs(home) if s.name == name), None)
     if spec is None:
         sys.stderr.write(f"perseid: {name} is not in {home.run / 'cluster.json'}\n")

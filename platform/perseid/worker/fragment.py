@@ -104,6 +104,8 @@ class Fragment:
         self.pointers: tuple[CheckpointPointer, ...] = ()  # complete checkpoints, by the service
         self._ended = threading.Event()
         self._stopping = threading.Event()
+        self._finishing = threading.Event()  # no further epoch is begun
+        self._rests = threading.Event()  # and none runs any more
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._epoch = plan.base_epoch
@@ -118,6 +120,19 @@ class Fragment:
     @property
     def ended(self) -> bool:
         return self._ended.is_set()
+
+    @property
+    def epoch(self) -> int:
+        """The last one that is done."""
+        return self._epoch
+
+    def finish(self) -> None:
+        """From now on no further epoch is begun; one that is under way goes on to its end."""
+        self._finishing.set()
+
+    def finished(self, timeout_s: float) -> bool:
+        """Whether no epoch runs any more, behind `finish`; waits for it at most so long."""
+        return self._query is None or self._rests.wait(max(0.0, timeout_s))
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the query; an epoch that is under way is given up, and done again by the next."""
@@ -144,6 +159,7 @@ class Fragment:
             clients.tokens.close()
             self.machine.forget(self.plan.job)
             self._ended.set()
+            self._rests.set()
 
     def _tell_restoring(self, progress: ProgressLog) -> None:
         """For people only: a broker that is away is the restore's own affair."""
@@ -199,6 +215,10 @@ class Fragment:
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
         record = self._await_record(runner, clients.tokens, offset)
+        if self._finishing.is_set():
+            self._rests.set()
+            self._stopping.wait()  # or Spark would ask for batch after batch
+            return
         if record is None:
             return
         pointers = self.pointers
@@ -258,7 +278,7 @@ class Fragment:
     ) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
         topic, looked_s = names.tokens(self.plan.job), time.monotonic()
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._finishing.is_set()):
             found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
             if not found:
                 if time.monotonic() - looked_s > part_orders.LOOK_S:
