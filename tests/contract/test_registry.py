@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
 from kazoo.client import KazooClient
 
-from perseid.errors import DamagedFile, PermanentError
+from perseid.errors import DamagedFile, PermanentError, RefusedError
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
+    CoordinatorInfo,
     JobEntry,
     JobFailures,
     JobStatus,
@@ -22,6 +23,7 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
+from perseid.records.version import PROTOCOL, Build, this_build
 from perseid.registry import (
     ConflictError,
     Fence,
@@ -33,10 +35,12 @@ from perseid.registry import (
     codec,
     lead,
     paths,
+    versions,
 )
 from perseid.registry.port import Coordination, Delete, Set
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
+from perseid.testing.wait import until
 from perseid.testing.zookeeper import ZooKeeperServer
 
 _PATIENCE_S = 15.0
@@ -316,3 +320,26 @@ def test_registering_with_an_unknown_outcome_may_be_repeated(outcome: Outcome) -
         registry.register_worker(worker("w1-1"))
     registry.register_worker(worker("w1-1"))
     assert [w.incarnation for w in registry.workers()] == ["w1-1"]
+
+
+def test_members_announce_themselves_and_what_changes(service: Service) -> None:
+    one, two = Registry(service.session()), Registry(service.session())
+    told, coordinator = Signal(), CoordinatorInfo("c1", "h", 1, "http://h:1", "0.1", PROTOCOL)
+    assert two.coordinators() == ()
+    for registry, name in ((one, "c1"), (two, "c2")):
+        versions.admit(registry, name, this_build())
+        registry.register_coordinator(replace(coordinator, id=name))
+        registry.register_coordinator(replace(coordinator, id=name))
+    assert [c.id for c in one.coordinators()] == ["c1", "c2"]
+    one.register_worker(worker("w1-1"))
+    two.watch(told)
+    told.drain()
+    one.change_worker(replace(worker("w1-1"), leaving=True))
+    assert told.wait()
+    assert [w.leaving for w in two.workers()] == [True]
+    one.close()
+    until(lambda: [c.id for c in two.coordinators()] == ["c2"], _PATIENCE_S, "c1 to be gone")
+    with pytest.raises(ConflictError):
+        two.change_worker(worker("w1-1"))
+    with pytest.raises(RefusedError, match=r"c2 \(.*, protocol 1\)"):
+        versions.admit(two, "c3", Build("9.0", PROTOCOL + 1))

@@ -27,7 +27,7 @@ from perseid.jobs.trees import store_archive
 from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
 from perseid.registry import Registry
 from perseid.state.store import open_store
-from perseid.testing.stack import example
+from perseid.testing.stack import example, group_offsets
 from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin
@@ -243,15 +243,22 @@ def test_a_stopped_leader_gets_no_write_accepted_when_it_goes_on(stage: Stage) -
     stage.epochs(20)
     wait_for("the pause to be long", lambda: time.monotonic() - stopped_s >= PAUSE_S)
     plan, status = stage.registry.plan(stage.job), stage.registry.status(stage.job)
+    group = names.group(stage.job)
+    wait_for("the group's offsets", lambda: bool(group_offsets(stage.deployment.kafka, group)))
+    mirrored = group_offsets(stage.deployment.kafka, group)
     process.send_signal(signal.SIGCONT)
     wait_for("the old leader to end", lambda: process.poll() is not None)
     stage.epochs(20)
     assert stage.registry.leader() == second
     assert (stage.registry.plan(stage.job), stage.registry.status(stage.job)) == (plan, status)
+    again = group_offsets(stage.deployment.kafka, group)
+    assert all(again[place] >= offset for place, offset in mirrored.items())
     check_tokens(stage)
+    ends = TopicAdmin(stage.deployment.kafka).ends([(stage.topic, 0), (stage.topic, 1)])
+    wait_for("all to be mirrored", lambda: group_offsets(stage.deployment.kafka, group) == ends)
 
 
-def test_the_leader_answers_over_http(stage: Stage) -> None:
+def test_a_leader_answers_over_http_until_it_is_told_to_end(stage: Stage) -> None:
     first = started(stage)
     shown = httpx.get(f"{first.url}/api/v1/status", timeout=PATIENCE_S, trust_env=False).json()
     assert shown["leader"]["pid"] == stage.coordinators["c1"].pid
@@ -259,3 +266,14 @@ def test_the_leader_answers_over_http(stage: Stage) -> None:
     assert (job["name"], job["state"]) == (stage.job, "running")
     assert job["committed_epoch"] >= 10
     assert job["records_in_per_s"] > 0
+    # Told to end, it gives the leadership up at once: nobody waits for its session to expire.
+    process, asked_s = stage.coordinators["c1"], time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    second = stage.new_leader(first)
+    assert time.monotonic() - asked_s < 0.75 * stage.deployment.zookeeper_session_s
+    assert second.id == "c2"
+    wait_for("the old leader to end", lambda: process.poll() is not None)
+    assert process.returncode == 0
+    stage.epochs(5)
+    assert [c.id for c in stage.registry.coordinators()] == ["c2"]
+    check_tokens(stage)

@@ -7,9 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 from perseid.testing.running import RunningCluster
-from perseid.testing.stack import example, lines
+from perseid.testing.stack import example, group_offsets, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from perseid.topics.admin import TopicAdmin
 
 
 def test_a_checkpoint_now_and_a_look_into_the_state(
@@ -47,8 +49,15 @@ def test_a_checkpoint_now_and_a_look_into_the_state(
     running.wait_caught_up("ops")
     assert verify_wordcount(running.kafka, "ops-lines", "ops-counts").ok
 
+    # Lag tools see what the status says. No epoch waits for it, so it comes up to a second later.
+    ends = TopicAdmin(running.kafka).ends([("ops-lines", p) for p in range(4)])
+    until(lambda: group_offsets(running.kafka, "perseid.ops") == ends, 10, "the group's offsets")
+    assert running.job("ops")["lag"] == 0
+
     running.do("jobs", "stop", "ops", "--checkpoint")
     refused = running.run("checkpoint", "ops")
     assert refused.code == 3
     assert "perseid jobs start ops" in refused.document["error"]["message"]
+    assert group_offsets(running.kafka, "perseid.ops") == ends
     running.do("jobs", "remove", "ops", "--purge")
+    assert group_offsets(running.kafka, "perseid.ops") == {}

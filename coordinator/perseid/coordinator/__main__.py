@@ -10,10 +10,12 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
 
+from perseid import logs
 from perseid.clocks import SystemClock
 from perseid.coordinator.api.guard import Guard
 from perseid.coordinator.api.limits import RateLimit
@@ -26,8 +28,9 @@ from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.coordinator.view import Look
 from perseid.errors import RefusedError, RetryableError, UsageError
-from perseid.records import Deployment, LeaderInfo
-from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
+from perseid.records import CoordinatorInfo, Deployment, LeaderInfo
+from perseid.records.version import this_build
+from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead, versions
 
 _log = logging.getLogger("perseid.coordinator")
 
@@ -45,6 +48,7 @@ class Coordinator:
         self._ended = threading.Event()
         self._changed = threading.Event()
         self._above = 0
+        self._admitted = False
         self._url = ""
 
     def run(self, url: str) -> int:
@@ -75,8 +79,19 @@ class Coordinator:
         service = self._service
         return service.look() if service is not None else None
 
+    def _admit(self) -> None:
+        """Announces this process; RefusedError, which ends it, where it must not take part."""
+        build = this_build()
+        versions.admit(self.registry, self._name, build)
+        self.registry.register_coordinator(CoordinatorInfo(
+            self._name, socket.gethostname(), os.getpid(), self._url, build.version, build.protocol
+        ))  # fmt: skip
+        self._admitted = True
+
     def _try_to_lead(self) -> Fence | None:
         try:
+            if not self._admitted or self.registry.leader() is None:
+                self._admit()  # others may have come since
             return lead(self.registry, self._info, self._above)
         except RetryableError as error:
             _log.warning("%s", error)
@@ -84,6 +99,7 @@ class Coordinator:
 
     def _lead(self, fence: Fence) -> bool:
         """Leads; True when it may lead again with a higher epoch, False when the process ends."""
+        logs.bind_process(coordinator_epoch=fence.epoch)
         _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
         self._service = Service(
             make_ports(self._deployment, self.registry),
@@ -97,10 +113,12 @@ class Coordinator:
             self._above = end.above or 0
         finally:
             self._service = None
+            logs.bind_process(coordinator_epoch=None)
         return self._above > 0 or self._ended.is_set()
 
     def _info(self, epoch: int) -> LeaderInfo:
-        return LeaderInfo(self._name, epoch, os.getpid(), self._url)
+        build = this_build()
+        return LeaderInfo(self._name, epoch, os.getpid(), self._url, build.version, build.protocol)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST and self._service is None:
@@ -110,7 +128,9 @@ class Coordinator:
 def make_ports(deployment: Deployment, registry: Registry) -> Ports:
     """The real clients. Threads have readers of their own and share the one producer."""
     from perseid.state.store import open_store
+    from perseid.topics import names
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.groups import KafkaGroupWriter
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 
@@ -124,9 +144,13 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
         ledger = LedgerReader(reader, topics)
         return Clients(registry, topics, reader, writer, ledger, store, cache)
 
+    def new_group(job: str) -> KafkaGroupWriter:
+        return KafkaGroupWriter(deployment.kafka, names.group(job), names.group_id(job))
+
     return Ports(
-        new_clients(), new_clients, lambda: KafkaLogReader(deployment.kafka), SystemClock()
-    )
+        new_clients(), new_clients, lambda: KafkaLogReader(deployment.kafka), new_group,
+        SystemClock(),
+    )  # fmt: skip
 
 
 def make_api(deployment: Deployment, coordinator: Coordinator, where: Listening) -> Api:
@@ -154,12 +178,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="perseid coordinator", description=__doc__)
     parser.add_argument("--deployment", type=Path, required=True, help="the deployment's settings")
     parser.add_argument("--id", required=True, help="this coordinator's name, such as c1")
+    logs.add_option(parser)
     add_options(parser)
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )  # fmt: skip
+    logs.set_up(options.id, options.log_format)
     where = listening(options)  # before anything is connected to
     deployment = Deployment.load(options.deployment)
     coordinator = Coordinator(deployment, options.id)

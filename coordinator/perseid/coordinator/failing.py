@@ -44,6 +44,13 @@ def passing(job: JobState, now: Now, text: str) -> Step:
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
 
 
+def handed_over(job: JobState, now: Now, worker: str) -> JobState:
+    """A worker that leaves has ended its epoch: no failure, the job is placed again at once."""
+    text = f"worker {worker} leaves and hands it over behind epoch {job.done}"
+    job = replace(job, fragment="", retry_s=now.monotonic_s).told(text)
+    return job.move(Phase.WAITING, now, text)
+
+
 def progressed(job: JobState, now: Now) -> Step:
     """Forgets the failures once an epoch got done that was not done at the last one."""
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from perseid import logs
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim, Loader
@@ -72,7 +73,7 @@ class Performer:
         except FencedError as error:
             raise StepDown(str(error)) from error
         except PerseidError as error:
-            _log.warning("%s of job %s: %s", type(action).__name__, action.job, error)
+            _log.warning("%s: %s", type(action).__name__, error, extra=fields_of(action))
             return ev.ActionFailed(action.job, type(action).__name__, str(error))
 
     def _perform(self, action: act.Action) -> ev.Event | None:
@@ -99,8 +100,8 @@ class Performer:
     def _put(self, action: act.Action) -> None:
         match action:
             case act.PutPlan(plan=plan):
-                _log.info("plan of %s: generation %d, owner %s, revision %s: %s", plan.job,
-                          plan.generation, plan.owner, plan.revision, plan.reason)  # fmt: skip
+                _log.info("plan: owner %s, revision %s: %s", plan.owner, plan.revision,
+                          plan.reason, extra=fields_of(action))  # fmt: skip
                 self._fenced.put_plan(plan)
             case act.PutStatus(job=job, status=status):
                 self._fenced.put_status(job, status)
@@ -125,13 +126,14 @@ class Performer:
 
     def _guarded(self, task: Callable[..., None], action: act.Action) -> None:
         try:
-            task(action)
+            with logs.about(**fields_of(action)):
+                task(action)
         except FencedError as error:
             self._step_down(StepDown(str(error)))
         except HigherClaim as higher:
             self._step_down(StepDown("the token log has a higher claim", above=higher.epoch))
         except Exception:
-            _log.exception("a defect in %s of job %s", type(action).__name__, action.job)
+            _log.exception("a defect in %s", type(action).__name__, extra=fields_of(action))
             self._step_down(StepDown(f"a defect in {type(action).__name__}"))
 
     def _load(self, action: act.LoadJob) -> None:
@@ -139,7 +141,7 @@ class Performer:
             self._emit(self._loader().load(action.entry))
         except (RetryableError, PermanentError) as error:
             permanent = isinstance(error, PermanentError)
-            _log.warning("loading job %s: %s", action.job, error)
+            _log.warning("the job cannot be loaded: %s", error)
             kind = type(error).__name__
             self._emit(ev.JobLoadFailed(action.job, action.entry, kind, str(error), permanent))
 
@@ -177,9 +179,22 @@ class Performer:
             live = [checkpoint.read_manifest(self._store, p.manifest, p.crc) for p in action.live]
             checkpoint.collect(self._store, action.job, action.job_uuid, live)
         except PerseidError as error:
-            _log.warning("old checkpoints of %s stay: %s", action.job, error)
+            _log.warning("old checkpoints stay: %s", error)
 
 
 def point_of(action: act.Action) -> str:
     """The crash point's name: PutPlan is `put-plan`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(action).__name__).lower()
+
+
+def fields_of(action: act.Action) -> dict[str, object]:
+    """What a log entry about an action is about."""
+    found: dict[str, object] = {"job": action.job}
+    match action:
+        case act.PutPlan(plan=plan):
+            found["generation"] = plan.generation
+        case act.AppendToken(token=token):
+            found["epoch"] = token.epoch
+        case act.WriteManifest(epoch=epoch, generation=generation):
+            found |= {"epoch": epoch, "generation": generation}
+    return found

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from perseid.coordinator.model import ClusterState
 from perseid.records import WorkerInfo
+from perseid.records.version import PROTOCOL
 
 
 def loads(state: ClusterState) -> Counter[str]:
@@ -22,7 +23,11 @@ def loads(state: ClusterState) -> Counter[str]:
 def choose(
     workers: Mapping[str, WorkerInfo], loaded: Mapping[str, int], avoid: Iterable[str] = ()
 ) -> str | None:
-    """The incarnation to run a job; one of `avoid` only when there is no other."""
+    """The incarnation to run a job; one of `avoid` only when there is no other.
+
+    One that leaves, or speaks another protocol, gets none.
+    """
     shunned = set(avoid)
-    ranked = sorted(workers, key=lambda w: (w in shunned, loaded.get(w, 0), w))
+    open_to = [w for w, i in workers.items() if not i.leaving and i.protocol == PROTOCOL]
+    ranked = sorted(open_to, key=lambda w: (w in shunned, loaded.get(w, 0), w))
     return ranked[0] if ranked else None

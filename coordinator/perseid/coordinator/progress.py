@@ -119,7 +119,8 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
             return failing.permanent(job, now, record.error_kind or "PermanentError", text)
         return failing.passing(job, now, text)
     if record.state == "stopped":
-        return failing.passing(job, now, f"worker {record.incarnation} stopped the fragment")
+        done = max(job.done, min(record.epoch, job.tip.epoch))
+        return failing.handed_over(replace(job, done=done), now, record.incarnation), []
     if record.state == "running":
         done = max(job.done, min(confirmed_epoch(job, record), job.tip.epoch))
         if record.restored_from:

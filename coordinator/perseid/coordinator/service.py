@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from perseid.clocks import Clock
 from perseid.coordinator import events as ev
-from perseid.coordinator import issue, view
+from perseid.coordinator import issue, telling, view
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.mirror import OffsetsMirror
 from perseid.coordinator.model import ClusterState, JobState, Now
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.watching import (
@@ -31,6 +32,7 @@ from perseid.coordinator.watching import (
 )
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, SessionState
+from perseid.topics.groups import GroupWriter
 from perseid.topics.log import LogReader
 
 _log = logging.getLogger(__name__)
@@ -43,11 +45,15 @@ _ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All that the leader works with. `new_reader` and `new_clients`: one for each thread."""
+    """All that the leader works with. `new_reader` and `new_clients`: one for each thread.
+
+    `new_group`: the writer of a job's consumer group.
+    """
 
     clients: Clients
     new_clients: Callable[[], Clients]
     new_reader: Callable[[], LogReader]
+    new_group: Callable[[str], GroupWriter]
     clock: Clock
 
 
@@ -71,12 +77,17 @@ class Service:
         self._ends = EndsWatcher(
             clients.topics, self.wanted, self._queue.put, self._clock.monotonic_s
         )
+        self._mirror = OffsetsMirror(
+            lambda: self.state.jobs, ports.new_group, self._leads, self._clock.monotonic_s
+        )
         self._watchers = [
             RegistryWatcher(clients.registry, self._queue.put),
             self._ends,
             TopicsWatcher(ports.new_clients().topics, self.wanted, self._queue.put),
+            self._mirror,
         ]
         self._progress: dict[str, ProgressWatcher] = {}
+        self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
         clients.registry.on_session(self._session_changed)
@@ -96,11 +107,12 @@ class Service:
                 watcher.stop()
 
     def stop(self, reason: str) -> None:
-        """Ends `run` from another thread or a signal handler."""
-        self._queue.put(StepDown(reason))
+        """Ends `run`, from another thread or a signal handler; what waits is not decided."""
+        self._ending = StepDown(reason)
+        self._queue.put(self._ending)  # wakes it up
 
     def look(self) -> view.Look:
-        return view.Look(self.state, self._leader, self._now())
+        return view.Look(self.state, self._leader, self._now(), self._mirror.failed)
 
     def wanted(self) -> Wanted:
         """What the source watchers are to look at now."""
@@ -120,6 +132,8 @@ class Service:
             self._feed(ev.Tick())
 
     def _next(self) -> ev.Event:
+        if self._ending is not None:
+            raise self._ending
         if self._held_back:
             return self._held_back.popleft()
         try:
@@ -134,6 +148,8 @@ class Service:
         self._await_lease()
         before = self.state.jobs
         self.state, actions = decide(self.state, event, self._now())
+        for level, text, about in telling.news(before, self.state.jobs):
+            _log.log(level, "%s", text, extra=about)
         self._follow(event, before)
         outcomes: list[ev.Event] = []
         failed: set[str] = set()
@@ -149,7 +165,7 @@ class Service:
 
     def _await_lease(self) -> None:
         """Returns with a lease that holds. Meanwhile only a reason to step down is looked for."""
-        if self._lease.holds(self._clock.monotonic_s()):
+        if self._leads():
             return
         _log.warning("the lease has run out: nothing is decided until ZooKeeper confirms it")
         while not self._lease.wait(self._clock, LEASE_LOOK_S):
@@ -159,7 +175,7 @@ class Service:
                     raise event
                 self._held_back.append(event)
 
-    def _follow(self, event: ev.Event, before: object) -> None:
+    def _follow(self, event: ev.Event, before: Mapping[str, JobState]) -> None:
         """Follows the progress of a job from where its load ended; no longer of removed jobs."""
         if isinstance(event, ev.JobLoaded) and self._is_loaded(event):
             old = self._progress.pop(event.job, None)
@@ -186,6 +202,9 @@ class Service:
         job = self.state.jobs.get(name)
         if job is not None and not job.cut:
             self._ends.look_at(job.source_partitions)
+
+    def _leads(self) -> bool:
+        return self._lease.holds(self._clock.monotonic_s())
 
     def _loader(self) -> Loader:
         """The loader of the calling thread; its clients stay connected."""

@@ -26,7 +26,7 @@ class Totals:
     dead_letters: int = 0
     epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; the last above all
     epochs_s: float = 0.0  # the sum of their durations
-    restarts: int = 0  # placed again behind a failure
+    restarts: int = 0  # placed again, behind a failure or a worker that left
     takeovers: int = 0  # of those: on another worker
     checkpoints: int = 0
     checkpoints_given_up: int = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from perseid.coordinator import statuses
@@ -13,11 +14,15 @@ from perseid.records import LeaderInfo
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a leader knows at one moment."""
+    """What a leader knows at one moment.
+
+    `unmirrored`: by job, how often its consumer group's offsets could not be written.
+    """
 
     state: ClusterState
     leader: LeaderInfo
     now: Now
+    unmirrored: Mapping[str, int] = field(default_factory=dict)
 
 
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
@@ -33,7 +38,8 @@ def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
                 "host": worker.host,
                 "cores": worker.cores,
                 "master": worker.master,
-                "state": "live",
+                "state": "leaving" if worker.leaving else "live",
+                "version": worker.version,
                 "fragments": fragments(state, worker.incarnation),
             }
             for worker in state.workers.values()

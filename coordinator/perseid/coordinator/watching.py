@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from perseid import logs
 from perseid.coordinator.events import (
     EndsSeen,
     Event,
@@ -144,7 +145,8 @@ class ProgressWatcher(Watcher):
         return 0.0
 
     def _run(self) -> None:
-        super()._run()
+        with logs.about(job=self._job):
+            super()._run()
         self._reader.close()
 
 

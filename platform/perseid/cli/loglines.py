@@ -1,7 +1,7 @@
 """Cuts log files into entries, picks those about a job, merges several files by time. Pure.
 
-An entry begins with a line that starts with a date and time; lines behind it that do not (a
-traceback, a print) belong to it.
+An entry begins with a line that starts with a date and time, or is a JSON object that begins with
+one; lines behind it that do not (a traceback, a print) belong to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # Ours and the broker's, then Spark's own (26/11/21 09:49:53).
-_BEGINS = re.compile(r"(\d{4}-\d\d-\d\d|\d\d/\d\d/\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)")
+_BEGINS = re.compile(
+    r"""(?:\{"time": ")?(\d{4}-\d\d-\d\d|\d\d/\d\d/\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)"""
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from perseid.cli import (
+    backup,
     bench,
     chaos,
     checkpoint,
@@ -25,6 +26,7 @@ from perseid.cli import (
     logs,
     output,
     plan,
+    restart,
     state,
     status,
     tokens,
@@ -63,6 +65,9 @@ def options(
 
 app.command("up", epilog="Example: perseid up --workers 3")(cluster.up)
 app.command("down", epilog="Example: perseid down --purge")(cluster.down)
+app.command("backup", epilog="Example: perseid backup backups/monday")(backup.backup)
+app.command("restore", epilog="Example: perseid restore backups/monday --dry-run")(backup.restore)
+app.command("restart", epilog="Example: perseid restart w1 --dry-run")(restart.restart)
 app.command("status", epilog="Example: perseid status --json")(status.status)
 app.command("init", epilog="Example: perseid init my-job")(jobs.init)
 app.command("demo", epilog="Example: perseid demo --records 300000 --kill worker")(demo.demo)
@@ -111,8 +116,11 @@ def version(as_json: output.Json = False) -> None:
     """Print the versions of perseid and of the parts that it runs."""
     from importlib.metadata import version as installed
 
+    from perseid.records.version import PROTOCOL
+
     parts = {name: installed(name) for name in ("perseid", "pyspark", "confluent-kafka", "pyarrow")}
     parts["python"] = sys.version.split()[0]
+    parts["protocol"] = str(PROTOCOL)
     if as_json:
         output.document(parts)
     else:

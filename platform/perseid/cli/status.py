@@ -228,7 +228,7 @@ def _workers(processes: Sequence[ProcessInfo], seen: Seen) -> list[dict[str, Any
             "incarnation": worker.incarnation,
             "pid": worker.pid,
             "supervisor_pid": worker.supervisor_pid,
-            "state": "live",
+            "state": "leaving" if worker.leaving else "live",
             "cores": worker.cores,
             "fragments": viewed.get(worker.incarnation, {}).get("fragments", []),
         }

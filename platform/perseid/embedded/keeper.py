@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from perseid import logs
 from perseid.embedded import keeper_lock
 from perseid.embedded.identity import send, wait_gone
 from perseid.embedded.paths import Home
@@ -146,6 +147,7 @@ def main(arguments: list[str]) -> int:
     log = os.open(home.log("keeper"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    logs.set_up("keeper")
     Keeper(home, lock).run()
     os.close(lock)
     return 0

@@ -63,7 +63,7 @@ def up(
     """Starts what is missing and waits until all is healthy; it ends with `owner`, if given."""
     home = Home(data)
     home.make()
-    with _exclusive(home):
+    with exclusive(home):
         table.write_owner(home, owner)
         workers, coordinators = wanted.completed(table.read_specs(home))
         outside = Outside.kept(home.outside).changed_by(wanted.outside)
@@ -73,9 +73,9 @@ def up(
         deployment = Deployment.load(home.deployment)
         kept = {spec.name for spec in table.read_specs(home)}
         engines = [spec for spec in plan.engines if spec.name in kept]
-        _apply(home, [*plan.base, *engines])
+        apply(home, [*plan.base, *engines])
         _wait_for_base(home, deployment, say)
-        _apply(home, [*plan.base, *plan.engines])
+        apply(home, [*plan.base, *plan.engines])
         _wait_for_engines(home, deployment, plan.engines, say)
     return deployment
 
@@ -85,7 +85,7 @@ def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[
     home = Home(data)
     if not home.run.is_dir():
         return []
-    with _exclusive(home):
+    with exclusive(home):
         stopped = [info.name for info in table.processes(data) if info.alive]
         _stop(home, say)
         if purge:
@@ -93,7 +93,8 @@ def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[
     return stopped
 
 
-def _apply(home: Home, specs: list[ProcessSpec]) -> None:
+def apply(home: Home, specs: list[ProcessSpec]) -> None:
+    """Has the keeper start and stop what differs from before; returns at once."""
     if specs != table.read_specs(home):
         table.write_specs(home, specs)
     keeper_lock.revive(home)
@@ -174,7 +175,7 @@ def _purge(home: Home) -> None:
 
 
 @contextmanager
-def _exclusive(home: Home) -> Iterator[None]:
+def exclusive(home: Home) -> Iterator[None]:
     """One `up` or `down` at a time."""
     with (home.data / "up.lock").open("w") as file:
         try:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from perseid import logs
 from perseid.embedded import parts
 from perseid.embedded.cache import short_digest
 from perseid.embedded.class_archive import class_archive, java_options
@@ -70,7 +71,7 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     numbers = ports(home.ports)
     java = java_home()
     spark = lean_home()
-    environment = parts.spark_environment(java, spark)
+    environment = parts.spark_environment(java, spark) | {logs.FORMAT: logs.chosen_format()}
     # Beside the jars of Kafka, which take as long on first use.
     with ThreadPoolExecutor(1, "perseid-classes") as pool:
         recorded = pool.submit(class_archive, java, spark, environment, say)

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
+from perseid import logs
 from perseid.embedded import keeper_lock
 from perseid.embedded.hint import Hint
 from perseid.embedded.identity import sweep, tag, wait_gone
@@ -136,8 +137,9 @@ class Supervisor:
         return path.open("ab")
 
     def _log(self, text: str) -> None:
+        chosen = self.spec.environment.get(logs.FORMAT)
         with self._open_log() as log:
-            log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} supervisor: {text}\n".encode())
+            log.write(logs.line("perseid.supervisor", self.spec.name, text, chosen).encode())
 
 
 def _how(code: int | None) -> str:
@@ -148,6 +150,7 @@ def _how(code: int | None) -> str:
 
 def main(arguments: list[str]) -> int:
     home, name = Home(Path(arguments[0])), arguments[1]
+    logs.set_up(name)
     spec = next((s for s in read_specs(home) if s.name == name), None)
     if spec is None:
         sys.stderr.write(f"perseid: {name} is not in {home.run / 'cluster.json'}\n")

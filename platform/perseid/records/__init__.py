@@ -4,6 +4,7 @@ from perseid.records.deployment import Deployment
 from perseid.records.entries import (
     CheckpointPointer,
     CheckpointPointers,
+    CoordinatorInfo,
     JobEntry,
     JobFailures,
     JobStatus,
@@ -16,6 +17,7 @@ from perseid.records.parts import PartFile
 __all__ = [
     "CheckpointPointer",
     "CheckpointPointers",
+    "CoordinatorInfo",
     "Deployment",
     "JobEntry",
     "JobFailures",

@@ -12,17 +12,38 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
-    """The leading coordinator. `epoch` is the fence that all of its writes carry."""
+    """The leading coordinator. `epoch` is the fence that all of its writes carry.
+
+    `version` and `protocol`: see `perseid.records.version`.
+    """
 
     id: str
     epoch: int
     pid: int
     url: str
+    version: str = ""
+    protocol: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorInfo:
+    """One life of one coordinator, whether it leads or stands by."""
+
+    id: str
+    host: str
+    pid: int
+    url: str
+    version: str = ""
+    protocol: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One life of one worker. `pid` is the Spark driver's; `incarnation` is new at every start."""
+    """One life of one worker. `pid` is the Spark driver's; `incarnation` is new at every start.
+
+    `leaving`: it ends what it has begun and takes nothing new. `version` and `protocol`: see
+    `perseid.records.version`.
+    """
 
     id: str
     incarnation: str
@@ -32,6 +53,9 @@ class WorkerInfo:
     cores: int
     master: str
     started_ms: int
+    leaving: bool = False
+    version: str = ""
+    protocol: int = 1
 
 
 @dataclass(frozen=True, slots=True)

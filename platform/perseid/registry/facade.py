@@ -7,11 +7,13 @@ a user's job entry (version checked), a worker's own membership and a supervisor
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from perseid.records import (
     CheckpointPointers,
+    CoordinatorInfo,
     Deployment,
     JobEntry,
     JobFailures,
@@ -129,20 +131,41 @@ class Registry:
     def leader(self) -> LeaderInfo | None:
         return self._value(paths.LEADER, LeaderInfo)
 
+    def coordinators(self) -> tuple[CoordinatorInfo, ...]:
+        """Those that lead or stand by now."""
+        names = self.coordination.children(paths.COORDINATORS)
+        found = (self._value(f"{paths.COORDINATORS}/{n}", CoordinatorInfo) for n in names)
+        return tuple(coordinator for coordinator in found if coordinator is not None)
+
+    def register_coordinator(self, info: CoordinatorInfo) -> None:
+        """Announces this process as long as the session lives. Calling it again is harmless."""
+        if self.coordination.get(paths.COORDINATORS) is None:
+            with suppress(ConflictError):  # another process was faster
+                self.coordination.write(Create(paths.COORDINATORS, b""))
+        self._announce(paths.coordinator(info.id, info.pid), codec.encode(info))
+
     def register_worker(self, info: WorkerInfo) -> None:
         """Announces this process as long as the session lives. Calling it again is harmless."""
-        path = paths.worker(info.incarnation)
+        self._announce(paths.worker(info.incarnation), codec.encode(info))
+
+    def _announce(self, path: str, data: bytes) -> None:
+        """An ephemeral node of this session; one of an earlier life is replaced."""
         node = self.coordination.get(path)
         if node is not None and node.mine:
             return
         stale: tuple[Write, ...] = (Delete(path, node.version),) if node is not None else ()
         try:
-            self.coordination.write(*stale, Create(path, codec.encode(info), ephemeral=True))
+            self.coordination.write(*stale, Create(path, data, ephemeral=True))
         except ConflictError:
             # A first try whose outcome was unknown may have come through in the meantime.
             node = self.coordination.get(path)
             if node is None or not node.mine:
                 raise
+
+    def change_worker(self, info: WorkerInfo) -> None:
+        """What a registered worker says anew; watchers are told. ConflictError if it is gone."""
+        changed = Set(paths.CHANGED, info.incarnation.encode())
+        self.coordination.write(Set(paths.worker(info.incarnation), codec.encode(info)), changed)
 
     def remove_worker(self, worker_id: str, pid: int) -> bool:
         """A supervisor's hint that this process is dead, so that nobody waits for its session."""

@@ -8,8 +8,10 @@ from perseid.errors import UsageError
 
 EPOCH = "/epoch"        # the fence: its version guards every write of the leader
 LEADER = "/leader"      # ephemeral, of the leading coordinator
+COORDINATORS = "/coordinators"  # one ephemeral child per life of a coordinator
 WORKERS = "/workers"    # one ephemeral child per worker incarnation
 JOBS = "/jobs"
+PROTOCOL = "/protocol"  # of what is written here, see `versions`
 CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all
 
 _PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
@@ -20,6 +22,10 @@ def part(name: str) -> str:
     if not _PART.match(name):
         raise UsageError(f"{name!r} cannot be a node name: expected letters, digits, '.', '_', '-'")
     return name
+
+
+def coordinator(id_: str, pid: int) -> str:
+    return f"{COORDINATORS}/{part(f'{id_}-{pid}')}"
 
 
 def worker(incarnation: str) -> str:

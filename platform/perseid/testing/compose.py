@@ -61,7 +61,10 @@ def why_not() -> str | None:
     if _compose_command() is None:
         return "there is neither `docker compose` nor docker-compose"
     if _ran("docker", "image", "inspect", image()).returncode != 0:
-        return f"there is no image {image()}: compose/build-offline makes offline/ ones, PERSEID_IMAGES=offline/ takes them"
+        return (
+            f"there is no image {image()}: compose/build-offline makes those of offline/, which "
+            f"{PREFIX}=offline/ takes"
+        )
     return None
 
 

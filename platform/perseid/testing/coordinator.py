@@ -83,6 +83,7 @@ class World:
     programs: dict[str, JobSpec] = field(default_factory=lambda: {"archive-1": job_spec()})
     entries: dict[str, JobEntry] = field(default_factory=dict)
     workers: list[str] = field(default_factory=list)
+    leaving: set[str] = field(default_factory=set)  # of the workers
     leader_epoch: int = 0
     plans: dict[str, Plan] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
@@ -201,7 +202,8 @@ class Leader:
 
     def look(self) -> None:
         """Reads the registry and the ends of all source partitions."""
-        workers = tuple(worker_info(w) for w in self.world.workers)
+        world = self.world
+        workers = tuple(replace(worker_info(w), leaving=w in world.leaving) for w in world.workers)
         self.feed(ev.RegistrySeen(dict(self.world.entries), workers))
         self.poll()
 

@@ -158,6 +158,18 @@ def _caught_up(job: dict[str, Any]) -> bool:
     )  # fmt: skip
 
 
+def group_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """What a lag tool reads: the committed offsets of a consumer group; empty without one."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    asked = [ConsumerGroupTopicPartitions(group)]
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    (answer,) = client.list_consumer_group_offsets(asked, request_timeout=20).values()
+    found = answer.result(21).topic_partitions
+    return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+
 def lines(count: int, seed: int, words: int = 200) -> list[bytes]:
     """Lines of ten words out of a small vocabulary, so that every epoch touches old state."""
     chance = random.Random(seed)

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
+from perseid import logs
 from perseid.errors import PerseidError, RetryableError
 from perseid.records.marks import Mark, alive, mark
 from perseid.state.files import LocalFiles
@@ -89,6 +90,9 @@ def _submit(context: FragmentContext, part: PartOrder, copy: StateCopy | None = 
 
 def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
     """One order, to its end. One that a later one has overtaken is for nobody any more."""
+    who = order.identity
+    logs.bind(job=order.job, generation=order.generation, epoch=order.epoch,
+              operator=who.operator, partition=who.partition)  # fmt: skip
     try:
         if not _newest.overtaken(order):
             _upload(context, order, copy)
@@ -106,7 +110,7 @@ def _me() -> Mark:
 
 def collect_soon(state_log: StateLog, epoch: int) -> None:
     """Has the log collected, and returns at once: to free a large file takes time."""
-    _collects().submit(_collect, state_log, epoch)
+    _collects().submit(logs.carried(_collect), state_log, epoch)
 
 
 def _collect(state_log: StateLog, epoch: int) -> None:

@@ -14,6 +14,7 @@ import pyarrow.json
 import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401
 
+import perseid.logs
 import perseid.topics.ranges
 import perseid.worker.homes
 import perseid.worker.sink
@@ -28,4 +29,5 @@ YOUNG_OBJECTS_MAX = 100_000
 gc.set_threshold(YOUNG_OBJECTS_MAX, 10, 10)
 
 if __name__ == "__main__":
+    perseid.logs.set_up_child()
     perseid.worker.homes.serve()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseid import logs
 from perseid.errors import (
     FencedError,
     PermanentError,
@@ -103,6 +104,8 @@ class Fragment:
         self.pointers: tuple[CheckpointPointer, ...] = ()  # complete checkpoints, by the service
         self._ended = threading.Event()
         self._stopping = threading.Event()
+        self._finishing = threading.Event()  # no further epoch is begun
+        self._rests = threading.Event()  # and none runs any more
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._epoch = plan.base_epoch
@@ -118,6 +121,19 @@ class Fragment:
     def ended(self) -> bool:
         return self._ended.is_set()
 
+    @property
+    def epoch(self) -> int:
+        """The last one that is done."""
+        return self._epoch
+
+    def finish(self) -> None:
+        """From now on no further epoch is begun; one that is under way goes on to its end."""
+        self._finishing.set()
+
+    def finished(self, timeout_s: float) -> bool:
+        """Whether no epoch runs any more, behind `finish`; waits for it at most so long."""
+        return self._query is None or self._rests.wait(max(0.0, timeout_s))
+
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the query; an epoch that is under way is given up, and done again by the next."""
         self._stopping.set()
@@ -128,7 +144,10 @@ class Fragment:
     def _live(self) -> None:
         clients = Clients.open(self.deployment.kafka, self.plan.job)
         # The first append waits for the producer's id, half a second: meanwhile we restore.
-        telling = threading.Thread(target=self._tell_restoring, args=(clients.progress,))
+        logs.bind(job=self.plan.job, generation=self.plan.generation)
+        telling = threading.Thread(
+            target=logs.carried(self._tell_restoring), args=(clients.progress,)
+        )
         telling.start()
         try:
             self._run(clients, telling)
@@ -140,13 +159,14 @@ class Fragment:
             clients.tokens.close()
             self.machine.forget(self.plan.job)
             self._ended.set()
+            self._rests.set()
 
     def _tell_restoring(self, progress: ProgressLog) -> None:
         """For people only: a broker that is away is the restore's own affair."""
         try:
             self._tell(progress, "restoring")
         except RetryableError as error:
-            log.warning("%s: the restore was not announced: %s", self.plan.job, error)
+            log.warning("the restore was not announced: %s", error)
 
     def _run(self, clients: Clients, telling: threading.Thread) -> None:
         context = self._context()
@@ -157,7 +177,7 @@ class Fragment:
             planned = beside.submit(runner.prepare)
             done, origin, events = restore_all(runner, self.plan, past)
         planned.result()
-        log.info("%s: restored from %s", self.plan.job, origin or "nothing")
+        log.info("restored from %s", origin or "nothing", extra={"epoch": done})
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done, self.plan.layout)
         telling.join()
@@ -180,7 +200,8 @@ class Fragment:
     ) -> StreamingQuery:
         """Batch n of the query is record n behind the feed's start: the log is dense."""
 
-        def on_batch(number: int) -> None:
+        def on_batch(number: int) -> None:  # in a thread of Spark's gateway
+            logs.bind(job=self.plan.job, generation=self.plan.generation)
             try:
                 self._on_record(runner, feed, clients, feed.start_offset + number)
             except BaseException as error:
@@ -194,6 +215,10 @@ class Fragment:
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
         record = self._await_record(runner, clients.tokens, offset)
+        if self._finishing.is_set():
+            self._rests.set()
+            self._stopping.wait()  # or Spark would ask for batch after batch
+            return
         if record is None:
             return
         pointers = self.pointers
@@ -204,6 +229,7 @@ class Fragment:
         order = replace(order, base=base)
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
+        logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
         started = time.monotonic()
         done = runner.run(order)
         crashpoints.reach("epoch.before-told")
@@ -252,7 +278,7 @@ class Fragment:
     ) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
         topic, looked_s = names.tokens(self.plan.job), time.monotonic()
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._finishing.is_set()):
             found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
             if not found:
                 if time.monotonic() - looked_s > part_orders.LOOK_S:
@@ -310,9 +336,8 @@ class Fragment:
         self, progress: ProgressLog, state: str, source: str = "", events: tuple[str, ...] = ()
     ) -> None:
         for event in events:
-            log.warning("%s: %s", self.plan.job, event)
-        log.info("%s generation %d: %s at epoch %d", self.plan.job, self.plan.generation, state,
-                 self._epoch)  # fmt: skip
+            log.warning("%s", event, extra={"epoch": self._epoch})
+        log.info("the fragment is %s", state, extra={"epoch": self._epoch})
         progress.append(
             FragmentState(
                 job_uuid=self.plan.job_uuid,
@@ -329,13 +354,13 @@ class Fragment:
         """Tells how it ended. A fragment that is being stopped or is fenced ends in peace."""
         known = classify(error)
         if self._stopping.is_set() or isinstance(known, FencedError):
-            log.info("%s generation %d ended: %s", self.plan.job, self.plan.generation, known)
+            log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
                 self._tell(progress, "stopped")
                 return
         else:
-            log.error("%s generation %d failed: %s", self.plan.job, self.plan.generation, known,
-                      exc_info=error)  # fmt: skip
+            log.error("the fragment failed: %s", known, exc_info=error,
+                      extra={"epoch": self._epoch})  # fmt: skip
         record = FragmentState(
             job_uuid=self.plan.job_uuid,
             generation=self.plan.generation,
@@ -357,8 +382,7 @@ class Fragment:
             try:
                 progress.append(record)
             except RetryableError as error:
-                log.warning("the end of %s generation %d is not told yet: %s", self.plan.job,
-                            self.plan.generation, error)  # fmt: skip
+                log.warning("the fragment's end is not told yet: %s", error)
                 if self._stopping.wait(TELL_AGAIN_S):
                     return  # a newer plan has come, so it is known
             else:

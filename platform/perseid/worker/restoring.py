@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pyarrow as pa
 
+from perseid import logs
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
@@ -106,6 +107,7 @@ def restore_slots(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Runs on an executor: restores the partitions of these slots and loads their state."""
+    logs.bind(job=context.job, generation=context.generation)
     mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
     todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
     tasks.process_of(context)  # before the threads, which share it
@@ -122,6 +124,8 @@ def restore_slots(
 def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
     from perseid.state.store import open_store
 
+    logs.bind(job=context.job, generation=context.generation, operator=task.operator,
+              partition=task.partition)  # fmt: skip
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
     _take_over(context)  # cluster masters may have put this task on another host than `fence`
     store = open_store(context.deployment.store)

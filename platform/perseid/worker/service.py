@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import RetryableError
 from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
-from perseid.registry import Registry, SessionState
+from perseid.records.version import this_build
+from perseid.registry import Registry, SessionState, versions
 from perseid.worker.fragment import Fragment
+from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
 from perseid.worker.session import local_cores, open_session
 from perseid.worker.warm import warm_up
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
+CONNECT_S = 60.0       # ZooKeeper may be starting, too
 ALIVE = "alive"        # file whose time says when the worker last knew its plans: for health checks
 LOOK_S = 1.0           # plans are read this often even without a change, in case a watch was lost
 
@@ -46,6 +49,7 @@ class WorkerService:
         cache: Path,
         scratch: Path,
         clock: Clock | None = None,
+        leaving: Leaving | None = None,
     ) -> None:
         self.deployment = deployment
         self.worker_id = worker_id
@@ -53,15 +57,17 @@ class WorkerService:
         self.cache = cache
         self.scratch = scratch
         self.clock = clock or SystemClock()
+        self.leaving = leaving or Leaving()
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._fragments: dict[str, Fragment] = {}
         self._machine = MachineWatch()
 
     def run(self) -> None:
-        """Until SIGTERM; raises what it cannot live with."""
+        """Until SIGTERM, then it leaves; raises what it cannot live with."""
         os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # the JVM's children inherit it
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
+        self._admit()
         spark = open_session(
             self.deployment.master,
             self.deployment.cores,
@@ -72,10 +78,11 @@ class WorkerService:
         opened_s = self.clock.monotonic_s()
         warm_up(spark, self.scratch)
         log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)
-        registry = Registry.connect(self.deployment, timeout_s=60.0)
+        registry = Registry.connect(self.deployment, CONNECT_S)
         registry.on_session(self._session_changed)
         registry.watch(self._changed.set)
-        registry.register_worker(self._info(spark))
+        me = self._info(spark)
+        registry.register_worker(me)
         log.info("worker %s is ready", self.incarnation)
         self.scratch.mkdir(parents=True, exist_ok=True)
         alive = self.scratch / ALIVE
@@ -87,10 +94,17 @@ class WorkerService:
                 log.warning("plans cannot be read now: %s", error)
             self._changed.wait(LOOK_S)
             self._changed.clear()
-        for fragment in self._fragments.values():
-            fragment.stop()
+        leave(registry, me, self._fragments.values(), self.leaving, self.clock)
         registry.close()
         spark.stop()
+
+    def _admit(self) -> None:
+        """Before a JVM is started: RefusedError where this version must not take part."""
+        registry = Registry.connect(self.deployment, CONNECT_S)
+        try:
+            versions.admit(registry, self.worker_id, this_build())
+        finally:
+            registry.close()
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -125,7 +139,7 @@ class WorkerService:
         fragment.start()
 
     def _info(self, spark: SparkSession) -> WorkerInfo:
-        master = spark.sparkContext.master or ""
+        master, build = spark.sparkContext.master or "", this_build()
         return WorkerInfo(
             id=self.worker_id,
             incarnation=self.incarnation,
@@ -135,6 +149,8 @@ class WorkerService:
             cores=local_cores(master) or spark.sparkContext.defaultParallelism,
             master=master,
             started_ms=self.clock.wall_ms(),
+            version=build.version,
+            protocol=build.protocol,
         )
 
 

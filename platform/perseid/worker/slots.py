@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from perseid import logs
 from perseid.worker import stages
 from perseid.worker.context import FragmentContext
 from perseid.worker.frames import STATE_POOL, in_pool
@@ -53,6 +54,7 @@ def called(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Runs on an executor, for `everywhere`."""
+    logs.bind(job=context.job, generation=context.generation)
     for _ in batches:
         stages.explained(lambda: call(context))
     yield pa.RecordBatch.from_arrays([pa.array([], pa.binary())], names=[COLUMN])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from perseid import logs
 from perseid.errors import PerseidError, describe
 from perseid.worker import feedback, flow, refused, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
@@ -36,6 +37,13 @@ def explained(work: Callable[[], T]) -> T:
         raise RuntimeError(describe(error)) from error
 
 
+def begun(context: FragmentContext) -> EpochOrder:
+    """The order of this task; from here on the process's log entries are about its epoch."""
+    order = current_order()
+    logs.bind(job=context.job, generation=context.generation, epoch=order.token.epoch)
+    return order
+
+
 def read_sources(
     context: FragmentContext,
     plans: tuple[SourcePlan, ...],
@@ -43,7 +51,7 @@ def read_sources(
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
     """Level 0 without SQL on a source: splits in, rows for level 1 out."""
-    order = current_order()
+    order = begun(context)
     for split in _numbers(batches):
         rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
         yield _batch(context, order, rows, 1)
@@ -71,7 +79,7 @@ def _split_rows(
 
 def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
     """What came out of the epoch before, for the consumers of feedback edges."""
-    order = current_order()
+    order = begun(context)
 
     def read() -> list[Row]:
         return list(feedback.rows(
@@ -87,7 +95,7 @@ def read_typed(
     context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """A source that SQL reads: splits in, its columns out (refused records in their own column)."""
-    order = current_order()
+    order = begun(context)
     schema = typed_schema(plan)
     for split in _numbers(batches):
         count = SplitCount()
@@ -103,7 +111,7 @@ def encode_typed(
     context: FragmentContext, node: str, schema: pa.Schema, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """The output of an SQL operator, or of a source, as rows for the stages behind it."""
-    order = current_order()
+    order = begun(context)
     found = list(batches)
     table = pa.Table.from_batches(found) if found else schema.empty_table()
     level = flow.graph_of(context).levels[node]
@@ -119,7 +127,7 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
 
     tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
     table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
-    yield _batch(context, current_order(), flow.letter_rows(context, table, _index()), 1)
+    yield _batch(context, begun(context), flow.letter_rows(context, table, _index()), 1)
 
 
 def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -136,7 +144,7 @@ def run_level(
     context: FragmentContext, level: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """One task of level 1 or above."""
-    order = current_order()
+    order = begun(context)
     rows = from_batches(batches)
     done = explained(lambda: tasks.run_rows(context, order, rows, level))
     yield _batch(context, order, done, level + 1)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from perseid import logs
 from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
@@ -103,6 +104,13 @@ def run_task(
     context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
 ) -> Callable[[], list[Row]]:
     """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
+    with logs.about(operator=task.operator, partition=task.partition):
+        return _run_task(context, order, task, rows, pool)
+
+
+def _run_task(
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+) -> Callable[[], list[Row]]:
     started = time.monotonic()
     tables = inputs(rows, _input_names(context, task))
     report: dict[str, Any] = {
@@ -121,7 +129,7 @@ def run_task(
     if task.ledger is not None:
         session = session_of(context, task)  # here, since making one is not for several threads
         batches = partial(_sink_batches, context, order, task, outputs, letters)
-        commit = pool.submit(_commit, context, order, task, batches, session)
+        commit = pool.submit(logs.carried(_commit), context, order, task, batches, session)
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})

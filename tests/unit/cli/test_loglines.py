@@ -13,6 +13,13 @@ SPARK = "26/11/21 10:00:03 WARN TaskSetManager: lost task\n"
 BROKER = "2026-11-21T10:00:01.500 INFO KafkaRaftServer: started\n"
 
 
+JSON = """\
+{"time": "2026-11-21T10:00:04.000+00:00", "level": "INFO", "message": "a\\nb", "job": "grep"}
+printed by an operator
+{"time": "2026-11-21T10:00:06.000+00:00", "level": "INFO", "message": "c", "job": "grepper"}
+"""
+
+
 def cut(process: str, text: str) -> list[Entry]:
     return list(entries(process, text.splitlines()))
 
@@ -40,6 +47,14 @@ def test_files_are_merged_by_time_whatever_their_date_format() -> None:
     found = merged([cut("w1", WORKER), cut("kafka", BROKER), cut("spark-worker", SPARK)])
     names = [entry.process for entry in found]
     assert names == ["w1", "w1", "kafka", "w1", "spark-worker", "w1"]
+
+
+def test_json_lines_are_entries_with_their_time() -> None:
+    found = list(merged([cut("w1", WORKER), cut("w2", JSON)]))
+    assert [entry.process for entry in found] == ["w1", "w1", "w1", "w2", "w1", "w2"]
+    (named,) = about("grep", cut("w2", JSON))
+    assert named.text.splitlines()[1:] == ["printed by an operator"]
+    assert named.time == "2026-11-21T10:00:04.000"
 
 
 def test_each_line_says_whose_it_is_only_with_several_processes() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perseid.coordinator import failing, placement
+from perseid.records.version import PROTOCOL
 from perseid.testing.coordinator import Leader, World, job_entry, job_spec, worker_info
 
 JOB = "wordcount"
@@ -171,3 +174,45 @@ def test_jobs_of_one_cluster_do_not_share_failures(world: World, leader: Leader)
     leader.look()
     fail(world, leader, permanent=True)
     assert world.statuses["grep"].state == "restoring"
+
+
+def test_a_worker_that_leaves_or_speaks_another_protocol_gets_nothing() -> None:
+    workers = {w: worker_info(w) for w in ("w1-1", "w2-1", "w3-1")}
+    workers["w1-1"] = replace(workers["w1-1"], leaving=True)
+    workers["w2-1"] = replace(workers["w2-1"], protocol=PROTOCOL + 1)
+    assert placement.choose(workers, {"w3-1": 9}, ["w3-1"]) == "w3-1"
+    del workers["w3-1"]
+    assert placement.choose(workers, {}) is None
+
+
+def test_a_worker_that_leaves_hands_its_job_over_without_a_failure(
+    world: World, leader: Leader
+) -> None:
+    world.workers = ["w1-1", "w2-1"]
+    world.leaving = {"w1-1"}
+    leader.look()
+    assert world.plans[JOB].owner == "w1-1"  # until it has ended its epoch
+    world.produce(0, 10)
+    leader.poll()
+    world.work(JOB)
+    world.say(JOB, "stopped")
+    leader.listen()
+    plan = world.plans[JOB]
+    assert (plan.owner, plan.generation) == ("w2-1", 2)
+    assert world.failures == {}
+    assert world.statuses[JOB].events == ("worker w1-1 leaves and hands it over behind epoch 1",)
+
+
+def test_the_only_worker_leaves_and_its_next_life_goes_on(world: World, leader: Leader) -> None:
+    world.leaving = {"w1-1"}
+    leader.look()
+    world.say(JOB, "stopped")
+    leader.listen()
+    assert world.statuses[JOB].state == "waiting"
+    assert world.plans[JOB].generation == 1  # it is not placed where it just left
+    world.workers = []
+    leader.look()
+    world.workers = ["w1-2"]
+    leader.look()
+    assert (world.plans[JOB].owner, world.plans[JOB].generation) == ("w1-2", 2)
+    assert world.failures == {}

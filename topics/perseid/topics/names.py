@@ -42,7 +42,13 @@ def redrive_id(job: str) -> str:
 
 
 def group(job: str) -> str:
+    """The consumer group that mirrors how far a job has come in its sources."""
     return f"perseid.{job}"
+
+
+def group_id(job: str) -> str:
+    """The transactional id of whoever writes that mirror: the leading coordinator."""
+    return f"perseid.{job}.offsets"
 
 
 def transactional_id(job: str, layout: int, operator: str, partition: int) -> str:

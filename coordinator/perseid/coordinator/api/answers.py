@@ -62,6 +62,7 @@ class Worker(Answer):
     cores: int
     master: str
     state: str
+    version: str
     fragments: list[Fragment]
 
 

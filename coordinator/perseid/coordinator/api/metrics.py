@@ -85,9 +85,13 @@ def _of_job(name: str, text: str, value: Callable[[JobState, Look], float | None
 
 
 def _total(name: str, text: str, value: Callable[[JobState], int]) -> Family:
+    return _counted(name, text, lambda job, _: value(job))
+
+
+def _counted(name: str, text: str, value: Callable[[JobState, Look], int]) -> Family:
     def collect(look: Look) -> Metric:
         metric = CounterMetricFamily(name, text, labels=("job",))
-        for values, found in _by_job(look, lambda job, _: value(job)):
+        for values, found in _by_job(look, value):
             metric.add_metric(values, found)
         return metric
 
@@ -184,10 +188,14 @@ FAMILIES: tuple[Family, ...] = (
            lambda job: job.totals.checkpoints_given_up),
     _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
             _loaded(lambda job: job.generation)),
-    _total("perseid_job_restarts_total", "Times the job was placed again behind a failure",
+    _total("perseid_job_restarts_total",
+           "Times the job was placed again, behind a failure or a worker that left",
            lambda job: job.totals.restarts),
     _total("perseid_job_takeovers_total", "Restarts on another worker than before",
            lambda job: job.totals.takeovers),
     _of_job("perseid_job_failures", "Passing failures in a row; 0 once an epoch gets done",
             _loaded(lambda job: job.failures.count if job.failures else 0)),
+    _counted("perseid_job_offset_mirror_failures_total",
+             "Times the offsets of the job's consumer group could not be written",
+             lambda job, look: look.unmirrored.get(job.name, 0)),
 )  # fmt: skip

@@ -42,8 +42,9 @@ class Api:
         """Raises UsageError when it cannot listen there, or cannot use its certificate."""
         where = where or Listening()
         self._config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-            limit_concurrency=CONNECTIONS_MAX, ssl_certfile=where.cert, ssl_keyfile=where.key,
+            app, log_config=None, log_level="warning", access_log=False, server_header=False,
+            lifespan="off", limit_concurrency=CONNECTIONS_MAX, ssl_certfile=where.cert,
+            ssl_keyfile=where.key,
         )  # fmt: skip
         _load(self._config, where)
         self._socket = _bound(where)

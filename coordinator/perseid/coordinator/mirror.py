@@ -1,0 +1,117 @@
+"""How far a job has come in its sources, mirrored to consumer group `perseid.<job>` for lag tools.
+
+A mirror and never the truth: nothing of perseid reads it, and no epoch waits for it. The leader
+writes it from a thread of its own, each job at most once a second. An old leader cannot set it
+back: 1. a writer acquires the group's transactional id, which shuts out all before it; 2. only then
+it looks whether its lease holds, so when it acquired nobody else had led; 3. it commits. A process
+that is paused in front of 2 commits nothing, and behind it the next leader has acquired the id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState, ranges_of
+from perseid.coordinator.watching import Watcher
+from perseid.errors import PerseidError
+from perseid.topics.admin import Partition
+from perseid.topics.groups import GroupWriter
+
+_log = logging.getLogger(__name__)
+
+MIRROR_S = 1.0  # lag tools look less often; a commit costs the broker a few milliseconds
+REFRESH_S = 3600.0  # a broker forgets offsets of a group without members after a week
+RETRY_MAX_S = 60.0  # between attempts that fail
+
+
+def committed(job: JobState) -> dict[Partition, int]:
+    """The first offset of each source partition that no committed epoch has.
+
+    The position behind all tokens, taken back over those in flight. Where two sources read one
+    partition the lower one counts.
+    """
+    at = {key: position.offset for key, position in job.positions.items()}
+    for issued in reversed([i for i in job.tokens if i.token.epoch > job.done]):
+        for r in reversed(ranges_of(issued.token)):
+            if (r.source, r.partition) in at:
+                at[r.source, r.partition] = r.start
+    found: dict[Partition, int] = {}
+    for (source, partition), offset in at.items():
+        place = (job.positions[source, partition].topic, partition)
+        found[place] = min(offset, found.get(place, offset))
+    return found
+
+
+def is_mirrored(job: JobState) -> bool:
+    """Whether its positions mean something, and will still be asked for."""
+    return job.phase is not Phase.LOADING and job.begun and job.entry.desired != "removed"
+
+
+@dataclass
+class _Mirrored:
+    """One job's group. `failures` in a row; nothing is tried before `due_s`."""
+
+    writer: GroupWriter
+    acquired: bool = False
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+    written_s: float = float("-inf")
+    failures: int = 0
+    due_s: float = float("-inf")
+
+
+class OffsetsMirror(Watcher):
+    """Writes the groups of all jobs. `failed`: how often it did not work, by job."""
+
+    def __init__(
+        self, jobs: Callable[[], Mapping[str, JobState]], new_writer: Callable[[str], GroupWriter],
+        leads: Callable[[], bool], monotonic_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """`leads`: whether the lease holds now. All of them are called in this thread."""
+        super().__init__("offsets")
+        self._jobs, self._new_writer = jobs, new_writer
+        self._leads, self._now = leads, monotonic_s
+        self._groups: dict[str, _Mirrored] = {}
+        self.failed: Mapping[str, int] = {}  # replaced and never changed: other threads read it
+
+    def _look(self) -> float:
+        jobs = {name: job for name, job in self._jobs().items() if is_mirrored(job)}
+        for name in self._groups.keys() - jobs.keys():
+            self._groups.pop(name).writer.close()
+        for name, job in jobs.items():
+            if name not in self._groups:
+                self._groups[name] = _Mirrored(self._new_writer(name))
+            self._mirror(name, self._groups[name], committed(job))
+        return MIRROR_S
+
+    def _mirror(self, job: str, group: _Mirrored, offsets: Mapping[Partition, int]) -> None:
+        now_s = self._now()
+        fresh = offsets == group.offsets and now_s - group.written_s < REFRESH_S
+        if fresh or not offsets or now_s < group.due_s:
+            return
+        try:
+            if not group.acquired:
+                group.writer.acquire()
+                group.acquired = True
+            if not self._leads():
+                return
+            group.writer.commit(offsets)
+        except PerseidError as error:  # also when it is fenced: who leads acquires again
+            group.acquired = False
+            self._count(job, group, error)
+            return
+        if group.failures:
+            _log.info("consumer group offsets are mirrored again, after %d failures",
+                      group.failures, extra={"job": job})  # fmt: skip
+        group.offsets, group.written_s, group.failures = offsets, now_s, 0
+
+    def _count(self, job: str, group: _Mirrored, error: PerseidError) -> None:
+        """Says the first of several in a row, and counts all."""
+        if not group.failures:
+            _log.warning("consumer group offsets are not mirrored, so lag tools see old ones; the "
+                         "job goes on: %s", error, extra={"job": job})  # fmt: skip
+        group.failures += 1
+        group.due_s = self._now() + min(RETRY_MAX_S, 2.0**group.failures)
+        self.failed = {**self.failed, job: self.failed.get(job, 0) + 1}

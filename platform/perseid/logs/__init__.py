@@ -1,0 +1,196 @@
+"""What processes write into their logs: one entry a line, as text or as JSON, and what it is about.
+
+Modules log with the standard library as usual. `about` and `bind` say for the running thread which
+job, epoch, generation, operator and partition its entries are about; `extra={"job": ...}` says it
+for one entry. Only the fields below are ever written, and every text in an entry is escaped: a name
+or an error with a line break in it cannot look like another entry, nor move a terminal's cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from perseid.errors import UsageError
+
+Format = Literal["text", "json"]
+FORMATS: tuple[Format, ...] = ("text", "json")
+FIELDS = ("job", "generation", "epoch", "operator", "partition", "coordinator_epoch")
+# In the environment, so that all children of a process write as it does.
+FORMAT, LEVEL, PROCESS = "PERSEID_LOG_FORMAT", "PERSEID_LOG", "PERSEID_LOG_PROCESS"
+QUIET = ("kazoo", "py4j", "httpx", "httpcore")  # from WARNING on: they tell of every request
+
+# Control characters, line ends of all kinds, and what changes the direction of writing.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PLAIN = re.compile(r"[\w.:/@+-]+")
+_SPELLED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_about: ContextVar[Mapping[str, Any]] = ContextVar("perseid_logs_about")
+_of_process: dict[str, Any] = {}
+
+
+@contextmanager
+def about(**fields: Any) -> Iterator[None]:
+    """Entries of this thread are about that as well, while the block runs."""
+    before = _about.set({**_about.get({}), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
+def bind(**fields: Any) -> None:
+    """From now on entries of this thread are about that, and nothing else."""
+    _about.set(fields)
+
+
+def bind_process(**fields: Any) -> None:
+    """What all entries of this process are about, until None takes a field away."""
+    _of_process.update(fields)
+
+
+def carried(call: Callable[P, T]) -> Callable[P, T]:
+    """`call` for another thread, whose entries are then about what this one's are."""
+    context = copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return context.run(call, *args, **kwargs)
+
+    return run
+
+
+def escaped(text: str) -> str:
+    r"""`text` on one line, without what a terminal would act upon.
+
+    >>> escaped("two\nlines")
+    'two\\nlines'
+    """
+    return _UNPRINTABLE.sub(lambda found: _spelled(found[0]), text)
+
+
+def set_up(process: str, log_format: str | None = None) -> None:
+    """This process's logging, on stderr: `process` is its name, such as w1.
+
+    Without `log_format` $PERSEID_LOG_FORMAT decides, else it is text; the level is $PERSEID_LOG,
+    else INFO. UsageError when one of them is none. Errors that nobody catches are logged as well.
+    """
+    chosen, level = chosen_format(log_format), os.environ.get(LEVEL, "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise UsageError(f"{LEVEL}={level!r}: expected DEBUG, INFO, WARNING or ERROR")
+    os.environ.update({FORMAT: chosen, PROCESS: process})
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(chosen, process))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    sys.excepthook = lambda kind, error, trace: _uncaught((kind, error, trace))
+    threading.excepthook = lambda a: _uncaught((a.exc_type, a.exc_value, a.exc_traceback))
+
+
+def set_up_child() -> None:
+    """The same in a process that a process of ours has started by way of others."""
+    set_up(os.environ.get(PROCESS, "python"))
+
+
+def chosen_format(asked: str | None = None) -> Format:
+    """The format asked for, else that of the environment; UsageError for another one."""
+    found = asked or os.environ.get(FORMAT) or "text"
+    for known in FORMATS:
+        if found == known:
+            return known
+    raise UsageError(f"log format {found[:40]!r}: expected {' or '.join(FORMATS)} ({FORMAT})")
+
+
+def add_option(parser: ArgumentParser) -> None:
+    """`--log-format`; its value goes to `set_up`."""
+    parser.add_argument(
+        "--log-format", choices=FORMATS, help=f"of this process's log; default ${FORMAT}, or text"
+    )
+
+
+def formatter(chosen: Format, process: str) -> logging.Formatter:
+    return _Json(process) if chosen == "json" else _Text()
+
+
+def line(logger: str, process: str, text: str, log_format: str | None = None) -> str:
+    """One entry with its line end, for a process that writes into another one's log file."""
+    entry = logging.makeLogRecord({"name": logger, "msg": text, "levelno": logging.INFO,
+                                   "levelname": "INFO"})  # fmt: skip
+    return formatter(chosen_format(log_format), process).format(entry) + "\n"
+
+
+class _Text(logging.Formatter):
+    """`time LEVEL logger: message [job=j epoch=7]`; a traceback's lines behind it are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = " ".join(f"{name}={_value(value)}" for name, value in fields_of(record).items())
+        parts = [
+            f"{self.formatTime(record)} {record.levelname} {record.name}: "
+            f"{escaped(record.getMessage())}{f' [{said}]' if said else ''}"
+        ]
+        trace = _trace(self, record)
+        parts += [f"    {escaped(part)}" for part in trace.splitlines()]
+        return "\n".join(parts)
+
+
+class _Json(logging.Formatter):
+    """One object a line. The time comes first, with its zone, so that lines sort."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone()
+        entry: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": self._process,
+            "pid": record.process,
+            "message": record.getMessage(),
+            **fields_of(record),
+        }
+        trace = _trace(self, record)
+        if trace:
+            entry["exception"] = trace
+        return json.dumps(entry, default=str)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What an entry is about: what it says itself, else its thread, else its process."""
+    found = {**_of_process, **_about.get({}), **vars(record)}
+    return {name: found[name] for name in FIELDS if found.get(name) is not None}
+
+
+def _trace(by: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_info is None or record.exc_info[0] is None:
+        return ""
+    return by.formatException(record.exc_info)
+
+
+def _value(value: Any) -> str:
+    text = escaped(str(value))
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _spelled(character: str) -> str:
+    return _SPELLED.get(character) or character.encode("unicode_escape").decode()
+
+
+def _uncaught(error: Any) -> None:
+    if isinstance(error[1], KeyboardInterrupt):
+        return
+    logging.getLogger("perseid").critical("an error that nobody caught", exc_info=error)

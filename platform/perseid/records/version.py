@@ -1,0 +1,33 @@
+"""Which processes may run side by side, and whose data a process may go on with.
+
+All processes of a deployment speak one protocol: the control records, the entries in ZooKeeper, the
+state logs and checkpoints, and the names by which writers fence each other. PROTOCOL rises with any
+change of these that a process of before could misread; a change that it can read (a field that it
+ignores, a record that it never meets) does not raise it. `tests/unit/registry/test_versions.py`
+notices a change. Versions of one protocol may be mixed, so a cluster is upgraded while it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+
+PROTOCOL = 1
+OLDEST = 1  # the oldest protocol whose data this version goes on with
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What one process is: perseid's version, the protocol it speaks, the oldest it reads."""
+
+    version: str
+    protocol: int = PROTOCOL
+    oldest: int = OLDEST
+
+
+def this_build() -> Build:
+    try:
+        return Build(installed("perseid"))
+    except PackageNotFoundError:  # run from a source tree
+        return Build("unknown")

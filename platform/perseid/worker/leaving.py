@@ -1,0 +1,95 @@
+"""How a worker leaves (SIGTERM): what it has begun is ended, and every job is handed over.
+
+1. The worker says in ZooKeeper that it leaves: nothing new is placed on it.
+2. If wanted, each of its jobs takes a checkpoint. Whoever goes on elsewhere then has little to
+   replay; on the same host the state logs are there anyway.
+3. Each fragment ends its epoch and takes no further one.
+4. Each fragment is stopped and says so: that hands its job over, and counts as no failure.
+
+All of it has a limit. What is not done by then is given up, as when the worker had been killed: the
+next owner computes the epoch again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from perseid.clocks import Clock
+from perseid.errors import PerseidError
+from perseid.jobs import checkpointing, steering
+from perseid.records import JobEntry, WorkerInfo
+from perseid.registry import Registry
+from perseid.worker.fragment import Fragment
+
+log = logging.getLogger("perseid.worker")
+
+LIMIT_S = 8.0  # `docker stop`, and our own supervisor, kill after ten seconds
+CHECKPOINT_SHARE = 0.7  # of the limit: the rest is the epochs'
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """`limit_s`: for all of it. `checkpoint`: whether each job takes one before."""
+
+    limit_s: float = LIMIT_S
+    checkpoint: bool = False
+
+
+def leave(
+    registry: Registry, me: WorkerInfo, fragments: Iterable[Fragment], how: Leaving, clock: Clock
+) -> None:
+    """Returns when all fragments have ended, or when the time is over."""
+    running = [fragment for fragment in fragments if not fragment.ended]
+    began_s = clock.monotonic_s()
+    log.info("leaves; jobs to hand over: %d", len(running))
+    try:
+        registry.change_worker(replace(me, leaving=True))
+        if how.checkpoint:
+            asked = [entry for fragment in running for entry in _asked(registry, fragment)]
+            _await(registry, asked, clock, began_s + how.limit_s * CHECKPOINT_SHARE)
+    except PerseidError as error:  # ZooKeeper is away: the epochs can be ended all the same
+        log.warning("leaves without a word to ZooKeeper: %s", error)
+    until_s = began_s + how.limit_s
+    for fragment in running:
+        fragment.finish()
+    for fragment in running:
+        if not fragment.finished(until_s - clock.monotonic_s()):
+            log.warning("its epoch did not end within %g s and is given up", how.limit_s,
+                        extra={"job": fragment.plan.job, "epoch": fragment.epoch + 1})  # fmt: skip
+    for fragment in running:
+        fragment.stop(max(1.0, until_s - clock.monotonic_s()))
+
+
+def _asked(registry: Registry, fragment: Fragment) -> Iterable[JobEntry]:
+    """The entry that asks for a checkpoint; none of a job that can take none now."""
+    try:
+        entry, version = checkpointing.ask(registry, fragment.plan.job, fragment.epoch)
+        steering.put(registry, entry, version)
+    except PerseidError as error:
+        log.warning("leaves without a checkpoint: %s", error, extra={"job": fragment.plan.job})
+        return
+    yield entry
+
+
+def _await(registry: Registry, asked: list[JobEntry], clock: Clock, until_s: float) -> None:
+    while asked and clock.monotonic_s() < until_s:
+        asked = [entry for entry in asked if not _is_answered(registry, entry)]
+        if asked:
+            clock.sleep(LOOK_S)
+    for entry in asked:
+        log.warning("leaves before its checkpoint is complete", extra={"job": entry.name})
+
+
+def _is_answered(registry: Registry, entry: JobEntry) -> bool:
+    try:
+        found = checkpointing.answered(registry, entry)
+    except PerseidError as error:  # stopped or failed meanwhile
+        log.warning("leaves without a checkpoint: %s", error, extra={"job": entry.name})
+        return True
+    if found is not None:
+        log.info("took a checkpoint before it leaves", extra={"job": entry.name,
+                                                             "epoch": found.epoch})  # fmt: skip
+    return found is not None

@@ -1,0 +1,49 @@
+"""What the leader's log says of a job's life."""
+
+from __future__ import annotations
+
+import logging
+
+from perseid.coordinator import telling
+from perseid.coordinator.model import EVENTS_MAX, STORY_LINES_MAX, JobState
+from perseid.testing.coordinator import Leader, World
+
+JOB = "wordcount"
+Seen = list[tuple[int, str, dict[str, object]]]
+
+
+def news(leader: Leader, before: dict[str, JobState]) -> Seen:
+    return list(telling.news(before, leader.state.jobs))
+
+
+def test_each_change_of_phase_and_each_event_is_said_once(world: World, leader: Leader) -> None:
+    before = dict(leader.state.jobs)
+    world.say(JOB, "failed", error_kind="ValueError", error="it is bad", permanent=True)
+    leader.listen()
+    seen = news(leader, before)
+    assert [(level, about) for level, _, about in seen] == [
+        (logging.ERROR, {"job": JOB, "generation": 2, "epoch": 0}),
+        (logging.INFO, {"job": JOB, "generation": 2, "epoch": 0}),
+    ]
+    assert seen[0][1] == "RUNNING -> FAILED: ValueError: it is bad"
+    assert seen[1][1] == "failed: ValueError"
+    assert news(leader, dict(leader.state.jobs)) == []
+
+
+def test_a_new_leader_does_not_repeat_what_others_have_told(world: World, leader: Leader) -> None:
+    world.say(JOB, "failed", error="first")
+    leader.listen()
+    after = Leader(world)
+    after.look()
+    texts = [text for _, text, _ in news(after, {})]
+    assert texts and all("->" in text for text in texts)
+
+
+def test_lines_are_found_when_the_oldest_have_been_dropped(world: World, leader: Leader) -> None:
+    job = leader.job(JOB).told(*(f"event {i}" for i in range(EVENTS_MAX)))
+    more = job.told("one more", "and another")
+    assert [text for _, text, _ in telling.news({JOB: job}, {JOB: more})] == [
+        "one more", "and another",
+    ]  # fmt: skip
+    flood = job.told(*(f"line {i}" for i in range(STORY_LINES_MAX)))
+    assert len(list(telling.news({JOB: job}, {JOB: flood}))) == EVENTS_MAX

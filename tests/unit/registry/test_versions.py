@@ -1,0 +1,120 @@
+"""Who may take part in a deployment, and that nobody changes a format without saying so."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import perseid.topics
+from perseid.errors import RefusedError
+from perseid.records import (
+    LeaderInfo,
+    WorkerInfo,
+    entries,
+)
+from perseid.records.version import OLDEST, PROTOCOL, Build, this_build
+from perseid.registry import Registry, codec, lead, paths, versions
+from perseid.registry.versions import Written
+from perseid.state import blob, checkpoint
+from perseid.testing.registry import FakeZooKeeper
+
+SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"
+# What processes of one protocol must agree on. A change of it is seen here: if a process of before
+# could misread it, raise PROTOCOL; if not, say in the commit why, and put the new value here.
+AGREED = {1: "a7318501fd3876bf"}
+
+
+def agreed() -> str:
+    """A digest of all formats: control records, entries, state logs and checkpoints."""
+    kinds = [(n, k) for n, k in vars(entries).items() if dataclasses.is_dataclass(k)]
+    fields = [f"{n}.{f.name}: {f.type}" for n, k in kinds for f in dataclasses.fields(k)]
+    schemas = [path.read_text() for path in sorted(SCHEMAS.glob("*.avsc"))]
+    numbers = [codec.FORMAT, blob.VERSION, checkpoint.FORMAT]
+    text = "\n".join([*sorted(fields), *schemas, *map(str, numbers)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_a_change_of_a_format_is_noticed() -> None:
+    assert agreed() == AGREED[PROTOCOL]
+    assert OLDEST <= PROTOCOL == max(AGREED)
+
+
+def test_entries_of_a_version_that_says_more_can_be_read() -> None:
+    """What lets versions of one protocol differ by a field with a default."""
+    entry = WorkerInfo("w1", "w1-a", "h", 1, 2, 3, "local[2]", 4)
+
+    @dataclasses.dataclass(frozen=True)
+    class More(WorkerInfo):
+        said: str = "more"
+
+    More.__name__ = "WorkerInfo"
+    told = codec.encode(More(**dataclasses.asdict(entry)))
+    assert b'"said"' in told
+    assert codec.decode(told, WorkerInfo, "/workers/w1-a") == entry
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(FakeZooKeeper().session())
+
+
+def worker(name: str, protocol: int = PROTOCOL) -> WorkerInfo:
+    return WorkerInfo(name, f"{name}-a", "h", 1, 2, 3, "local[2]", 4, False, "0.1", protocol)
+
+
+def written(registry: Registry) -> Written | None:
+    found = registry.read(paths.PROTOCOL, Written)
+    return found.value if found is not None else None
+
+
+def build(protocol: int, oldest: int = 1) -> Build:
+    return Build(f"{protocol}.0", protocol, oldest)
+
+
+def test_the_first_one_writes_and_others_of_its_protocol_join(registry: Registry) -> None:
+    versions.admit(registry, "c1", build(2))
+    registry.register_worker(worker("w1", 2))
+    versions.admit(registry, "c2", Build("2.7", 2))
+    assert written(registry) == Written(2, "2.0")
+
+
+def test_an_older_version_is_refused_and_writes_nothing(registry: Registry) -> None:
+    versions.admit(registry, "c1", build(2))
+    said = r"c9 is perseid 1.0, which speaks protocol 1; .* protocol 2 by perseid 2.0: install that"
+    with pytest.raises(RefusedError, match=said):
+        versions.admit(registry, "c9", build(1))
+    assert written(registry) == Written(2, "2.0")
+
+
+def test_a_newer_version_waits_until_nobody_of_the_older_one_lives(registry: Registry) -> None:
+    versions.admit(registry, "c1", build(1))
+    registry.register_worker(worker("w1", 1))
+    registry.register_worker(worker("w2", 1))
+    with pytest.raises(RefusedError, match=r"w1 \(0.1, protocol 1\), w2 \(0.1, protocol 1\)"):
+        versions.admit(registry, "c1", build(2))
+    assert written(registry) == Written(1, "1.0")
+    for name in ("w1", "w2"):
+        registry.remove_worker(name, 1)
+    leading = lead(registry, lambda epoch: LeaderInfo("c2", epoch, 1, "", "1.0", 1))
+    assert leading is not None
+    with pytest.raises(RefusedError, match=r"c2 \(1.0, protocol 1\)"):
+        versions.admit(registry, "c1", build(2))
+    registry.remove_leader("c2", 1)
+    versions.admit(registry, "c1", build(2))
+    assert written(registry) == Written(2, "2.0")
+
+
+def test_a_version_that_no_longer_reads_what_is_written_is_refused(registry: Registry) -> None:
+    versions.admit(registry, "c1", build(1))
+    with pytest.raises(RefusedError, match="a version in between first"):
+        versions.admit(registry, "c1", build(3, oldest=2))
+    assert written(registry) == Written(1, "1.0")
+
+
+def test_this_build_may_join_what_it_has_written(registry: Registry) -> None:
+    for name in ("c1", "w1"):
+        versions.admit(registry, name, this_build())
+    assert written(registry) == Written(PROTOCOL, this_build().version)

@@ -1,0 +1,165 @@
+"""A worker that leaves: what it waits for, and for how long."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from perseid.clocks import ManualClock
+from perseid.records import CheckpointPointer, CheckpointPointers, JobEntry, Plan, WorkerInfo
+from perseid.registry import Registry, codec, paths
+from perseid.registry.port import Create
+from perseid.testing.registry import FakeZooKeeper
+from perseid.worker.fragment import Clients, Fragment
+from perseid.worker.leaving import Leaving, leave
+
+ME = WorkerInfo("w1", "w1-a", "h", 1, 2, 2, "local[2]", 0)
+PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+ENTRY = JobEntry("shop", "uuid", "r1", "archive", "running", 1, 0)
+
+
+class Ending:
+    """A fragment whose epoch needs `needs_s`; `told` is what happened to it, in order."""
+
+    def __init__(self, clock: ManualClock, needs_s: float, plan: Plan = PLAN) -> None:
+        self.clock, self.needs_s, self.plan = clock, needs_s, plan
+        self.ended, self.epoch = False, 41
+        self.told: list[str] = []
+
+    def finish(self) -> None:
+        self.told.append("finish")
+
+    def finished(self, timeout_s: float) -> bool:
+        waited_s = min(self.needs_s, max(0.0, timeout_s))
+        ManualClock.sleep(self.clock, waited_s)
+        self.needs_s -= waited_s
+        return self.needs_s <= 0
+
+    def stop(self, timeout_s: float) -> None:
+        self.told.append("stop")
+        self.ended = True
+
+
+class Clock(ManualClock):
+    """Calls back in every pause."""
+
+    paused: Callable[[], None] = staticmethod(lambda: None)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.paused()
+
+
+@pytest.fixture
+def registry() -> Registry:
+    found = Registry(FakeZooKeeper().session())
+    found.register_worker(ME)
+    found.put_job_entry(ENTRY, None)
+    return found
+
+
+def left(registry: Registry, clock: Clock, fragments: list[Ending], how: Leaving) -> float:
+    """Leaves; how long it took."""
+    began_s = clock.monotonic_s()
+    leave(registry, ME, cast(list[Fragment], fragments), how, clock)
+    return clock.monotonic_s() - began_s
+
+
+def test_epochs_end_before_anything_is_stopped(registry: Registry) -> None:
+    clock = Clock(0.0)
+    first, second = Ending(clock, 0.4), Ending(clock, 0.3)
+    assert left(registry, clock, [first, second], Leaving()) == pytest.approx(0.7)
+    assert first.told == second.told == ["finish", "stop"]
+    assert registry.workers() == (replace(ME, leaving=True),)
+
+
+def test_an_epoch_that_takes_too_long_is_given_up(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(0.0)
+    stuck = Ending(clock, 100.0)
+    assert left(registry, clock, [stuck], Leaving(limit_s=5.0)) == pytest.approx(5.0)
+    assert stuck.told == ["finish", "stop"]
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "did not end within 5 s" in record.getMessage()
+    assert (vars(record)["job"], vars(record)["epoch"]) == ("shop", 42)
+
+
+def pointers(epoch: int) -> bytes:
+    pointer = CheckpointPointer(epoch, 3, 1, "r1", 9, "manifest", 1, 1, 1)
+    return codec.encode(CheckpointPointers("uuid", (pointer,)))
+
+
+def test_a_checkpoint_is_taken_first_and_waited_for(registry: Registry) -> None:
+    clock = Clock(0.0)
+    fragment = Ending(clock, 0.0)
+
+    def complete() -> None:
+        assert fragment.told == []  # its epochs go on, as the checkpoint is one of them
+        stored = registry.job_entry("shop")
+        assert stored is not None and stored.value.checkpoint_above == 41
+        if clock.monotonic_s() >= 2.0 and registry.pointers("shop") is None:
+            registry.coordination.write(Create(paths.checkpoint("shop"), pointers(43)))
+
+    clock.paused = complete
+    took_s = left(registry, clock, [fragment], Leaving(60.0, checkpoint=True))
+    assert 2.0 <= took_s < 2.5
+    assert fragment.told == ["finish", "stop"]
+
+
+def test_a_checkpoint_that_does_not_come_leaves_time_for_the_epoch(registry: Registry) -> None:
+    clock = Clock(0.0)
+    fragment = Ending(clock, 2.0)
+    assert left(registry, clock, [fragment], Leaving(10.0, checkpoint=True)) < 10.0
+    assert fragment.needs_s == 0.0
+
+
+@pytest.mark.parametrize("desired", ["stopped", "removed"])
+def test_a_job_that_can_take_none_holds_nothing_up(registry: Registry, desired: str) -> None:
+    stored = registry.job_entry("shop")
+    assert stored is not None
+    registry.put_job_entry(replace(ENTRY, desired=desired), stored.version)
+    clock = Clock(0.0)
+    gone = Ending(clock, 0.0, replace(PLAN, job="gone"))
+    fragments = [Ending(clock, 0.0), gone]
+    assert left(registry, clock, fragments, Leaving(10.0, checkpoint=True)) == 0.0
+
+
+def test_without_zookeeper_the_epochs_are_ended_all_the_same() -> None:
+    session = FakeZooKeeper().session()
+    registry = Registry(session)
+    registry.register_worker(ME)
+    session.suspend()
+    clock = Clock(0.0)
+    fragment = Ending(clock, 1.0)
+    assert left(registry, clock, [fragment], Leaving(checkpoint=True)) == pytest.approx(1.0)
+    assert fragment.told == ["finish", "stop"]
+
+
+class NoTokens:
+    """A token log in which nothing comes."""
+
+    def read_from(self, *_: object, **__: object) -> list[object]:
+        return []
+
+
+def test_a_fragment_that_is_to_finish_takes_no_further_token() -> None:
+    fragment = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
+    assert fragment.finished(0.0)  # nothing runs yet
+    fragment._query = cast(Any, "running")
+    clients = Clients(cast(Any, NoTokens()), cast(Any, None), cast(Any, None))
+    batch = threading.Thread(target=fragment._on_record, args=(None, None, clients, 0), daemon=True)
+    batch.start()
+    assert not fragment.finished(0.0)
+    fragment.finish()
+    assert fragment.finished(30.0)
+    assert batch.is_alive()  # or Spark would ask for the next batch at once
+    fragment._stopping.set()
+    batch.join(30.0)
+    assert not batch.is_alive()
