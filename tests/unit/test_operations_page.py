@@ -19,7 +19,7 @@ LINES = [(kind, line) for kind, block in BLOCKS for line in block.splitlines()]
 
 def test_metrics_of_the_page_are_there() -> None:
     named = set(re.findall(r"perseid_(?:leader|workers|coordinator|job|operator)\w*", TEXT))
-    assert len(named) > 10
+    assert named
     assert named <= {family.name for family in metrics.FAMILIES}
 
 
