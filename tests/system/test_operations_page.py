@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from perseid.records.deployment import REGISTRIES
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster, group_offsets, lines
 from perseid.testing.verify import verify_wordcount
@@ -49,7 +50,8 @@ class Operator:
         command.chmod(0o755)
         path = f"{command.parent}:{os.environ['PATH']}"
         home = str(running.cluster.data)
-        self._environment = {**os.environ, "PATH": path, "PERSEID_HOME": home}
+        inherited = {k: v for k, v in os.environ.items() if k != REGISTRIES}  # `up` would take it
+        self._environment = {**inherited, "PATH": path, "PERSEID_HOME": home}
         self._folder = folder
 
     def types(self, command: str) -> str:
