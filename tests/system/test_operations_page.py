@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from perseid.records.deployment import REGISTRIES
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import group_offsets, lines
@@ -50,7 +51,8 @@ class Operator:
         command.chmod(0o755)
         path = f"{command.parent}:{os.environ['PATH']}"
         home = str(running.cluster.data)
-        self._environment = {**os.environ, "PATH": path, "PERSEID_HOME": home}
+        inherited = {k: v for k, v in os.environ.items() if k != REGISTRIES}  # `up` would take it
+        self._environment = {**inherited, "PATH": path, "PERSEID_HOME": home}
         self._folder = folder
 
     def types(self, command: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from perseid import logs
 from perseid.errors import RefusedError, UsageError
-from perseid.jobs.units import seconds
 from perseid.records import Deployment
 
 STOP_LIMIT, STOP_CHECKPOINT = "PERSEID_STOP_LIMIT", "PERSEID_STOP_CHECKPOINT"
@@ -50,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _limit(text: str) -> float:
+    from perseid.jobs.units import seconds
+
     try:
         return seconds(text)
     except ValueError as error:

@@ -156,14 +156,15 @@ def test_all_that_a_process_writes_is_json_also_what_nobody_catches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [(logs.FORMAT, "yaml", "log format 'yaml'"), (logs.LEVEL, "loud", "PERSEID_LOG='LOUD'")],
+    ("engine", "name", "value", "said"),
+    [
+        ("coordinator", logs.FORMAT, "yaml", "log format 'yaml'"),
+        ("worker", logs.LEVEL, "loud", "PERSEID_LOG='LOUD'"),
+    ],
 )
-def test_engines_refuse_what_is_no_setting(name: str, value: str, said: str) -> None:
-    for engine in ("coordinator", "worker"):
-        ran = subprocess.run(
-            [sys.executable, "-m", f"perseid.{engine}", "--deployment", "none.json", "--id", "x1"],
-            env={**os.environ, name: value}, capture_output=True, text=True, check=False,
-            timeout=60,
-        )  # fmt: skip
-        assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
+def test_engines_refuse_what_is_no_setting(engine: str, name: str, value: str, said: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", f"perseid.{engine}", "--deployment", "none.json", "--id", "x1"],
+        env={**os.environ, name: value}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
