@@ -49,6 +49,9 @@ def test(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Also all kill points, and the search of mutants.")
     ] = False,
+    security: Annotated[
+        Path | None, typer.Option("--security", help="Save the security matrix in this file.")
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
@@ -59,7 +62,9 @@ def test(
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
     selected = bool(expression or ring or soak)
     failed = [] if selected else _static(root)
-    command = pytest_command(root, ring, expression, seeds, soak, seed, matrix=matrix)
+    command = pytest_command(
+        root, ring, expression, seeds, soak, seed, matrix=matrix, security=security
+    )
     code, rings = _pytest(root, command, failed, quiet=as_json)
     if as_json:
         output.document({"ok": not failed and code == 0, "failed_checks": failed, "rings": rings})
@@ -69,7 +74,7 @@ def test(
 
 def pytest_command(
     root: Path, ring: str | None, expression: str | None, seeds: int | None, soak: str | None,
-    seed: int | None = None, *, matrix: bool = False,
+    seed: int | None = None, *, matrix: bool = False, security: Path | None = None,
 ) -> list[str]:  # fmt: skip
     """The arguments after `python`; -I keeps the working directory off the import path."""
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
@@ -80,7 +85,11 @@ def pytest_command(
     if not present:
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
     command = ["-Im", "pytest", *present]
-    given = (("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed))
+    saved = None if security is None else security.absolute()
+    given = (
+        ("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed),
+        ("--security", saved),
+    )  # fmt: skip
     for option, value in given:
         if value is not None:
             command += [option, str(value)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perseid.records import Deployment, LeaderInfo, WorkerInfo
     from perseid.registry import Registry
 
-TOKEN = "PERSEID_API_TOKEN"  # of role viewer, where coordinators want tokens
+TOKEN = "PERSEID_API_TOKEN"  # or ..._FILE; of role viewer, where coordinators want tokens
 AUTHORITY = "PERSEID_API_CA"  # PEM file of who signed the API's certificate, where no one known did
 ANSWER_S = 3.0  # of each part; a command for people does not wait longer for one that is away
 
@@ -125,8 +125,9 @@ def ask_leader(url: str) -> dict[str, Any]:
     import httpx
 
     from perseid.errors import RefusedError, RetryableError
+    from perseid.records import secret
 
-    token, authority = os.environ.get(TOKEN), os.environ.get(AUTHORITY)
+    token, authority = secret.of_environment(TOKEN), os.environ.get(AUTHORITY)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.get(
@@ -168,14 +169,13 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
 def _ask_kafka(settings: Deployment) -> None:
     from perseid.topics.admin import TopicAdmin
 
-    TopicAdmin(settings.kafka, timeout_s=ANSWER_S).list()
+    TopicAdmin(settings.brokers(), timeout_s=ANSWER_S).list()
 
 
 def _ask_redis(settings: Deployment) -> None:
-    import redis
+    from perseid.state.redis_client import connect
 
-    client = redis.Redis.from_url(settings.redis, socket_timeout=ANSWER_S)
-    with client:
+    with connect(settings.redis, settings.redis_access, ANSWER_S) as client:
         client.ping()
 
 

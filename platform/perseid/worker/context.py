@@ -11,6 +11,7 @@ import orjson
 
 from perseid.jobs.layout import Layout
 from perseid.records import Deployment
+from perseid.records.access import Brokers
 from perseid.state.log import owner_directory, owner_name
 from perseid.topics import codec
 from perseid.topics.records import Token
@@ -56,6 +57,11 @@ class FragmentContext:
         return owner_directory(
             self.deployment.state, self.job_uuid, self.layout.number, self.owner
         )
+
+    @property
+    def brokers(self) -> Brokers:
+        """Kafka, as the job's principal."""
+        return self.deployment.brokers(self.job)
 
     @property
     def job_folder(self) -> Path:
