@@ -22,6 +22,7 @@ from hypothesis import settings
 from perseid.embedded import Cluster
 from perseid.records import crashpoints
 from perseid.records.deployment import REGISTRIES
+from perseid.testing.security import MARKER, Matrix
 from perseid.testing.server import free_port
 from perseid.testing.spark_events import EVENT_LOG
 from perseid.worker.machine import CGROUPS
@@ -43,6 +44,7 @@ _SEED = pytest.StashKey[int]()
 _drawn: list[str] = []
 _spent_s: dict[str, float] = {}
 _counts: dict[str, dict[str, int]] = {}
+_controls = Matrix()
 
 
 def duration_s(text: str) -> float:
@@ -58,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--soak", default=None, metavar="DURATION", help="run the soak tests so long")
     group.addoption("--seed", default=None, type=int, metavar="N", help="what is drawn by chance")
     group.addoption("--matrix", action="store_true", help="all kill points and mutants")
+    group.addoption("--security", default=None, metavar="FILE", help="save the security matrix")
     group.addoption("--seeds", default=None, type=int, metavar="N", help="seeds of a simulation")
 
 
@@ -80,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
+        if (control := item.get_closest_marker(MARKER)) is not None:
+            _controls.expect(item.nodeid, control.args)
         limit_s = TEST_TIMEOUT_S.get(ring_of(item.path))
         if limit_s and not soaking and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(limit_s))
@@ -112,6 +117,7 @@ def _seed(config: pytest.Config) -> int:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _controls.note(report.nodeid, report.outcome)
     ring = ring_of(TESTS.parent / report.location[0])
     _spent_s[ring] = _spent_s.get(ring, 0.0) + report.duration
     if report.when == "call" or report.failed:
@@ -127,6 +133,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         over = f", OVER its budget of {budget_s} s" if budget_s and spent_s > budget_s else ""
         shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         terminalreporter.write_line(f"{ring or 'other'}: {shown} in {spent_s:.0f} s{over}")
+    _show_controls(terminalreporter)
     for line in _drawn:
         terminalreporter.write_line(line)
     summary = os.environ.get("PERSEID_TEST_SUMMARY")
@@ -136,6 +143,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for ring, counts in _counts.items()
         }
         Path(summary).write_text(json.dumps(rings))
+
+
+def _show_controls(terminalreporter: pytest.TerminalReporter) -> None:
+    """The security matrix: its controls when all of them were tested, all of it into a file.
+
+    The runs of one `perseid test` hand theirs on, so that the last one has the whole.
+    """
+    folder = os.environ.get("PERSEID_TEST_CONTROLS")
+    if folder:
+        _controls.join(Path(folder), str(os.getpid()))
+    if _controls.complete:
+        terminalreporter.section("security")
+        for line in _controls.lines():
+            terminalreporter.write_line(line)
+    wanted = terminalreporter.config.getoption("--security")
+    if wanted is not None:
+        Path(wanted).write_text(_controls.markdown())
 
 
 @pytest.fixture(scope="session")

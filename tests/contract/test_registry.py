@@ -281,6 +281,7 @@ def test_a_fenced_leader_writes_nothing(service: Service) -> None:
     successor.confirm()
 
 
+@pytest.mark.security("5.12", "5.9")
 def test_a_wrong_or_damaged_entry_is_refused(client: Coordination) -> None:
     registry = Registry(client)
     good = codec.encode(job_entry())
@@ -292,6 +293,7 @@ def test_a_wrong_or_damaged_entry_is_refused(client: Coordination) -> None:
             registry.job_entry("wordcount")
 
 
+@pytest.mark.security("5.12", "5.9")
 def test_a_large_entry_is_refused_before_it_is_sent(client: Coordination) -> None:
     with pytest.raises(PermanentError, match="262144"):
         Registry(client).put_job_entry(job_entry(revision="r" * codec.ENTRY_BYTES_MAX), None)

@@ -84,6 +84,7 @@ def test_a_python_without_venv_is_named(tree: Path) -> None:
     assert "python3-venv" in ran.stderr
 
 
+@pytest.mark.security("5.16")
 def test_first_use_installs_only_what_the_lock_names_and_then_runs(tree: Path) -> None:
     with_python(tree)
     ran = launch(tree, "jobs", "a b")

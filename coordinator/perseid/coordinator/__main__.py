@@ -134,21 +134,21 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 
-    writer = SharedWriter(KafkaLogWriter(deployment.kafka))
+    writer = SharedWriter(KafkaLogWriter(deployment.brokers()))
     store = open_store(deployment.store)
     cache = Path(deployment.state) / "archives"
 
     def new_clients() -> Clients:
-        topics = TopicAdmin(deployment.kafka)
-        reader = KafkaLogReader(deployment.kafka)
+        topics = TopicAdmin(deployment.brokers())
+        reader = KafkaLogReader(deployment.brokers())
         ledger = LedgerReader(reader, topics)
         return Clients(registry, topics, reader, writer, ledger, store, cache)
 
     def new_group(job: str) -> KafkaGroupWriter:
-        return KafkaGroupWriter(deployment.kafka, names.group(job), names.group_id(job))
+        return KafkaGroupWriter(deployment.brokers(), names.group(job), names.group_id(job))
 
     return Ports(
-        new_clients(), new_clients, lambda: KafkaLogReader(deployment.kafka), new_group,
+        new_clients(), new_clients, lambda: KafkaLogReader(deployment.brokers()), new_group,
         SystemClock(),
     )  # fmt: skip
 
@@ -160,12 +160,12 @@ def make_api(deployment: Deployment, coordinator: Coordinator, where: Listening)
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.log import KafkaLogReader
 
-    topics = TopicAdmin(deployment.kafka)
+    topics = TopicAdmin(deployment.brokers())
     registry, clock = coordinator.registry, SystemClock()
     back = Backend(
         coordinator.look, registry.leader,
         Cluster(registry, topics, open_store(deployment.store), clock), topics,
-        lambda: KafkaLogReader(deployment.kafka), Path(deployment.state) / "archives",
+        lambda: KafkaLogReader(deployment.brokers()), Path(deployment.state) / "archives",
     )  # fmt: skip
     tokens = TokenFile(where.tokens) if where.tokens is not None else None
     if tokens is not None and where.cert is None and not is_loopback(where.host):

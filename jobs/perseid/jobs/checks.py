@@ -20,6 +20,7 @@ from perseid.jobs.spec import COLUMN_TYPES, producer
 Path = tuple[str, ...]
 Finding = tuple[Path, str]
 
+_SQL_BEGINS = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)  # its first word
 INPUT_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _MEANT = {
     "str": "string", "text": "string", "int": "int64", "integer": "int64", "long": "int64",
@@ -74,7 +75,7 @@ def _names(draft: Draft) -> Iterator[Finding]:
     for kind, block in (("sources", draft.sources), ("operators", draft.operators),
                         ("sinks", draft.sinks)):  # fmt: skip
         for name in block:
-            if not re.match(doc.NAME, name):
+            if not re.fullmatch(doc.NAME, name):
                 better = re.sub(r"[^a-z0-9]+", "-", name[:63].lower()).strip("-0123456789")
                 yield (kind, name), (
                     f"{kind}: found the name {shown(name)}, expected {doc.NAME_EXPECTED}; "
@@ -105,7 +106,7 @@ def _source(path: Path, source: doc.Source) -> Iterator[Finding]:
             f"{'those of its schema' if source.format == 'avro' else '`value`'}; remove the line"
         )
     for column, kind in (source.columns or {}).items():
-        if not re.match(doc.COLUMN, column):
+        if not re.fullmatch(doc.COLUMN, column):
             yield (*path, "columns", column), (
                 f"{where}.columns: found the name {shown(column)}, expected letters, digits and "
                 "'_'; rename the column"
@@ -132,6 +133,12 @@ def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Find
         )
     inputs = (operator.inputs or {}).keys() | ({"input"} if operator.input else set())
     if operator.sql is not None:
+        begun = _SQL_BEGINS.match(operator.sql)
+        if begun is None or begun[1].upper() not in {"SELECT", "WITH"}:
+            yield (*path, "sql"), (
+                f"{where}.sql: found {shown(operator.sql)}, expected a query and no command; write "
+                '`sql: "SELECT ... FROM input"`'
+            )
         if operator.key:
             yield (*path, "key"), (
                 f"{where}.key: a SQL operator works row by row and has no key; remove the line, "
@@ -168,7 +175,7 @@ def _inputs(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Findin
     if operator.inputs is not None and not operator.inputs:
         yield (*path, "inputs"), f"{where}.inputs: is empty; write `input: NAME`"
     for name, target in (operator.inputs or {}).items():
-        if not INPUT_NAME.match(name):
+        if not INPUT_NAME.fullmatch(name):
             yield (*path, "inputs", name), (
                 f"{where}.inputs: found the name {shown(name)}, expected a-z, 0-9 and '_'; "
                 "rename the input"

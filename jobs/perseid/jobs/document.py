@@ -69,7 +69,7 @@ def _columns(value: object) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value
     if (
         not isinstance(found, list) or not found or len(set(map(str, found))) != len(found)
-        or not all(isinstance(c, str) and re.match(COLUMN, c) for c in found)
+        or not all(isinstance(c, str) and re.fullmatch(COLUMN, c) for c in found)
     ):  # fmt: skip
         raise ValueError("a column name or a list of different column names")
     return tuple(found)
@@ -77,7 +77,7 @@ def _columns(value: object) -> tuple[str, ...]:
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Any:
     def check(value: object) -> object:
-        if not isinstance(value, str) or not pattern.match(value):
+        if not isinstance(value, str) or not pattern.fullmatch(value):
             raise ValueError(expected)
         return value
 
@@ -85,7 +85,7 @@ def _matching(pattern: re.Pattern[str], expected: str) -> Any:
 
 
 def _file(value: object) -> object:
-    if not isinstance(value, str) or not _FILE.match(value) or ".." in value.split("/"):
+    if not isinstance(value, str) or not _FILE.fullmatch(value) or ".." in value.split("/"):
         raise ValueError("a path of a file inside the job's folder, such as schema.avsc")
     return value
 
@@ -96,7 +96,7 @@ def _registry(value: object) -> object:
             "the name of a schema registry of the deployment, no URL: a job reaches only what the "
             "list of its deployment names (`perseid up --schema-registries NAME=URL`)"
         )
-    if not isinstance(value, str) or not re.match(NAME, value):
+    if not isinstance(value, str) or not re.fullmatch(NAME, value):
         raise ValueError("the name of a schema registry of the deployment")
     return value
 

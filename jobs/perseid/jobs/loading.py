@@ -104,7 +104,7 @@ def _check_outputs(outputs: Any, use: str) -> None:
                 f"{use}: outputs has the name {MAIN!r}, which is the main output's; declare that "
                 f"as `{MAIN} = pa.schema([...])`, or rename this one"
             )
-        if not isinstance(name, str) or not re.match(OUTPUT_NAME, name):
+        if not isinstance(name, str) or not re.fullmatch(OUTPUT_NAME, name):
             raise BadInputError(
                 f"{use}: outputs has the name {shown(name)}, expected a-z, 0-9 and '_', beginning "
                 "with a letter, 63 characters at most; rename it"

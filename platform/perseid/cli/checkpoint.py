@@ -37,7 +37,7 @@ def log_reader(data: Path | None) -> LogReader:
     from perseid.embedded import deployment
     from perseid.topics.log import KafkaLogReader
 
-    return KafkaLogReader(deployment(data).kafka)
+    return KafkaLogReader(deployment(data).brokers())
 
 
 def _text(shown: dict[str, Any]) -> str:

@@ -63,6 +63,9 @@ def test(
     install_docker: Annotated[
         bool, typer.Option("--install-docker", help="Install Docker first (Debian, as root).")
     ] = False,
+    security: Annotated[
+        Path | None, typer.Option("--security", help="Save the security matrix in this file.")
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
@@ -71,22 +74,21 @@ def test(
     root = repository()
     if root is None:
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
-    options = pytest_options(expression, seeds, soak, seed, matrix=matrix)
+    options = pytest_options(expression, seeds, soak, seed, matrix=matrix, security=security)
     groups = ring_groups(root, ring, together=soak is not None)
-    found = Found()
+    deployed = [folders for folders in groups if folders == [f"tests/{DEPLOYMENT}"]]
+    others = [folders for folders in groups if folders not in deployed]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
-        deployed = [g for g in groups if g == [f"tests/{DEPLOYMENT}"]]
-        others = [g for g in groups if g not in deployed]
+        run = Run(root, options, folder, sys.stderr if as_json else None)
         made = None
         if deployed and not expression:  # -k: as Docker is
             made = stack.enter_context(images(root, folder, install=install_docker))
-        told = sys.stderr if as_json else None
         if others:
-            static = not (expression or ring or soak)
-            _beside_each_other(root, others, options, found, told, static=static)
+            run.beside_each_other(others, static=not (expression or ring or soak))
         if deployed:
-            _pytest(root, [*deployed[0], *options], found, told, _environment(made))
+            run.pytest(deployed[0], run.told, _environment(made))
+    found = run.found
     if as_json:
         output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
     else:
@@ -134,37 +136,17 @@ def ring_groups(root: Path, ring: str | None, *, together: bool) -> list[list[st
 
 def pytest_options(
     expression: str | None, seeds: int | None, soak: str | None, seed: int | None = None,
-    *, matrix: bool = False,
+    *, matrix: bool = False, security: Path | None = None,
 ) -> list[str]:  # fmt: skip
-    given = (("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed))
+    saved = None if security is None else security.absolute()
+    given = (
+        ("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed),
+        ("--security", saved),
+    )  # fmt: skip
     options = [
         word for option, value in given if value is not None for word in (option, str(value))
     ]
     return [*options, "--matrix"] if matrix else options
-
-
-def _beside_each_other(
-    root: Path, groups: list[list[str]], options: list[str], found: Found,
-    told: IO[str] | None, *, static: bool,
-) -> None:  # fmt: skip
-    """The last group in the foreground, what comes before it beside it and behind a file."""
-    *beside, last = groups
-
-    def first(kept: IO[str]) -> None:
-        found.checks += _static(root, kept) if static else []
-        for folders in beside:
-            _pytest(root, [*folders, *options], found, kept)
-
-    with ExitStack() as stack:
-        kept = stack.enter_context(tempfile.TemporaryFile("w+"))
-        pool = stack.enter_context(ThreadPoolExecutor(1, "perseid-beside"))
-        running = pool.submit(first, kept)
-        _pytest(root, [*last, *options], found, told)
-        if not running.done():
-            output.note("waiting for " + ", ".join(f for folders in beside for f in folders))
-        running.result()
-        kept.seek(0)
-        (told or sys.stdout).write(kept.read())
 
 
 def _environment(made: Future[str] | None) -> dict[str, str]:
@@ -193,25 +175,59 @@ def _static(root: Path, told: IO[str]) -> list[str]:
     return failed
 
 
-def _pytest(
-    root: Path, arguments: Sequence[str], found: Found, told: IO[str] | None,
-    environment: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
-    """One pytest, into `found`; told: where its lines go, None for where ours go.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One `perseid test`. `folder`: where what its pytests leave lies; `told`: where they talk."""
 
-    -I keeps the working directory off the import path.
-    """
-    nice = ["nice", "-n", str(NICE)] if arguments[0] in {f"tests/{r}" for r in COMPUTING} else []
-    with tempfile.TemporaryDirectory() as folder:
-        summary = Path(folder) / "rings.json"
+    root: Path
+    options: list[str]
+    folder: Path
+    told: IO[str] | None  # None: where we do
+    found: Found = field(default_factory=Found)
+
+    def beside_each_other(self, groups: list[list[str]], *, static: bool) -> None:
+        """The last group in the foreground, what comes before it beside it and behind a file."""
+        *beside, last = groups
+
+        def first(kept: IO[str]) -> None:
+            self.found.checks += _static(self.root, kept) if static else []
+            for folders in beside:
+                self.pytest(folders, kept)
+
+        with ExitStack() as stack:
+            kept = stack.enter_context(tempfile.TemporaryFile("w+"))
+            pool = stack.enter_context(ThreadPoolExecutor(1, "perseid-beside"))
+            running = pool.submit(first, kept)
+            self.pytest(last, self.told)
+            if not running.done():
+                output.note("waiting for " + ", ".join(f for folders in beside for f in folders))
+            running.result()
+            kept.seek(0)
+            (self.told or sys.stdout).write(kept.read())
+
+    def pytest(
+        self, folders: Sequence[str], told: IO[str] | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """One pytest, into `found`. -I keeps the working directory off the import path."""
+        computing = folders[0] in {f"tests/{ring}" for ring in COMPUTING}
+        nice = ["nice", "-n", str(NICE)] if computing else []
+        controls = self.folder / "controls"
+        controls.mkdir(exist_ok=True)
+        summary = self.folder / f"rings-{len(self.found.codes)}-{computing}.json"
         ran = subprocess.run(
-            [*nice, sys.executable, "-Im", "pytest", *arguments],
+            [*nice, sys.executable, "-Im", "pytest", *folders, *self.options],
             check=False,
-            cwd=root,
-            env={**os.environ, "PERSEID_TEST_SUMMARY": str(summary), **(environment or {})},
+            cwd=self.root,
+            env={
+                **os.environ,
+                "PERSEID_TEST_SUMMARY": str(summary),
+                "PERSEID_TEST_CONTROLS": str(controls),
+                **(environment or {}),
+            },
             stdout=told,
             stderr=subprocess.STDOUT if told is not None else None,
         )
-        found.codes.append(ran.returncode)
+        self.found.codes.append(ran.returncode)
         if summary.is_file():
-            found.rings.update(json.loads(summary.read_text()))
+            self.found.rings.update(json.loads(summary.read_text()))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perseid.cli.redrive import Outcome, Trail
     from perseid.jobs.spec import JobSpec
     from perseid.records import JobEntry
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicInfo
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -40,7 +41,7 @@ def group() -> None:
 class Box:
     """The dead-letter topic of one job, as it was when this was made."""
 
-    def __init__(self, cluster: Any, bootstrap: str, spec: JobSpec, info: TopicInfo) -> None:
+    def __init__(self, cluster: Any, bootstrap: Bootstrap, spec: JobSpec, info: TopicInfo) -> None:
         from perseid.cli.redrive import Trail
         from perseid.topics.log import KafkaLogReader
         from perseid.topics.ranges import RangeReader
@@ -231,7 +232,7 @@ def _opened(data: Path | None, job: str, topic: str | None) -> Iterator[Box]:
         info = cluster.topics.describe([name]).get(name)
         if info is None:
             raise RefusedError(f"the dead-letter topic {name} of {job} does not exist")
-        box = Box(cluster, deployment(data).kafka, spec, info)
+        box = Box(cluster, deployment(data).brokers(), spec, info)
         try:
             yield box
         finally:
@@ -257,7 +258,7 @@ def _row(cluster: Any, data: Path | None, spec: JobSpec) -> dict[str, Any]:
     row = {"job": spec.name, "topic": topic, "exists": info is not None}
     if info is None:
         return {**row, **summary((), lambda _: False), "counted_all": True}
-    box = Box(cluster, deployment(data).kafka, spec, info)
+    box = Box(cluster, deployment(data).brokers(), spec, info)
     try:
         found = box.letters()
         told = summary(islice(found, LETTERS_COUNTED_MAX), box.trail.found.__contains__)

@@ -16,6 +16,7 @@ from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
 if TYPE_CHECKING:
     from perseid.cli.open_transactions import Held
     from perseid.records import LeaderInfo, WorkerInfo
+    from perseid.records.access import Access
     from perseid.topics.admin import TopicInfo
     from perseid.topics.control import TopicSpec
 
@@ -245,6 +246,24 @@ def transactions(held: Sequence[Held], now_ms: int) -> Iterator[Finding]:
         yield Finding(check, "ok", f"{len(held)} partitions with an open one, none for long")
 
 
+def connection(part: str, hosts: Iterable[str], access: Access) -> Finding:
+    """Whether others on the way can read along, and whether the servers know who comes."""
+    check = f"{part}: connection"
+    if all(host.strip().startswith(LOCAL) for host in hosts):
+        return Finding(check, "ok", "on loopback only")
+    lacking = [
+        text
+        for text, there in (("not encrypted", access.encrypted), ("without a user", access.known))
+        if not there
+    ]
+    if not lacking:
+        return Finding(check, "ok", "encrypted, and known to the servers")
+    return Finding(
+        check, "warning", " and ".join(lacking), "TLS, and a user or a certificate of ours",
+        f"set {access.variable('ca')} and {access.variable('user')}, see compose/SECURITY.md",
+    )  # fmt: skip
+
+
 def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) -> Iterator[Finding]:
     """A session works; who else could write there."""
     yield Finding("zookeeper", "ok", f"a session at {hosts}")
@@ -254,7 +273,7 @@ def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) ->
             "zookeeper: access", "ok" if local else "warning",
             "its nodes are open to everybody" + (", on loopback only" if local else ""),
             "" if local else "nobody else reaches it",
-            "" if local else "let a firewall or a network of its own keep others away",
+            "" if local else "set PERSEID_ZOOKEEPER_USER, see compose/SECURITY.md",
         )  # fmt: skip
     for host in admin_servers:
         yield Finding(

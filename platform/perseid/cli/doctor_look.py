@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from perseid.cli import doctor_checks
 from perseid.cli.doctor_checks import Finding, JobFacts
@@ -30,6 +31,7 @@ def look(folder: Path, settings: Deployment) -> Iterator[Finding]:
     yield from _tried("disk", lambda: _disks(folder, settings))
     yield from _tried("memory", _memory)
     yield from _tried("processes", lambda: _processes(folder))
+    yield from _connections(settings)
     yield from _tried("redis", lambda: _redis(settings), level="warning")
     kafka = list(_tried("kafka", lambda: _brokers(settings)))
     yield from kafka
@@ -102,10 +104,20 @@ def _processes(folder: Path) -> Iterator[Finding]:
     yield doctor_checks.processes([p.name for p in processes(folder) if not p.alive])
 
 
-def _redis(settings: Deployment) -> Iterator[Finding]:
-    import redis
+def _connections(settings: Deployment) -> Iterator[Finding]:
+    redis = [urlsplit(settings.redis).hostname or ""]
+    for part, hosts, access in (
+        ("kafka", settings.kafka.split(","), settings.kafka_access),
+        ("zookeeper", settings.zookeeper.split(","), settings.zookeeper_access),
+        ("redis", redis, settings.redis_access),
+    ):
+        yield doctor_checks.connection(part, hosts, access)
 
-    with redis.Redis.from_url(settings.redis, socket_timeout=ANSWER_S) as client:
+
+def _redis(settings: Deployment) -> Iterator[Finding]:
+    from perseid.state.redis_client import connect
+
+    with connect(settings.redis, settings.redis_access, ANSWER_S) as client:
         asked_s = time.monotonic()
         seconds, microseconds = client.time()
         took_s = time.monotonic() - asked_s
@@ -118,10 +130,10 @@ def _brokers(settings: Deployment) -> Iterator[Finding]:
     from perseid.embedded.kafka_probe import brokers
     from perseid.topics.admin import TopicAdmin
 
-    count = brokers(settings.kafka, ANSWER_S)
+    count = brokers(settings.brokers(), ANSWER_S)
     yield doctor_checks.brokers(count, settings.kafka)
     if count:
-        for broker, found in TopicAdmin(settings.kafka, timeout_s=ANSWER_S).brokers().items():
+        for broker, found in TopicAdmin(settings.brokers(), timeout_s=ANSWER_S).brokers().items():
             yield from doctor_checks.broker_settings(broker, found)
 
 
@@ -129,7 +141,9 @@ def _zookeeper(settings: Deployment) -> Iterator[Finding]:
     from perseid.registry.probe import look as probe
 
     hosts = settings.zookeeper
-    found = probe(hosts, settings.chroot, settings.zookeeper_session_s, ANSWER_S)
+    found = probe(
+        hosts, settings.chroot, settings.zookeeper_session_s, ANSWER_S, settings.zookeeper_access
+    )
     open_servers = [host for host in hosts.split(",") if _has_admin_server(host.strip())]
     yield from doctor_checks.zookeeper(
         hosts, open_to_all=found.open_to_all, admin_servers=open_servers
@@ -169,7 +183,7 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
     from perseid.cli.txn import Transactions
     from perseid.topics.admin import TopicAdmin
 
-    admin = TopicAdmin(settings.kafka, timeout_s=ANSWER_S)
+    admin = TopicAdmin(settings.brokers(), timeout_s=ANSWER_S)
     now_ms = time.time_ns() // 1_000_000
     for job in jobs:
         needed = [topic.name for topic in job.needed]
@@ -177,7 +191,7 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
         yield from doctor_checks.topics(job, infos)
         yield from doctor_checks.retention(job, infos, now_ms)
     with connected(folder) as cluster:
-        held = Transactions(cluster, settings.kafka).held()
+        held = Transactions(cluster, settings.brokers()).held()
     yield from doctor_checks.transactions(held, time.time_ns() // 1_000_000)
 
 

@@ -48,6 +48,33 @@ def validate(path: Repo, data: output.Data = None, as_json: output.Json = False)
             output.lines(f"{j['folder']}/job.yaml: job {j['name']} is valid" for j in found)
 
 
+@app.command(epilog="Example: perseid jobs acls my-job --coordinator User:perseid")
+def acls(
+    repo: Repo,
+    principal: Annotated[
+        str, typer.Option(help="Of a job's workers; {job} is the job's name.")
+    ] = "User:perseid-{job}",
+    coordinator: Annotated[
+        str | None, typer.Option(help="Also print what coordinators and the command line need.")
+    ] = None,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """Print the rights on Kafka that jobs need, as kafka-acls commands; needs no cluster."""
+    from perseid.jobs import acls as rights
+    from perseid.jobs import repository
+
+    with repository.validated(repository.find(repo)) as jobs:
+        specs = [job.spec for job in jobs]
+    found = [a for s in specs for a in rights.of_workers(s, principal.replace("{job}", s.name))]
+    if coordinator is not None:
+        found += rights.of_coordinator(specs, coordinator)
+    if as_json:
+        output.document({"acls": [rule.document() for rule in found]})
+    else:
+        output.lines(f"{rule.command()}  # {rule.why}" for rule in found)
+
+
 @app.command(epilog="Example: perseid jobs apply my-jobs@4f2a91c")
 def apply(
     repo: Repo,
@@ -243,7 +270,7 @@ def connected(data: Path | None) -> Iterator[Any]:
     schema_registries = open_all(found.schema_registries)
     try:
         yield Cluster(
-            registry, TopicAdmin(found.kafka), open_store(found.store), SystemClock(),
+            registry, TopicAdmin(found.brokers()), open_store(found.store), SystemClock(),
             found.jobs_allow_code, schema_registries,
         )  # fmt: skip
     finally:

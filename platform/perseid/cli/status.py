@@ -10,7 +10,6 @@ import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseid.cli import output
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from perseid.records import Deployment, LeaderInfo, WorkerInfo
     from perseid.registry import Registry
 
-TOKEN = "PERSEID_API_TOKEN"  # of role viewer, where coordinators want tokens
-TOKEN_FILE = "PERSEID_API_TOKEN_FILE"  # or in a file, which only its owner can read
+TOKEN = "PERSEID_API_TOKEN"  # or ..._FILE; of role viewer, where coordinators want tokens
 AUTHORITY = "PERSEID_API_CA"  # PEM file of who signed the API's certificate, where no one known did
 ANSWER_S = 3.0  # of each part; a command for people does not wait longer for one that is away
 
@@ -122,26 +120,14 @@ def job_faults(job: Mapping[str, Any]) -> list[str]:
     return [*(found if failed else ()), *(f"job {name}: {w}" for w in warnings[-1:])]
 
 
-def own_token() -> str | None:
-    """From the environment or the file that it names; UsageError when that cannot be read."""
-    from perseid.errors import UsageError
-
-    place = os.environ.get(TOKEN_FILE)
-    if os.environ.get(TOKEN) or not place:
-        return os.environ.get(TOKEN)
-    try:
-        return Path(place).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{TOKEN_FILE}={place}: {type(error).__name__}") from None
-
-
 def ask_leader(url: str) -> dict[str, Any]:
     """The leader's view; PerseidError with the reason when there is none."""
     import httpx
 
     from perseid.errors import RefusedError, RetryableError
+    from perseid.records import secret
 
-    token, authority = own_token(), os.environ.get(AUTHORITY)
+    token, authority = secret.of_environment(TOKEN), os.environ.get(AUTHORITY)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.get(
@@ -183,14 +169,13 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
 def _ask_kafka(settings: Deployment) -> None:
     from perseid.topics.admin import TopicAdmin
 
-    TopicAdmin(settings.kafka, timeout_s=ANSWER_S).list()
+    TopicAdmin(settings.brokers(), timeout_s=ANSWER_S).list()
 
 
 def _ask_redis(settings: Deployment) -> None:
-    import redis
+    from perseid.state.redis_client import connect
 
-    client = redis.Redis.from_url(settings.redis, socket_timeout=ANSWER_S)
-    with client:
+    with connect(settings.redis, settings.redis_access, ANSWER_S) as client:
         client.ping()
 
 

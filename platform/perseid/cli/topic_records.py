@@ -16,6 +16,7 @@ from perseid.topics.clients import Isolation
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import Partition, TopicAdmin, TopicInfo
 
 Pair = tuple[bytes | None, bytes]  # key, value
@@ -55,7 +56,7 @@ def lines_of(file: str, separator: bytes | None) -> Iterator[Pair]:
 
 
 def write(
-    bootstrap: str, topic: str, records: Iterable[Pair], rate: float | None
+    bootstrap: Bootstrap, topic: str, records: Iterable[Pair], rate: float | None
 ) -> tuple[int, float]:
     """Writes all, with Kafka's own partition for each key; how many and in how many seconds."""
     producer = clients.bulk(bootstrap)
@@ -92,7 +93,9 @@ def write(
 class Look:
     """Reads one topic, all partitions."""
 
-    def __init__(self, bootstrap: str, admin: TopicAdmin, info: TopicInfo, committed: bool) -> None:
+    def __init__(
+        self, bootstrap: Bootstrap, admin: TopicAdmin, info: TopicInfo, committed: bool
+    ) -> None:
         self._bootstrap, self._admin, self._topic = bootstrap, admin, info.name
         self._committed = committed
         self._isolation: Isolation = "read_committed" if committed else "read_uncommitted"

@@ -13,6 +13,7 @@ from perseid.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from perseid.cli.topic_records import Shown
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin, TopicInfo
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -162,10 +163,10 @@ def tail(
         output.lines(_line(r) for r in found)
 
 
-def _bootstrap(data: Path | None) -> str:
+def _bootstrap(data: Path | None) -> Bootstrap:
     from perseid.embedded import deployment
 
-    return deployment(data).kafka
+    return deployment(data).brokers()
 
 
 def _admin(data: Path | None) -> TopicAdmin:

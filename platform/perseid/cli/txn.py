@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perseid.cli.open_transactions import Held, Writer
     from perseid.jobs.spec import JobSpec
     from perseid.records import Plan
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -96,16 +97,16 @@ def abort(
         raise typer.Exit(1)
 
 
-def bootstrap_of(data: Path | None) -> str:
+def bootstrap_of(data: Path | None) -> Bootstrap:
     from perseid.embedded import deployment
 
-    return deployment(data).kafka
+    return deployment(data).brokers()
 
 
 class Transactions:
     """The open transactions of the applied jobs."""
 
-    def __init__(self, cluster: Any, bootstrap: str) -> None:
+    def __init__(self, cluster: Any, bootstrap: Bootstrap) -> None:
         self._cluster, self._bootstrap = cluster, bootstrap
         self._topics: TopicAdmin = cluster.topics
 

@@ -6,12 +6,14 @@ A port that is open is not enough: a broker accepts connections seconds before i
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
 from perseid.errors import PerseidError
 from perseid.records import Deployment
+from perseid.records.access import SYSTEM, Access, Bootstrap
 from perseid.registry import Registry
 
 PROBE_TIMEOUT_S = 2.0
@@ -21,29 +23,31 @@ Probe = Callable[[], str | None]
 def probes(deployment: Deployment) -> dict[str, Probe]:
     """The parts that everything else needs."""
     return {
-        "zookeeper": partial(zookeeper, deployment.zookeeper),
-        "redis": partial(redis, deployment.redis),
-        "kafka": partial(kafka, deployment.kafka),
+        "zookeeper": partial(zookeeper, deployment.zookeeper, deployment.zookeeper_access),
+        "redis": partial(redis, deployment.redis, deployment.redis_access),
+        "kafka": partial(kafka, deployment.brokers()),
     }
 
 
-def zookeeper(hosts: str) -> str | None:
-    answer = _ask(hosts.split(",", maxsplit=1)[0], b"srvr", 2181)
+def zookeeper(hosts: str, access: Access) -> str | None:
+    answer = _ask(hosts.split(",", maxsplit=1)[0], b"srvr", 2181, access)
     return None if answer and b"Mode:" in answer else f"ZooKeeper at {hosts} does not answer"
 
 
-def redis(url: str) -> str | None:
-    from redis import Redis, RedisError
+def redis(url: str, access: Access) -> str | None:
+    from redis import RedisError
+
+    from perseid.state.redis_client import connect
 
     try:
-        with closing(Redis.from_url(url, socket_timeout=PROBE_TIMEOUT_S)) as client:
+        with closing(connect(url, access, PROBE_TIMEOUT_S)) as client:
             client.ping()
-    except RedisError as error:
+    except (RedisError, PerseidError) as error:
         return f"Redis at {url} does not answer: {error}"
     return None
 
 
-def kafka(bootstrap: str) -> str | None:
+def kafka(bootstrap: Bootstrap) -> str | None:
     from perseid.embedded.kafka_probe import brokers
 
     try:
@@ -86,10 +90,11 @@ def _of_registry(deployment: Deployment, ask: Callable[[Registry], str | None]) 
         return str(error)
 
 
-def _ask(address: str, words: bytes, default_port: int) -> bytes | None:
+def _ask(address: str, words: bytes, default_port: int, access: Access) -> bytes | None:
     host, _, port = address.partition(":")
     try:
-        with socket.create_connection((host, int(port or default_port)), PROBE_TIMEOUT_S) as line:
+        plain = socket.create_connection((host, int(port or default_port)), PROBE_TIMEOUT_S)
+        with _encrypted(plain, host, access) as line:
             line.settimeout(PROBE_TIMEOUT_S)
             line.sendall(words)
             answer = b""
@@ -98,3 +103,13 @@ def _ask(address: str, words: bytes, default_port: int) -> bytes | None:
             return answer
     except OSError:
         return None
+
+
+def _encrypted(plain: socket.socket, host: str, access: Access) -> socket.socket:
+    """`plain`, or TLS over it, with the server's name verified."""
+    if not access.encrypted:
+        return plain
+    context = ssl.create_default_context(cafile=None if access.ca == SYSTEM else access.ca)
+    if access.cert is not None:
+        context.load_cert_chain(access.cert, access.key)
+    return context.wrap_socket(plain, server_hostname=host)

@@ -112,7 +112,7 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
     state = state_root(home.data)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     masters = {None: "local[2,4]", "standalone": f"spark://127.0.0.1:{numbers['spark-master']}"}
-    return Deployment(
+    made = Deployment(
         kafka=outside.kafka or f"127.0.0.1:{numbers['kafka']}",
         zookeeper=outside.zookeeper or f"127.0.0.1:{numbers['zookeeper']}",
         redis=outside.redis or f"redis://127.0.0.1:{numbers['redis']}/0",
@@ -122,6 +122,10 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
         logs=str(home.logs),
         schema_registries=parse_registries(outside.schema_registries or ""),
     )
+    kept = Deployment.load(home.deployment) if home.deployment.is_file() else made
+    own = {part for part in ("kafka", "zookeeper", "redis") if getattr(outside, part) is not None}
+    accesses = {n: a for n, a in kept.accesses().items() if n.partition("_")[0] in own}
+    return Deployment.model_validate({**made.model_dump(), **accesses})
 
 
 def _folder(home: Home, name: str) -> Path:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from perseid.errors import UsageError
+from perseid.records.access import JOB, Access, Brokers
 
 REGISTRIES = "PERSEID_SCHEMA_REGISTRIES"
 _NAME = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")
@@ -30,7 +32,7 @@ class Deployment(BaseModel):
     """One cluster. A user's own Kafka, ZooKeeper, Redis or Spark master is one setting each.
 
     The environment wins over the file: PERSEID_KAFKA, PERSEID_ZOOKEEPER, PERSEID_REDIS,
-    PERSEID_MASTER, PERSEID_STORE, PERSEID_STATE, PERSEID_SCHEMA_REGISTRIES.
+    PERSEID_MASTER, PERSEID_STORE, PERSEID_STATE, PERSEID_SCHEMA_REGISTRIES, and those of `Access`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,7 +40,7 @@ class Deployment(BaseModel):
     name: str = "local"
     kafka: str                                  # bootstrap servers
     zookeeper: str                              # hosts, without chroot
-    redis: str                                  # URL
+    redis: str                                  # URL, which has no password
     master: str = "local[2,4]"                  # local[k] without retries is made local[k,4]
     cores: int = 2                              # of a Spark cluster, that one worker takes
     store: str                                  # checkpoint store: directory or pyarrow.fs URI
@@ -47,6 +49,10 @@ class Deployment(BaseModel):
     zookeeper_session_s: float = 2.0
     jobs_allow_code: bool = True
     schema_registries: dict[str, str] = {}      # by the name in job files: no job names a URL
+    kafka_access: Access = Access(part="KAFKA")
+    kafka_job_access: Access = Access(part="KAFKA_JOB")  # of a job's own principal, on workers
+    zookeeper_access: Access = Access(part="ZOOKEEPER")
+    redis_access: Access = Access(part="REDIS")
 
     @field_validator("schema_registries")
     @classmethod
@@ -62,6 +68,30 @@ class Deployment(BaseModel):
                 )
         return found
 
+    @field_validator("redis")
+    @classmethod
+    def _no_password(cls, found: str) -> str:
+        parts = urlsplit(found)
+        if parts.password or parts.query:  # they would be in files, tasks and what `status` shows
+            raise UsageError(
+                "the URL of Redis has a password or settings behind a '?': leave them out, and set "
+                "PERSEID_REDIS_PASSWORD_FILE or PERSEID_REDIS_PASSWORD, and PERSEID_REDIS_CA"
+            )
+        return found
+
+    @model_validator(mode="after")
+    def _accesses_fit(self) -> Self:
+        for access in (self.kafka_access, self.zookeeper_access, self.redis_access):
+            if JOB in access.model_dump_json():
+                raise UsageError(
+                    f"{access.variable('*')}: {JOB} stands for a job in PERSEID_KAFKA_JOB_* only"
+                )
+        if self.kafka_job_access.known and not self.brokers("any").access.encrypted:
+            raise UsageError("PERSEID_KAFKA_JOB_* is set without PERSEID_KAFKA_CA: set it, too")
+        if self.redis_access.encrypted and not self.redis.startswith("rediss://"):
+            raise UsageError("PERSEID_REDIS_CA is set: the URL of Redis begins with rediss:// then")
+        return self
+
     @classmethod
     def load(cls, path: Path) -> Deployment:
         """The deployment in `path` with the environment's settings over it."""
@@ -73,7 +103,22 @@ class Deployment(BaseModel):
         }
         listed = os.environ.get(REGISTRIES)
         registries = {"schema_registries": parse_registries(listed)} if listed else {}
-        return cls.model_validate({**found.model_dump(), **over, **registries})
+        return cls.model_validate({**found.model_dump(), **over, **registries, **found.accesses()})
+
+    def accesses(self) -> dict[str, Access]:
+        """How to come in, by field: the environment over what this deployment has."""
+        kept = (self.kafka_access, self.kafka_job_access, self.zookeeper_access, self.redis_access)
+        return {
+            f"{access.part.lower()}_access": access.under(os.environ) for access in kept
+        }
+
+    def brokers(self, job: str | None = None) -> Brokers:
+        """Kafka, as the deployment's own principal or as that of a job, if jobs have theirs."""
+        if job is None or not self.kafka_job_access.known:
+            return Brokers(self.kafka, self.kafka_access)
+        own = self.kafka_job_access.of_job(job)
+        trusted = own if own.encrypted else own.model_copy(update={"ca": self.kafka_access.ca})
+        return Brokers(self.kafka, trusted)
 
     @property
     def chroot(self) -> str:

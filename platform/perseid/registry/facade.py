@@ -65,8 +65,9 @@ class Registry:
         from perseid.registry.zookeeper import KazooCoordination
 
         coordination = KazooCoordination(
-            deployment.zookeeper, deployment.chroot, deployment.zookeeper_session_s
-        )
+            deployment.zookeeper, deployment.chroot, deployment.zookeeper_session_s,
+            access=deployment.zookeeper_access,
+        )  # fmt: skip
         coordination.start(timeout_s)
         return cls(coordination)
 

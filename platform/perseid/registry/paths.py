@@ -14,12 +14,12 @@ JOBS = "/jobs"
 PROTOCOL = "/protocol"  # of what is written here, see `versions`
 CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all
 
-_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def part(name: str) -> str:
     """`name` as one step of a path, or UsageError: a name must never reach another node."""
-    if not _PART.match(name):
+    if not _PART.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a node name: expected letters, digits, '.', '_', '-'")
     return name
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import Permissions
 
 from perseid.errors import RetryableError
-from perseid.registry.zookeeper import quiet_logger
-
-_CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
+from perseid.records.access import Access
+from perseid.registry.zookeeper import is_open_to_all, new_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +25,12 @@ class Probed:
     open_to_all: bool
 
 
-def look(hosts: str, root: str, session_s: float, timeout_s: float) -> Probed:
+def look(hosts: str, root: str, session_s: float, timeout_s: float, access: Access) -> Probed:
     """Opens a session of its own and makes a node that goes with it.
 
     RetryableError when ZooKeeper does not answer.
     """
-    client = KazooClient(hosts=hosts, timeout=session_s, logger=quiet_logger())
+    client = new_client(hosts, session_s, access)
     try:
         client.start(timeout=timeout_s)
         client.ensure_path(root)
@@ -43,7 +40,7 @@ def look(hosts: str, root: str, session_s: float, timeout_s: float) -> Probed:
         )
         asked_s = time.monotonic() - began_s
         client.delete(path)
-        rights, _ = client.get_acls(root)
+        open_to_all = is_open_to_all(client, root)
     except (KazooException, KazooTimeoutError) as error:
         raise RetryableError(
             f"ZooKeeper at {hosts} did not answer within {timeout_s:g} s: "
@@ -52,5 +49,4 @@ def look(hosts: str, root: str, session_s: float, timeout_s: float) -> Probed:
     finally:
         client.stop()
         client.close()
-    open_to_all = any(r.id.scheme == "world" and r.perms & _CHANGES for r in rights)
     return Probed(stat.ctime / 1000 - (ours_s + asked_s / 2), asked_s, open_to_all)

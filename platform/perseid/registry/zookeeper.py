@@ -13,8 +13,11 @@ from typing import Any
 
 from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
+    InvalidACLError,
     KazooException,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -23,9 +26,10 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Permissions
 
-from perseid.errors import RetryableError
+from perseid.errors import RefusedError, RetryableError
+from perseid.records.access import SYSTEM, Access
 from perseid.registry.port import (
     Check,
     ConflictError,
@@ -40,8 +44,7 @@ from perseid.registry.port import (
 
 _log = logging.getLogger(__name__)
 
-# The one place where access is decided. Open: the embedded ZooKeeper listens on loopback only.
-DEFAULT_ACL = OPEN_ACL_UNSAFE
+_CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
 _CONFLICTS = (
     BadVersionError, NodeExistsError, NoNodeError, NotEmptyError, NoChildrenForEphemeralsError
@@ -57,29 +60,51 @@ class KazooCoordination:
     """One session. `root` is put before every path and created if it is not there."""
 
     def __init__(
-        self, hosts: str, root: str, session_s: float, request_timeout_s: float | None = None
-    ) -> None:
+        self, hosts: str, root: str, session_s: float, request_timeout_s: float | None = None,
+        access: Access | None = None,
+    ) -> None:  # fmt: skip
         self.hosts = hosts
+        self._access = access or Access(part="ZOOKEEPER")
         self._root = root.rstrip("/")
         self._timeout_s = request_timeout_s or session_s
         self._watches: list[_StandingWatch] = []
-        self._client = KazooClient(
-            hosts=hosts, timeout=session_s, default_acl=DEFAULT_ACL, logger=quiet_logger(),
+        self._client = new_client(
+            hosts, session_s, self._access,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 0.5},
         )  # fmt: skip
 
     def start(self, timeout_s: float) -> None:
-        """Connects and makes the root, or raises RetryableError naming the hosts."""
+        """Connects and makes the root.
+
+        Raises:
+            RetryableError: nobody answers; it names the hosts.
+            RefusedError: we are not who made the root, or others could change what is below it.
+        """
         try:
             self._client.start(timeout=timeout_s)
             self._client.add_listener(self._reconnected)
             self._client.ensure_path(self._root or "/")
+            open_to_all = self._access.known and is_open_to_all(self._client, self._root)
+        except (NoAuthError, AuthFailedError, InvalidACLError) as error:
+            self.close()
+            raise RefusedError(
+                f"ZooKeeper at {self.hosts} does not let us in at {self._root or '/'} "
+                f"({type(error).__name__}): is {self._access.variable('user')} who made it, and "
+                "its password right?"
+            ) from None
         except (KazooException, KazooTimeoutError) as error:
             self.close()
             raise RetryableError(
                 f"ZooKeeper at {self.hosts} did not answer within {timeout_s:g} s: "
                 f"{error or type(error).__name__}; see `perseid status`"
             ) from error
+        if open_to_all:
+            self.close()
+            raise RefusedError(
+                f"ZooKeeper at {self.hosts}: everybody may change {self._root}, which was made "
+                "before there was a user; stop the deployment and type in zkCli.sh, as that user: "
+                f"setAcl -R {self._root} auth::cdrwa"
+            )
 
     def get(self, path: str) -> Node | None:
         try:
@@ -133,6 +158,8 @@ class KazooCoordination:
             return request(self._root + path).get(timeout=self._timeout_s)
         except NoNodeError:
             raise
+        except NoAuthError:
+            raise _denied(path) from None
         except (KazooException, KazooTimeoutError) as error:
             raise RetryableError(
                 f"ZooKeeper did not answer a read of {path}: {type(error).__name__}"
@@ -180,6 +207,8 @@ def _inspect(writes: Sequence[Write], results: Sequence[Any]) -> None:
         if isinstance(result, _CONFLICTS):
             text = f"{type(write).__name__} {write.path}: {type(result).__name__}"
             raise ConflictError(text, write.path)
+        if isinstance(result, NoAuthError):
+            raise _denied(write.path)
     for write, result in zip(writes, results, strict=True):
         if isinstance(result, (RolledBackError, RuntimeInconsistency)):
             continue
@@ -189,8 +218,37 @@ def _inspect(writes: Sequence[Write], results: Sequence[Any]) -> None:
         raise UnknownOutcomeError(f"the write of {_names(writes)} was rolled back: {results!r}")
 
 
+def _denied(path: str) -> RefusedError:
+    return RefusedError(
+        f"ZooKeeper denies access to {path}: it belongs to another user than PERSEID_ZOOKEEPER_USER"
+    )
+
+
 def _names(writes: Sequence[Write]) -> str:
     return ", ".join(write.path for write in writes)
+
+
+def new_client(hosts: str, session_s: float, access: Access, **over: Any) -> KazooClient:
+    """A client that has not connected yet.
+
+    What it makes is its user's alone. Without one everybody may change it: the embedded ZooKeeper
+    listens on loopback only. With TLS the server's name is verified, which kazoo leaves out.
+    """
+    access.check_files()
+    auth = [("digest", f"{access.user}:{access.password()}")] if access.user is not None else []
+    return KazooClient(
+        hosts=hosts, timeout=session_s, logger=quiet_logger(), auth_data=auth,
+        default_acl=CREATOR_ALL_ACL if access.known else OPEN_ACL_UNSAFE,
+        use_ssl=access.encrypted, verify_certs=True, check_hostname=access.encrypted,
+        ca=None if access.ca == SYSTEM else access.ca, certfile=access.cert, keyfile=access.key,
+        **over,
+    )  # fmt: skip
+
+
+def is_open_to_all(client: KazooClient, path: str) -> bool:
+    """Whether whoever reaches the server may change what is below `path`."""
+    rights, _ = client.get_acls(path)
+    return any(r.id.scheme == "world" and r.perms & _CHANGES for r in rights)
 
 
 def quiet_logger() -> logging.Logger:

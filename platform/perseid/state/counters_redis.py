@@ -1,8 +1,8 @@
 """Divergence counters in Redis.
 
 Only GET, SET, WATCH and MULTI are used, so that the user of a shared Redis needs no scripts
-(reliability.md section 5). An older stamp never replaces a newer one: the write is conditional on
-what was read, and tried again when somebody else has written in between.
+(reliability.md section 5, `redis_client.rights`). An older stamp never replaces a newer one: the
+write is conditional on what was read, and tried again when somebody else has written in between.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perseid.errors import DamagedFile, RetryableError
+from perseid.records.access import Access
+from perseid.state import redis_client
 from perseid.state.counters import CounterKey, Divergence, decode, encode
 
 if TYPE_CHECKING:
@@ -27,16 +29,16 @@ class RedisCounters:
     """`Counters` on the Redis at `url`. Safe for several threads."""
 
     def __init__(
-        self, url: str, deployment: str = "local", *, timeout_s: float = TIMEOUT_S
-    ) -> None:
-        from redis import Redis
+        self, url: str, deployment: str = "local", *, timeout_s: float = TIMEOUT_S,
+        access: Access | None = None,
+    ) -> None:  # fmt: skip
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        self._url, self._prefix = url, f"perseid:{deployment}:divergence"
-        self._client = Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0), decode_responses=True, encoding_errors="replace",
+        self._url, self._prefix = url, f"{redis_client.prefix(deployment)}divergence"
+        self._client = redis_client.connect(
+            url, access or Access(part="REDIS"), timeout_s, retry=Retry(NoBackoff(), 0),
+            decode_responses=True, encoding_errors="replace",
         )  # fmt: skip
 
     def publish(self, key: CounterKey, divergence: Divergence) -> bool:

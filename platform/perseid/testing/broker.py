@@ -40,7 +40,7 @@ class KafkaServer(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._ports = ports(folder / "ports.json")
+        self.ports = ports(folder / "ports.json")
 
     @property
     def bootstrap(self) -> str:
@@ -48,22 +48,29 @@ class KafkaServer(Server):
 
     @property
     def port(self) -> int:
-        return self._ports["kafka"]
+        return self.ports["kafka"]
 
     def __enter__(self) -> Self:
-        java = java_home()
-        jars = kafka_jars(java)
-        broker = parts.broker_properties(self.folder, self.port, self._ports["controller"])
+        self._java = java_home()
+        self._jars = kafka_jars(self._java)
+        broker = parts.broker_properties(self.folder, self.port, self.ports["controller"])
         added = "".join(f"{name}={value}\n" for name, value in _SETTINGS.items())
-        (self.folder / "server.properties").write_text(broker + added)
+        (self.folder / "server.properties").write_text(broker + added + self.settings())
         (self.folder / "log4j2.properties").write_text(parts.LOG4J)
         subprocess.run(
-            parts.format_command(java, self.folder, jars, _CLUSTER_ID),
+            self.format_command(),
             check=True, capture_output=True, timeout=self.start_timeout_s,
         )  # fmt: skip
-        binary, *rest = parts.broker(java, self.folder, jars).command
+        binary, *rest = parts.broker(self._java, self.folder, self._jars).command
         self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # up a second sooner
         return super().__enter__()
+
+    def settings(self) -> str:
+        """Lines that a special broker has behind all others."""
+        return ""
+
+    def format_command(self) -> list[str]:
+        return parts.format_command(self._java, self.folder, self._jars, _CLUSTER_ID)
 
     def command(self) -> list[str]:
         return self._command

@@ -9,6 +9,9 @@ import importlib.util
 import socket
 from pathlib import Path
 
+from perseid.embedded.health import zookeeper as fault_of
+from perseid.records.access import Access
+from perseid.testing.certificates import Authority
 from perseid.testing.server import Server, free_port
 
 
@@ -22,9 +25,13 @@ class ZooKeeperServer(Server):
         super().__init__(folder)
         self.port = free_port()
         (folder / "zoo.cfg").write_text(
-            f"tickTime=500\ndataDir={folder / 'data'}\nclientPort={self.port}\n"
-            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=ruok\n"
+            f"tickTime=500\ndataDir={folder / 'data'}\nadmin.enableServer=false\n"
+            f"4lw.commands.whitelist=ruok,srvr\n{self.settings()}"
         )
+
+    def settings(self) -> str:
+        """Lines about where it listens, and to whom."""
+        return f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
 
     @property
     def hosts(self) -> str:
@@ -42,6 +49,37 @@ class ZooKeeperServer(Server):
                 return connection.recv(4) == b"imok"
         except OSError:
             return False
+
+
+class SecuredZooKeeperServer(ZooKeeperServer):
+    """TLS only, with a certificate for `localhost`; it wants none of its clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder / "certificates")
+        self._own = self.authority.issue("zookeeper", ["localhost"])
+        super().__init__(folder)
+
+    def settings(self) -> str:
+        return (
+            f"secureClientPort={self.port}\nsecureClientPortAddress=127.0.0.1\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={self._own.both}\nssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={self.authority.ca}\nssl.trustStore.type=PEM\n"
+            "ssl.clientAuth=none\n"
+        )
+
+    @property
+    def hosts(self) -> str:
+        return f"localhost:{self.port}"
+
+    def access(self, **settings: str) -> Access:
+        """Of a client that trusts it."""
+        return Access.model_validate(
+            {"part": "ZOOKEEPER", "ca": str(self.authority.ca), **settings}
+        )
+
+    def answers(self) -> bool:
+        return fault_of(self.hosts, self.access()) is None
 
 
 def _jars() -> str:

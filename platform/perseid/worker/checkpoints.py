@@ -32,6 +32,7 @@ from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import homes, part_orders, part_writer
 
 if TYPE_CHECKING:
+    from perseid.records.access import Bootstrap
     from perseid.state.log import StateLog
     from perseid.worker.context import EpochOrder, FragmentContext
     from perseid.worker.partition_state import PartitionState
@@ -56,7 +57,7 @@ def _collects() -> ThreadPoolExecutor:
 
 
 @cache
-def _progress(bootstrap: str, job: str) -> ProgressLog:
+def _progress(bootstrap: Bootstrap, job: str) -> ProgressLog:
     return ProgressLog(job, writer=KafkaLogWriter(bootstrap))
 
 
@@ -132,7 +133,7 @@ def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) 
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, f"{type(error).__name__}: {error}",
         )  # fmt: skip
-    _tell_until_heard(_progress(context.deployment.kafka, context.job), told)
+    _tell_until_heard(_progress(context.brokers, context.job), told)
 
 
 def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> None:

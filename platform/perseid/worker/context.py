@@ -12,6 +12,7 @@ import orjson
 from perseid.jobs.layout import Layout
 from perseid.jobs.trees import open_archive
 from perseid.records import Deployment
+from perseid.records.access import Brokers
 from perseid.state.log import owner_directory, owner_name
 from perseid.topics import codec
 from perseid.topics.records import Token
@@ -57,6 +58,11 @@ class FragmentContext:
         return owner_directory(
             self.deployment.state, self.job_uuid, self.layout.number, self.owner
         )
+
+    @property
+    def brokers(self) -> Brokers:
+        """Kafka, as the job's principal."""
+        return self.deployment.brokers(self.job)
 
     @property
     def job_folder(self) -> Path:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from perseid.records import CheckpointPointer, Deployment
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
     from perseid.worker.stages import Counts
@@ -73,7 +74,7 @@ class Clients:
     progress: ProgressLog
 
     @classmethod
-    def open(cls, bootstrap: str, job: str) -> Clients:
+    def open(cls, bootstrap: Bootstrap, job: str) -> Clients:
         from perseid.topics.admin import TopicAdmin
         from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog
 
@@ -142,7 +143,7 @@ class Fragment:
         self._thread.join(timeout_s)
 
     def _live(self) -> None:
-        clients = Clients.open(self.deployment.kafka, self.plan.job)
+        clients = Clients.open(self.deployment.brokers(self.plan.job), self.plan.job)
         # The first append waits for the producer's id, half a second: meanwhile we restore.
         logs.bind(job=self.plan.job, generation=self.plan.generation)
         telling = threading.Thread(
@@ -269,7 +270,7 @@ class Fragment:
         )  # fmt: skip
         token = decode_token(entry.value)
         if isinstance(token, Token):
-            counts = reports.read_again(source.ranges(self.deployment.kafka), plans, token)
+            counts = reports.read_again(source.ranges(context.brokers), plans, token)
             order = EpochOrder(token, entry.offset, None)
             self._tell_event_times(clients.progress, order, counts)
 

@@ -23,7 +23,7 @@ from perseid.worker import flow, schemas, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
 from perseid.worker.source import SourcePlan
-from perseid.worker.sql import check_row_wise
+from perseid.worker.sql import check_query, check_row_wise
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -162,6 +162,7 @@ class EpochFrames:
     def _sql(self, frame: DataFrame, name: str) -> DataFrame:
         operator = self.spec.operators[name]
         assert operator.sql is not None, f"{name} is an SQL operator"
+        check_query(self.spark, operator.sql, name)
         frame.createOrReplaceTempView(next(iter(operator.inputs)))  # resolved at once, below
         found = self.spark.sql(operator.sql)
         check_row_wise(found, name)

@@ -71,7 +71,7 @@ def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
     from perseid.topics.log import KafkaLogReader
     from perseid.worker.sink_kafka import KafkaTransactions
 
-    kafka = context.deployment.kafka
+    kafka = context.brokers
     with closing(KafkaLogReader(kafka)) as logs, closing(KafkaTransactions(kafka)) as transactions:
         reader = LedgerReader(logs, TopicAdmin(kafka))
         return committed_epochs(plan, context.layout, transactions, reader)

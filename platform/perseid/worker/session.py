@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -14,6 +15,9 @@ from perseid.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("perseid.worker")
+
+_LOOPBACK = re.compile(r"spark://(127\.|localhost[:/]|\[::1\])")
 # A hundred times Java's thresholds: only what runs once a row, which is SQL, is worth the
 # optimising compiler. The driver's own code would keep it busy for minutes, on a core that the
 # job needs.
@@ -111,5 +115,18 @@ def open_session(
         builder = builder.config("spark.eventLog.rolling.enabled", "false")
         builder = builder.config("spark.eventLog.compress", "false")
     session = builder.getOrCreate()
+    warn_if_open(master, session.conf.get("spark.authenticate", "false"))
     session.sparkContext.setLogLevel(os.environ.get("PERSEID_SPARK_LOG", "WARN"))
     return session
+
+
+def warn_if_open(master: str, authenticate: str | None) -> None:
+    """Tells when a Spark on other machines takes code from whoever reaches its ports.
+
+    Its secret is a setting of Spark's own files: as one of ours it would be in a command line.
+    """
+    if not local_cores(master) and not _LOOPBACK.match(master) and authenticate != "true":
+        log.warning(
+            "Spark at %s asks nobody for a secret (spark.authenticate), so whoever reaches its "
+            "ports can run code there; compose/SECURITY.md says what to set", master
+        )  # fmt: skip

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from perseid.errors import RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition
 from perseid.worker.sink_ports import SPARES_MAX, PartitionBatch, Written
@@ -37,7 +38,9 @@ _ABORT_S = 2.0
 class KafkaTransactions:
     """Transactions on Kafka; producers connect in the background, ahead of their epoch."""
 
-    def __init__(self, bootstrap: str, *, timeout_ms: int = clients.TRANSACTION_TIMEOUT_MS) -> None:
+    def __init__(
+        self, bootstrap: Bootstrap, *, timeout_ms: int = clients.TRANSACTION_TIMEOUT_MS
+    ) -> None:
         """`timeout_ms`: when the broker aborts what a dead writer left open."""
         self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
         self._spares: dict[tuple[str, int], Future[Producer]] = {}

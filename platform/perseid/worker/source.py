@@ -22,6 +22,7 @@ from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import EventTimeSpec
+    from perseid.records.access import Bootstrap
     from perseid.topics.ranges import RangeReader
     from perseid.topics.records import SourceRange, Token
     from perseid.worker.schemas import Address
@@ -120,7 +121,7 @@ class Ranges(Protocol):
 
 
 @cache
-def ranges(bootstrap: str) -> RangeReader:
+def ranges(bootstrap: Bootstrap) -> RangeReader:
     """One reader a process: its consumers stay positioned behind what they read last."""
     from perseid.topics.ranges import RangeReader
 

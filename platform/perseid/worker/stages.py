@@ -66,7 +66,7 @@ def _split_rows(
 ) -> list[Row]:
     rows: list[Row] = []
     bad: list[refused.Refused] = []
-    reader = ranges(context.deployment.kafka)
+    reader = ranges(context.brokers)
     for plan in plans:
         count = SplitCount()
         tables = list(read_split(reader, plan, order.token, split, count))
@@ -99,7 +99,7 @@ def read_typed(
     schema = typed_schema(plan)
     for split in _numbers(batches):
         count = SplitCount()
-        source = read_split(ranges(context.deployment.kafka), plan, order.token, split, count)
+        source = read_split(ranges(context.brokers), plan, order.token, split, count)
         while (table := explained(lambda: next(source, None))) is not None:  # noqa: B023
             yield from _typed(table, schema).to_batches()
         explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023

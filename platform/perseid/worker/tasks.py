@@ -34,6 +34,7 @@ from perseid.worker.partition_state import PartitionState
 
 if TYPE_CHECKING:
     from perseid.jobs.spec import SinkSpec
+    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.worker.sink import SinkSession
@@ -253,7 +254,7 @@ def session_of(context: FragmentContext, task: Task) -> SinkSession:
             ledger=task.ledger,
             after_epoch=context.base_epoch,
         )
-        clients = _sink_clients(context.deployment.kafka)
+        clients = _sink_clients(context.brokers)
         keep.sinks[task.gid] = SinkSession(
             who, clients.transactions, clients.ledger, clients.topics
         )
@@ -270,7 +271,7 @@ class SinkClients:
 
 
 @cache
-def _sink_clients(bootstrap: str) -> SinkClients:
+def _sink_clients(bootstrap: Bootstrap) -> SinkClients:
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader

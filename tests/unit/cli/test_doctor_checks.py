@@ -12,6 +12,7 @@ from perseid.cli.doctor_checks import DAY_MS, GIB, HOUR_MS, MIB, Finding, JobFac
 from perseid.cli.open_transactions import STUCK_S, Held
 from perseid.errors import RetryableError
 from perseid.records import LeaderInfo, WorkerInfo
+from perseid.records.access import Access
 from perseid.topics.admin import TopicInfo
 from perseid.topics.control import control_topics
 
@@ -201,6 +202,26 @@ def test_zookeeper_open_to_all_matters_beyond_loopback() -> None:
     assert look("127.0.0.1:1,zk2:2181") == ["ok", "warning"]
     assert look("zk2:2181", open_to_all=False) == ["ok"]
     assert look("zk2:2181", open_to_all=False, admin=True) == ["ok", "warning"]
+
+
+@pytest.mark.security("5.1", "5.4", "5.5")
+@pytest.mark.parametrize(
+    ("hosts", "settings", "level", "said"),
+    [
+        (["127.0.0.1:1", " localhost:2"], {}, "ok", "loopback"),
+        (["kafka:9092"], {}, "warning", "not encrypted and without a user"),
+        (["kafka:9093"], {"ca": "/ca"}, "warning", "without a user"),
+        (["kafka:9093"], {"ca": "/ca", "user": "a"}, "ok", "encrypted"),
+        (["kafka:9093"], {"ca": "/ca", "cert": "/c", "key": "/k"}, "ok", "encrypted"),
+        (["127.0.0.1:1", "kafka:9093"], {}, "warning", "not encrypted"),
+    ],
+)
+def test_connections_to_elsewhere_should_be_closed(
+    hosts: list[str], settings: dict[str, str], level: str, said: str
+) -> None:
+    found = doctor_checks.connection("kafka", hosts, Access(part="KAFKA", **settings))
+    assert found.level == level and said in found.found
+    assert ("PERSEID_KAFKA_CA" in found.next) == (level == "warning")
 
 
 def test_coordinators_need_a_leader_and_a_standby() -> None:

@@ -42,6 +42,7 @@ def served(tmp_path: Path) -> Served:
     return Served(tmp_path)
 
 
+@pytest.mark.security("5.6")
 def test_the_matrix_has_every_route(served: Served) -> None:
     document = served.client().get("/openapi.json").json()
     listed = {(m.upper(), path) for path, calls in document["paths"].items() for m in calls}
@@ -51,6 +52,7 @@ def test_the_matrix_has_every_route(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "role"), MATRIX)
+@pytest.mark.security("5.6")
 def test_who_may_call_what(method: str, path: str, role: Role | None, served: Served) -> None:
     needed, status = ROUTES[method, path]
     entry = served.entry()
@@ -68,12 +70,14 @@ def test_who_may_call_what(method: str, path: str, role: Role | None, served: Se
         assert served.entry() == entry
 
 
+@pytest.mark.security("5.6")
 def test_a_token_that_is_not_known(served: Served) -> None:
     for header in ("Bearer perseid_x", "Basic YTpi", "Bearer ", "Bearer \xff"):
         answer = served.client().get(JOBS, headers={b"Authorization": header.encode("latin-1")})
         assert_refused(answer, 401, "Authorization: Bearer TOKEN")
 
 
+@pytest.mark.security("5.6")
 def test_a_token_that_is_taken_back_and_a_file_that_went_bad(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,6 +99,7 @@ def test_without_tokens_whoever_is_on_this_machine_may_do_all(tmp_path: Path) ->
     assert client.delete(f"{JOBS}/{JOB}").status_code == HTTPStatus.ACCEPTED
 
 
+@pytest.mark.security("5.6")
 def test_pages_of_elsewhere_cannot_use_a_browser_of_this_machine(tmp_path: Path) -> None:
     """A page's name may be made to point here, and forms may be sent anywhere."""
     served = Served(tmp_path, tokens=False)
@@ -111,6 +116,7 @@ def test_pages_of_elsewhere_cannot_use_a_browser_of_this_machine(tmp_path: Path)
     assert client.post(f"{JOBS}/{JOB}/stop", headers=own).status_code == HTTPStatus.ACCEPTED
 
 
+@pytest.mark.security("5.6", "5.12")
 def test_a_rate_for_each_principal(tmp_path: Path) -> None:
     served = Served(tmp_path, rate=Rate(per_s=0.5, burst=2))
     viewer, admin, nobody = served.client(Role.VIEWER), served.client(Role.ADMIN), served.client()
@@ -123,6 +129,7 @@ def test_a_rate_for_each_principal(tmp_path: Path) -> None:
     assert viewer.get(JOBS).status_code == HTTPStatus.OK
 
 
+@pytest.mark.security("5.6", "5.12")
 def test_bodies(served: Served) -> None:
     client = served.client(Role.OPERATOR)
     stop = f"{JOBS}/{JOB}/stop"
@@ -206,6 +213,7 @@ def test_a_job_is_removed(served: Served) -> None:
     assert_refused(client.post(f"{JOBS}/{JOB}/start"), 409, "is being removed")
 
 
+@pytest.mark.security("5.6", "5.10")
 def test_names_and_parameters_are_checked(served: Served) -> None:
     client = served.client(Role.ADMIN)
     entry = served.entry()
@@ -281,6 +289,7 @@ def test_metrics_come_in_the_format_that_is_asked_for(served: Served) -> None:
 # -- what is logged ------------------------------------------------------------------------------
 
 
+@pytest.mark.security("5.6", "5.15")
 def test_each_call_that_changes_something_is_logged_with_its_principal(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -301,6 +310,7 @@ def test_each_call_that_changes_something_is_logged_with_its_principal(
     ]
 
 
+@pytest.mark.security("5.6", "5.14")
 def test_tokens_are_in_no_log_and_no_answer(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from perseid.coordinator.api.limits import Rate, RateLimit
 WAITS = st.lists(st.floats(0, 5), min_size=1, max_size=60)
 
 
+@pytest.mark.security("5.6", "5.12")
 def test_a_burst_and_then_the_rate() -> None:
     clock = ManualClock()
     limit = RateLimit(clock.monotonic_s, Rate(per_s=2, burst=3))
@@ -20,6 +21,7 @@ def test_a_burst_and_then_the_rate() -> None:
 
 
 @given(WAITS, st.floats(0.1, 20), st.floats(1, 10))
+@pytest.mark.security("5.6", "5.12")
 def test_never_more_than_burst_and_rate_allow(
     waits: list[float], per_s: float, burst: float
 ) -> None:

@@ -19,6 +19,7 @@ def chosen(*arguments: str, **environment: str) -> Listening:
     return listening(parser.parse_args(arguments), environment)
 
 
+@pytest.mark.security("5.6")
 def test_by_default_a_free_port_of_loopback() -> None:
     assert chosen() == Listening("127.0.0.1", 0)
     assert chosen().url_of(81) == "http://127.0.0.1:81"
@@ -37,6 +38,7 @@ def test_the_command_line_wins_over_the_environment() -> None:
         ("perseid.example", "perseid.example"), ("127.0.0.1.nip.io", "127.0.0.1.nip.io"),
     ],
 )  # fmt: skip
+@pytest.mark.security("5.6")
 def test_elsewhere_only_with_tokens(host: str, named: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="perseid tokens new"):
         chosen("--api-host", host)

@@ -156,6 +156,7 @@ def test_a_standby_says_only_that(world: World) -> None:
     assert scraped(None) == {("perseid_leader", ()): 0}
 
 
+@pytest.mark.security("5.15")
 def test_labels_are_escaped(world: World, leader: Leader) -> None:
     """Names of operators are checked when a job is applied; a scrape does not rest on that."""
     odd = 'a"b\\c\nperseid_leader 7'

@@ -14,6 +14,7 @@ from perseid.errors import UsageError
 HASH = tokens.hashed("x")
 
 
+@pytest.mark.security("5.6", "5.14")
 def test_a_new_token_is_its_principals_and_is_not_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     ann, bob = tokens.added(path, "ann", Role.OPERATOR), tokens.added(path, "bob", Role.VIEWER)
@@ -52,6 +53,7 @@ def test_comments_stay_and_a_taken_name_changes_nothing(tmp_path: Path) -> None:
         (f"bob viewer {HASH}", "has a name that an earlier line has"),
     ],
 )
+@pytest.mark.security("5.6", "5.14")
 def test_a_bad_line_is_named_and_not_quoted(line: str, fault: str, tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"bob admin {HASH}\n{line}\n")
@@ -73,6 +75,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert file.principal(ann) is None
 
 
+@pytest.mark.security("5.6")
 def test_a_file_that_went_bad_lets_nobody_in(tmp_path: Path) -> None:
     """Its last good content could hold the token that was to be taken out."""
     path = tmp_path / "tokens"
@@ -110,6 +113,7 @@ def test_any_text_is_parsed_or_refused_with_its_line(text: str) -> None:
 
 
 @given(st.text())
+@pytest.mark.security("5.6")
 def test_no_text_is_anybodys_token(secret: str) -> None:
     entries = tokens.parsed(f"ann admin {tokens.hashed('perseid_' + secret)}", "f")
     assert tokens.principal_of(entries, secret) is None

@@ -52,6 +52,7 @@ def test_jars_are_resolved_once(lock: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ({"a": b"a", "b": b"b", "c": b"c"}, "c.jar is not in the lock"),
     ],
 )
+@pytest.mark.security("5.16")
 def test_what_is_not_exactly_the_lock_is_refused_and_not_kept(
     files: dict[str, bytes], reason: str, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         jars.resolve(tmp_path, tmp_path, tmp_path)
 
 
+@pytest.mark.security("5.16")
 def test_the_lock_names_the_broker() -> None:
     names = jars.read_lock()
     assert f"kafka_2.13-{jars.KAFKA[2]}.jar" in names

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from perseid.embedded import parts
 
 JAVA, FOLDER = Path("/java"), Path("/data/part")
@@ -9,6 +11,7 @@ def settings(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
+@pytest.mark.security("5.1")
 def test_the_broker_never_makes_topics_by_itself_and_listens_only_here() -> None:
     found = settings(parts.broker_properties(FOLDER, 1001, 1002))
     assert found["auto.create.topics.enable"] == "false"

@@ -111,6 +111,7 @@ def test_a_class_must_be_an_operator(tmp_path: Path, source: str, said: str) -> 
     assert said in str(caught.value)
 
 
+@pytest.mark.security("5.7")
 def test_a_linked_module_is_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "outside.py").write_text(CLASS.format(version=1))
@@ -119,6 +120,7 @@ def test_a_linked_module_is_not_loaded(tmp_path: Path) -> None:
         load(spec("m:O"), tmp_path / "job")
 
 
+@pytest.mark.security("5.7")
 def test_a_deployment_without_own_code_takes_the_library_only(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="runs no code of jobs"):
         load(spec("m:O"), tmp_path, allow_code=False)

@@ -72,6 +72,7 @@ def test_a_folders_revision_is_its_content(tmp_path: Path) -> None:
     assert repository.find(str(two))[0].revision != first.revision
 
 
+@pytest.mark.security("5.8")
 def test_a_commit_is_read_without_a_checkout(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     put(tmp_path / "b", "bb")
@@ -96,6 +97,7 @@ def test_a_bare_repository_gives_its_head(tmp_path: Path) -> None:
     assert (tree.name, tree.revision) == ("bare", head)
 
 
+@pytest.mark.security("5.8")
 def test_hooks_filters_and_configuration_of_a_repository_do_not_run(tmp_path: Path) -> None:
     work = put(tmp_path / "work", "aa")
     (work / ".gitattributes").write_text("*.py filter=evil\n")
@@ -116,6 +118,7 @@ def test_hooks_filters_and_configuration_of_a_repository_do_not_run(tmp_path: Pa
     assert not marker.exists()
 
 
+@pytest.mark.security("5.8")
 def test_links_and_submodules_are_refused(tmp_path: Path) -> None:
     work = put(tmp_path / "work", "aa")
     (work / "link.py").symlink_to("/etc/passwd")
@@ -136,6 +139,7 @@ def test_links_and_submodules_are_refused(tmp_path: Path) -> None:
         repository.find(f"{work}@main")
 
 
+@pytest.mark.security("5.8")
 def test_special_files_are_refused(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     os.mkfifo(tmp_path / "a" / "pipe")
@@ -148,6 +152,7 @@ def test_special_files_are_refused(tmp_path: Path) -> None:
     ["ext::sh -c touch% /tmp/x", "file:///etc", "fd::17", "git://h/x", "http://h/x",
      "https://h/x y", "transport::https://h/x"],
 )  # fmt: skip
+@pytest.mark.security("5.8")
 def test_addresses_that_are_not_fetched(repo: str) -> None:
     with pytest.raises(RefusedError, match="only https:// and ssh://"):
         repository.find(repo)
@@ -170,6 +175,7 @@ def test_where_a_repository_is(text: str, repo: str, revision: str | None, url: 
 
 
 @pytest.mark.parametrize("revision", ["-x", "--upload-pack=x", "a..b", "HEAD~1", "a b", "", "@{1}"])
+@pytest.mark.security("5.8")
 def test_revisions_that_are_none(tmp_path: Path, revision: str) -> None:
     put(tmp_path / "a", "aa")
     commit(tmp_path / "a")
@@ -239,6 +245,7 @@ def test_archives_in_a_store(tmp_path: Path) -> None:
     assert trees.fetch_archive(store, sha, tmp_path / "cache") == folder
 
 
+@pytest.mark.security("5.9")
 def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
     (tree,) = repository.find(str(put(tmp_path / "a", "aa")))
     store = LocalStore(tmp_path / "store")
@@ -260,6 +267,7 @@ def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".hidden", "a\\b"])
+@pytest.mark.security("5.10", "5.9")
 def test_an_archive_cannot_write_outside(name: str) -> None:
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -270,6 +278,7 @@ def test_an_archive_cannot_write_outside(name: str) -> None:
         trees.unarchive(out.getvalue())
 
 
+@pytest.mark.security("5.10", "5.9")
 def test_an_archive_with_a_link_is_damaged() -> None:
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -280,6 +289,7 @@ def test_an_archive_with_a_link_is_damaged() -> None:
         trees.unarchive(out.getvalue())
 
 
+@pytest.mark.security("5.12")
 def test_limits_of_a_tree(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     (tmp_path / "a" / "big.bin").write_bytes(b"\0" * (trees.FILE_BYTES_MAX + 1))

@@ -141,6 +141,7 @@ def world(tmp_path: Path) -> World:
          "sinks.s.registry: found 5, expected the name of a schema registry"),
     ],
 )  # fmt: skip
+@pytest.mark.security("5.11")
 def test_one_mistake(old: str, new: str, line: int, said: str) -> None:
     with pytest.raises(JobFileErrors) as caught:
         parse.loads(JOB.replace(old, new))
@@ -148,6 +149,7 @@ def test_one_mistake(old: str, new: str, line: int, said: str) -> None:
     assert any(f.startswith(f"job.yaml:{line}: ") and said in f for f in found), found
 
 
+@pytest.mark.security("5.11")
 def test_a_registry_that_is_not_on_the_list_is_refused_with_its_line(world: World) -> None:
     world.write(JOB.replace("registry: main}", "registry: mian}"))
     with pytest.raises(JobFileRefused) as caught, world.validated() as jobs:
@@ -240,6 +242,7 @@ def test_a_registry_that_is_away_changes_nothing(world: World) -> None:
     assert (world.cluster.registry.jobs(), world.store.list()) == ({}, [])
 
 
+@pytest.mark.security("5.11")
 def test_the_list_of_a_deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Deployment(
         kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l",

@@ -38,6 +38,7 @@ def test_sections_are_aligned_views_of_the_file() -> None:
         assert data.find(bytes(view)) % ALIGNMENT == 0
 
 
+@pytest.mark.security("5.9")
 def test_every_truncation_is_found() -> None:
     data = written({"out": b"0123456789"})
     for size in range(len(data)):
@@ -47,6 +48,7 @@ def test_every_truncation_is_found() -> None:
         decode(data + b"\0", where="f")
 
 
+@pytest.mark.security("5.9")
 def test_every_flipped_bit_is_found() -> None:
     data = written({"out": b"0123456789"})
     for bit in range(len(data) * 8):
@@ -56,6 +58,7 @@ def test_every_flipped_bit_is_found() -> None:
             decode(bytes(damaged), where="f")
 
 
+@pytest.mark.security("5.9")
 def test_random_bits_of_a_large_file_are_found() -> None:
     chance = random.Random(5)
     data = bytearray(written({"a": chance.randbytes(100_000), "b": chance.randbytes(50_000)}))
@@ -77,11 +80,13 @@ def test_random_bits_of_a_large_file_are_found() -> None:
         Identity("0b7e", 2, "counts", 0),
     ],
 )
+@pytest.mark.security("5.9")
 def test_a_valid_file_of_another_identity_is_refused(other: Identity) -> None:
     with pytest.raises(DamagedFile, match="expected Identity"):
         decode(written({}), where="f", identity=other)
 
 
+@pytest.mark.security("5.9")
 def test_another_kind_and_another_version_are_refused() -> None:
     with pytest.raises(DamagedFile, match="is a delta, expected a part"):
         decode(written({}), where="f", kind="part")

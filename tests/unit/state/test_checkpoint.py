@@ -50,6 +50,7 @@ def test_a_part_comes_back() -> None:
     assert bytes(sections["state.total"]) == b"x" * 3_000_000
 
 
+@pytest.mark.security("5.9")
 def test_a_part_that_is_not_as_it_was_is_refused() -> None:
     store = MemoryStore()
     _, crc = checkpoint.write_part(store, PATH, HEADER, {"state.total": b"0123"})
@@ -98,6 +99,7 @@ def test_the_state_of_a_partition_is_read_by_manifest() -> None:
         checkpoint.read_state(store, written, "counts", 1)
 
 
+@pytest.mark.security("5.9")
 def test_every_damage_of_a_manifest_is_found() -> None:
     data = checkpoint.encode_manifest(manifest(Part("counts", 0, PATH, 10, 20)))
     assert checkpoint.decode_manifest(data, "m") == manifest(Part("counts", 0, PATH, 10, 20))

@@ -36,6 +36,7 @@ def test_every_counter_comes_back(divergence: Divergence) -> None:
 
 
 @given(st.text(max_size=100))
+@pytest.mark.security("5.5", "5.9")
 def test_any_text_is_a_counter_or_an_error(text: str) -> None:
     try:
         found = decode(text, "perseid:k")
@@ -70,6 +71,7 @@ def test_what_stands_where() -> None:
     ("generation", "sequence", "value"),
     [(-1, 0, 0.0), (0, -1, 0.0), (2**63, 0, 0.0), (0, 0, math.nan), (0, 0, math.inf), (0, 0, -0.5)],
 )
+@pytest.mark.security("5.5", "5.9")
 def test_impossible_counters_are_refused(generation: int, sequence: int, value: float) -> None:
     with pytest.raises(UsageError, match="expected"):
         Divergence(generation, sequence, value)

@@ -113,6 +113,7 @@ def test_answers_are_those_of_the_documented_api(url: str) -> None:
     assert (conflict.status_code, conflict.json()["error_code"]) == (409, 409)
 
 
+@pytest.mark.security("5.14")
 def test_users_and_passwords_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(auth_variable("my-own"), "ann:se:cret")
     assert auth_variable("my-own") == "PERSEID_SCHEMA_REGISTRY_AUTH_MY_OWN"
@@ -170,6 +171,7 @@ def test_a_registry_that_stays_away_is_retryable() -> None:
         gone.newest("t-value")
 
 
+@pytest.mark.security("5.11")
 def test_redirects_are_not_followed() -> None:
     with scripted(302) as registry, pytest.raises(PermanentError, match="with 302"):
         registry.by_id(1)

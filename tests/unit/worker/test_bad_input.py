@@ -81,6 +81,7 @@ FOUND_OUT = [
 
 
 @pytest.mark.parametrize("step", FOUND_OUT)
+@pytest.mark.security("5.15")
 def test_no_message_says_what_is_in_a_record(tmp_path: Path, step: str) -> None:
     rows = {"k": ["a", f"v{HIDDEN}"], "x": [1.0, HIDDEN + 0.5 if "upsert" in step else HIDDEN]}
     (tmp_path / "job.yaml").write_text(JOB)

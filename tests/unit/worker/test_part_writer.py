@@ -111,10 +111,12 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
     monkeypatch.setattr(checkpoints, "_newest", part_orders.Newest())
     heard = DeafProgress(0)
     monkeypatch.setattr(checkpoints, "_progress", lambda *_: heard)
-    deployment = SimpleNamespace(store=str(tmp_path / "store"), kafka="")
+    deployment = SimpleNamespace(store=str(tmp_path / "store"))
     context = cast(
         FragmentContext,
-        SimpleNamespace(deployment=deployment, job="job", job_uuid="uuid", generation=1),
+        SimpleNamespace(
+            deployment=deployment, brokers="", job="job", job_uuid="uuid", generation=1
+        ),
     )
     checkpoints._upload(context, order, None)
     checkpoints.refuse_damaged(context)

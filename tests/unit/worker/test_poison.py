@@ -98,6 +98,7 @@ def test_what_is_not_about_a_row_stops_the_job() -> None:
         sift(always, table(1, 2))
 
 
+@pytest.mark.security("5.12")
 def test_too_many_stop_the_job() -> None:
     numbers = range(5 * POISON_MAX)
     with pytest.raises(PermanentError, match="more than 100 of 500 rows"):
@@ -124,6 +125,7 @@ def test_a_passing_fault_is_no_poison() -> None:
         sift(away, table(1, 2))
 
 
+@pytest.mark.security("5.15")
 def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
     def on_secret(inputs: Inputs) -> None:
         if "secret" in inputs["input"]["word"].to_pylist():
@@ -138,6 +140,7 @@ def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
     assert "secret" not in text
 
 
+@pytest.mark.security("5.15")
 def test_what_an_exception_quotes_of_the_row_is_blotted_out() -> None:
     def on_secret(inputs: Inputs) -> None:
         if "secret" in inputs["input"]["word"].to_pylist():

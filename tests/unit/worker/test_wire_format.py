@@ -232,6 +232,7 @@ class One:
 
 @pytest.mark.parametrize("framed", [True, False])
 @given(payloads=st.lists(st.binary(max_size=24), max_size=4))
+@pytest.mark.security("5.9")
 def test_whatever_bytes_come_each_is_a_row_or_refused(framed: bool, payloads: list[bytes]) -> None:
     """Times and numbers out of range too: one bad record must not stop what stands beside it."""
     known = KnownSchemas(cast(SchemaRegistry, One())) if framed else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perseid.errors import PermanentError, RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.names import check_topic
 
@@ -89,7 +90,9 @@ class TopicChanger(Protocol):
 class TopicAdmin:
     """TopicReader and TopicChanger on a real cluster."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, replication: int = -1) -> None:
+    def __init__(
+        self, bootstrap: Bootstrap, *, timeout_s: float = 15.0, replication: int = -1
+    ) -> None:
         """`replication` -1 is the broker's default.replication.factor."""
         self._bootstrap = bootstrap
         self._given_up: list[AdminClient] = []  # kept: to destroy one that hangs might hang too
@@ -167,7 +170,7 @@ class TopicAdmin:
         try:
             listed = self._client.list_topics(timeout=self._timeout_s).brokers
         except KafkaException as error:
-            raise clients.as_error(error.args[0], "listing brokers") from error
+            raise clients.as_error(error.args[0], "listing brokers", self._client) from error
         asked = {n: api.ConfigResource(api.ResourceType.BROKER, str(n)) for n in sorted(listed)}
         answers = self._client.describe_configs(
             list(asked.values()), request_timeout=self._timeout_s
@@ -186,7 +189,7 @@ class TopicAdmin:
         try:
             listed = self._client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            raise clients.as_error(error.args[0], "listing topics") from error
+            raise clients.as_error(error.args[0], "listing topics", self._client) from error
         return sorted(t for t in listed.topics if not t.startswith("__"))
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
@@ -286,7 +289,8 @@ class TopicAdmin:
         try:
             seen = self._client.list_topics(topic, timeout=self._timeout_s).topics[topic]
         except KafkaException as error:
-            raise clients.as_error(error.args[0], f"looking up topic {topic}") from error
+            what = f"looking up topic {topic}"
+            raise clients.as_error(error.args[0], what, self._client) from error
         if seen.error is not None:
             raise clients.as_error(seen.error, f"looking up topic {topic}")
         return sum(p.leader >= 0 for p in seen.partitions.values())
@@ -329,7 +333,7 @@ class TopicAdmin:
         except KafkaException as error:
             if error.args[0].code() in absent:
                 return None
-            raise clients.as_error(error.args[0], what) from error
+            raise clients.as_error(error.args[0], what, self._client) from error
         return True if nothing else answer
 
 

@@ -7,9 +7,11 @@ offset), so nothing is left to them. Numbers carry their reason beside them.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from perseid.errors import PermanentError, RetryableError
+from perseid.records.access import SYSTEM, Access, Bootstrap, Brokers
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -24,11 +26,17 @@ TRANSACTION_TIMEOUT_MS = 30_000  # how long a dead owner's open transaction can 
 QUEUE_MESSAGES_MAX = 200_000  # of one producer; who produces faster waits for deliveries
 RETRY_BACKOFF_MS = 400  # of transactional producers; see perseid.worker.sink_kafka
 BATCH_BYTES_MAX = 1_000_000  # of one request; below the broker's default for one batch
+_HEARD_S = 15.0  # for so long what a broker said of our certificate or password explains errors
+_not_let_in: list[tuple[float, str]] = []  # the newest, of all admin clients of this process
+_ACLS = "; `perseid jobs acls` prints the rights that a job needs"
+GROUP = "perseid-unused"  # librdkafka wants one, and looks for its coordinator; nothing joins it
 
 
-def _common(bootstrap: str) -> dict[str, Any]:
+def _common(bootstrap: Bootstrap) -> dict[str, Any]:
+    secured = _secured(bootstrap.access) if isinstance(bootstrap, Brokers) else {}
     return {
-        "bootstrap.servers": bootstrap,
+        "bootstrap.servers": str(bootstrap),
+        **secured,
         "client.id": "perseid",
         "logger": LOG,
         "error_cb": _log_error,
@@ -42,12 +50,41 @@ def _common(bootstrap: str) -> dict[str, Any]:
     }
 
 
+def _secured(access: Access) -> dict[str, Any]:
+    """TLS with the broker's name verified; our certificate, or SCRAM over it, or both."""
+    if not access.encrypted:
+        return {}
+    access.check_files()
+    found = {
+        "security.protocol": "SASL_SSL" if access.user else "SSL",
+        "ssl.ca.location": "probe" if access.ca == SYSTEM else access.ca,
+        "enable.ssl.certificate.verification": True,
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+    if access.cert:
+        found |= {"ssl.certificate.location": access.cert, "ssl.key.location": access.key}
+    if access.user:
+        found |= {
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": access.user,
+            "sasl.password": access.password(),
+        }
+    return found
+
+
 def _log_error(error: KafkaError) -> None:
     LOG.warning("kafka client: %s", error)
 
 
+def _note_refusal(error: KafkaError) -> None:
+    from confluent_kafka import KafkaError as Codes
+
+    if error.code() in {Codes._AUTHENTICATION, Codes._SSL}:
+        _not_let_in[:] = [(time.monotonic(), error.str())]
+
+
 def reader(
-    bootstrap: str,
+    bootstrap: Bootstrap,
     *,
     isolation: Isolation = "read_committed",
     fetch_wait_ms: int = 100,
@@ -58,7 +95,7 @@ def reader(
 
     return Consumer({
         **_common(bootstrap),
-        "group.id": "perseid-unused",  # librdkafka wants one; nothing joins it
+        "group.id": GROUP,
         "isolation.level": isolation,
         "check.crcs": True,
         "auto.offset.reset": "error",
@@ -73,7 +110,7 @@ def reader(
     })  # fmt: skip
 
 
-def writer(bootstrap: str) -> Producer:
+def writer(bootstrap: Bootstrap) -> Producer:
     """An idempotent producer for control records: each is flushed, so nothing lingers."""
     from confluent_kafka import Producer
 
@@ -86,7 +123,7 @@ def writer(bootstrap: str) -> Producer:
     })  # fmt: skip
 
 
-def bulk(bootstrap: str) -> Producer:
+def bulk(bootstrap: Bootstrap) -> Producer:
     """An idempotent producer for many records: tools that fill topics."""
     from confluent_kafka import Producer
 
@@ -103,7 +140,7 @@ def bulk(bootstrap: str) -> Producer:
 
 
 def transactional(
-    bootstrap: str,
+    bootstrap: Bootstrap,
     transactional_id: str,
     timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     batch_bytes: int = BATCH_BYTES_MAX,
@@ -136,14 +173,20 @@ def transactional(
     return made
 
 
-def admin(bootstrap: str) -> AdminClient:
+def admin(bootstrap: Bootstrap) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(_common(bootstrap))
+    # It is polled only when a call has failed, whose error then says all that it would have logged.
+    return AdminClient(_common(bootstrap) | {"error_cb": _note_refusal, "log_level": 2})
 
 
-def as_error(error: KafkaError, what: str) -> RetryableError | PermanentError:
-    """The client's error in the project's tree: only what a person must change is permanent."""
+def as_error(
+    error: KafkaError, what: str, client: AdminClient | None = None
+) -> RetryableError | PermanentError:
+    """The client's error in the project's tree: only what a person must change is permanent.
+
+    `client` may have heard why the broker does not let us in, which no answer says.
+    """
     from confluent_kafka import KafkaError as Codes
 
     permanent = {
@@ -151,8 +194,12 @@ def as_error(error: KafkaError, what: str) -> RetryableError | PermanentError:
         "create it with `perseid topics create`",
         Codes._UNKNOWN_TOPIC: "the topic does not exist; create it with `perseid topics create`",
         Codes._UNKNOWN_PARTITION: "the partition does not exist",
-        Codes.TOPIC_AUTHORIZATION_FAILED: "the broker denies access to the topic",
-        Codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the broker denies the transactional id",
+        Codes.TOPIC_AUTHORIZATION_FAILED: "the broker denies access to the topic" + _ACLS,
+        Codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the broker denies the transactional id"
+        + _ACLS,
+        Codes.GROUP_AUTHORIZATION_FAILED: "the broker denies the consumer group" + _ACLS,
+        Codes.CLUSTER_AUTHORIZATION_FAILED: "the broker denies this to us" + _ACLS,
+        Codes.SASL_AUTHENTICATION_FAILED: "the broker does not know this user and password",
         Codes.MSG_SIZE_TOO_LARGE: "the broker refuses a record as too large; raise the topic's "
         "max.message.bytes or make the record smaller",
         Codes.OFFSET_OUT_OF_RANGE: "the partition does not have that offset",
@@ -162,4 +209,12 @@ def as_error(error: KafkaError, what: str) -> RetryableError | PermanentError:
     code = error.code()
     if code in permanent:
         return PermanentError(f"{what}: {permanent[code]} ({error.str()})")
-    return RetryableError(f"{what}: {error.name()}: {error.str()}; is the broker up?")
+    hint = (client and _heard(client)) or "is the broker up?"
+    return RetryableError(f"{what}: {error.name()}: {error.str()}; {hint}")
+
+
+def _heard(client: AdminClient) -> str | None:
+    """What brokers have just said of our certificate or password."""
+    client.poll(0)
+    heard = [why for at_s, why in _not_let_in if time.monotonic() - at_s < _HEARD_S]
+    return f"the broker does not let us in: {heard[0]}" if heard else None

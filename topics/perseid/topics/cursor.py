@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from perseid.errors import PermanentError, ReplayDataLost, RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
 
@@ -28,7 +29,7 @@ class Cursor:
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, partition: int, start: int, isolation: Isolation,
+        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
         *, brief: bool = False,
     ) -> None:  # fmt: skip
         from confluent_kafka import TopicPartition

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition
 
@@ -42,7 +43,7 @@ class GroupWriter(Protocol):
 class KafkaGroupWriter:
     """GroupWriter on Kafka."""
 
-    def __init__(self, bootstrap: str, group: str, transactional_id: str) -> None:
+    def __init__(self, bootstrap: Bootstrap, group: str, transactional_id: str) -> None:
         self._bootstrap, self._group, self._id = bootstrap, group, transactional_id
         self._producer: Producer | None = None
         self._metadata: Any = None  # says "no member", which is what a group without any takes

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from perseid.errors import PermanentError, RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics import clients, codec, names
 from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.clients import Isolation
@@ -67,7 +68,7 @@ class LogWriter(Protocol):
 class KafkaLogReader:
     """LogReader on Kafka; keeps a positioned consumer for each partition that it reads."""
 
-    def __init__(self, bootstrap: str, isolation: Isolation = "read_committed") -> None:
+    def __init__(self, bootstrap: Bootstrap, isolation: Isolation = "read_committed") -> None:
         self._bootstrap, self._isolation = bootstrap, isolation
         self._cursors: dict[tuple[str, int], Cursor] = {}
 
@@ -123,7 +124,7 @@ class KafkaLogReader:
 class KafkaLogWriter:
     """LogWriter on Kafka: one idempotent producer, replaced after an append of unknown outcome."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 25.0) -> None:
+    def __init__(self, bootstrap: Bootstrap, *, timeout_s: float = 25.0) -> None:
         self._bootstrap, self._timeout_s = bootstrap, timeout_s
         self._producer: Producer | None = None
 

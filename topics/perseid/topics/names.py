@@ -6,12 +6,12 @@ import re
 
 from perseid.errors import UsageError
 
-_TOPIC = re.compile(r"^[A-Za-z0-9._-]{1,249}$")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic(name: str) -> str:
     """`name`, or UsageError when Kafka would not take it or it is Kafka's own."""
-    if not _TOPIC.match(name) or name in {".", ".."} or name.startswith("__"):
+    if not _TOPIC.fullmatch(name) or name in {".", ".."} or name.startswith("__"):
         raise UsageError(
             f"topic name {name!r} is not valid: expected 1 to 249 of A-Z a-z 0-9 . _ - and no "
             "leading '__'; choose another name"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perseid.errors import RetryableError
+from perseid.records.access import Bootstrap
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.clients import Isolation
 from perseid.topics.cursor import Cursor
@@ -43,8 +44,9 @@ class RangeReader:
     """Not for two threads at once."""
 
     def __init__(
-        self, bootstrap: str, *, isolation: Isolation = "read_committed", timeout_s: float = 30.0
-    ) -> None:
+        self, bootstrap: Bootstrap, *, isolation: Isolation = "read_committed",
+        timeout_s: float = 30.0,
+    ) -> None:  # fmt: skip
         """`timeout_s` is how long a read may make no progress."""
         self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
         self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()

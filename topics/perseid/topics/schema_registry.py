@@ -2,12 +2,12 @@
 
 A schema never changes under its id, so who fetched one keeps it. The address is one of the
 deployment's list, never a job's; user and password, if any, are in the environment alone, as
-PERSEID_SCHEMA_REGISTRY_AUTH_<NAME>=user:password, so they are in no file, plan or message.
+PERSEID_SCHEMA_REGISTRY_AUTH_<NAME>=user:password or, with _FILE behind the name, in a file: so they
+are in no plan or message.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import PermanentError, RefusedError, RetryableError
+from perseid.records import secret
 
 if TYPE_CHECKING:
     import httpx
@@ -118,7 +119,7 @@ class HttpSchemaRegistry:
     def _client(self) -> httpx.Client:
         import httpx
 
-        given = os.environ.get(auth_variable(self._name))
+        given = secret.of_environment(auth_variable(self._name))
         user, _, password = (given or "").partition(":")
         return httpx.Client(
             auth=(user, password) if given else None, timeout=ANSWER_S, follow_redirects=False,

@@ -1,0 +1,126 @@
+"""How the clients of a deployment come in at its Kafka, ZooKeeper and Redis.
+
+An `Access` says who we are and whom we trust. It holds no secret, only the file that has one: so it
+may stand in the deployment's file, in a log and in a task that Spark pickles. Who makes a client
+reads the secret there and then, from that file or from the environment of its own process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from perseid.errors import UsageError
+from perseid.records import secret
+
+Part = Literal["KAFKA", "KAFKA_JOB", "ZOOKEEPER", "REDIS"]
+SYSTEM = "system"  # as `ca`: the authorities that this machine trusts
+JOB = "{job}"  # in the settings of KAFKA_JOB: the job's name
+_SETTINGS = ("ca", "cert", "key", "user", "password_file")
+
+
+class Access(BaseModel):
+    """Of one part. Each field is set by the environment: `ca` of Kafka by PERSEID_KAFKA_CA.
+
+    `ca`: PEM file of who signs the servers' certificates, or "system"; with it the connection is
+    encrypted, and the server's name is verified. `cert`, `key`: PEM files of our own certificate.
+    `user`: its password is in `password_file`, else in the environment (PERSEID_KAFKA_PASSWORD).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    part: Part
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        name = self.variable
+        if (self.cert is None) != (self.key is None):
+            raise UsageError(f"{name('cert')} and {name('key')} belong together: set both or none")
+        if self.part == "KAFKA_JOB":  # its `ca` is that of KAFKA, if it has none
+            if self.user is not None and self.password_file is None:
+                raise UsageError(f"{name('user')} needs {name('password_file')}: one for each job")
+            return self
+        if self.cert is not None and self.ca is None:
+            raise UsageError(
+                f"{name('cert')} is of no use without {name('ca')}: set it to the PEM file of who "
+                f"signed the servers' certificates, or to {SYSTEM!r}"
+            )
+        if self.part == "KAFKA" and self.user is not None and self.ca is None:
+            raise UsageError(
+                f"{name('user')} without {name('ca')}: passwords go over TLS only; set it to the "
+                f"PEM file of who signed the brokers' certificates, or to {SYSTEM!r}"
+            )
+        return self
+
+    def under(self, environment: Mapping[str, str]) -> Access:
+        """What the environment says, over what is here."""
+        names = {key: self.variable(key) for key in _SETTINGS}
+        over = {k: environment[name] for k, name in names.items() if environment.get(name)}
+        return Access.model_validate({**self.model_dump(), **over})
+
+    def variable(self, setting: str) -> str:
+        """The environment variable of a setting."""
+        return f"PERSEID_{self.part}_{setting.upper()}"
+
+    @property
+    def encrypted(self) -> bool:
+        return self.ca is not None
+
+    @property
+    def known(self) -> bool:
+        """Whether the server knows who we are."""
+        return self.user is not None or self.cert is not None
+
+    def of_job(self, job: str) -> Access:
+        """The same with the job's name in place of {job}; `job` is a validated name."""
+        filled = {
+            key: value.replace(JOB, job)
+            for key, value in self.model_dump().items()
+            if isinstance(value, str)
+        }
+        return self.model_copy(update=filled)
+
+    def password(self) -> str:
+        """Of `user`; UsageError, which names the place and not the password, without one."""
+        if self.password_file is not None:
+            return secret.of_file(self.password_file, self.variable("password_file"))
+        found = os.environ.get(self.variable("password"))
+        if not found:
+            raise UsageError(
+                f"no password for {self.user}: set {self.variable('password_file')} to a file that "
+                f"has it, or {self.variable('password')}"
+            )
+        return found
+
+    def check_files(self) -> None:
+        """UsageError for a PEM file that this process cannot read: clients would not name it."""
+        for setting in ("ca", "cert", "key"):
+            path = getattr(self, setting)
+            if path not in {None, SYSTEM} and not os.access(path, os.R_OK):
+                raise UsageError(
+                    f"{self.variable(setting)}: {path} cannot be read by this process; workers "
+                    "need it under the same path on every host"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Where a Kafka is, and how to come in."""
+
+    bootstrap: str
+    access: Access
+
+    def __str__(self) -> str:
+        return self.bootstrap
+
+
+Bootstrap = str | Brokers  # a bare address is of brokers that ask for nothing, as the embedded one

@@ -1,0 +1,83 @@
+"""SQL of a job file, given to a real Spark: queries of the operator's input pass, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perseid.embedded.java import java_home
+from perseid.embedded.parts import spark_environment
+from perseid.embedded.spark_home import spark_home
+
+PASSING = [
+    "SELECT explode(split(value, ' ')) AS word FROM input",
+    "SELECT value FROM input WHERE length(value) > 3",
+    "WITH long AS (SELECT value FROM input WHERE value > 'b') SELECT upper(value) u FROM long",
+    "SELECT v FROM (SELECT value AS v FROM input) t",
+    "SELECT value, part FROM input LATERAL VIEW explode(split(value, ',')) t AS part",
+    "SELECT CASE WHEN value LIKE 'a%' THEN 1 ELSE 2 END AS kind FROM input",
+    "select value from input -- all of them",
+]
+REFUSED = {
+    "ADD JAR 'https://elsewhere/x.jar'": "AddJar",
+    "SET spark.sql.canary=1": "SetCommand",
+    "INSERT OVERWRITE DIRECTORY '/tmp/x' USING csv SELECT value FROM input": "InsertIntoDir",
+    "WITH t AS (SELECT 1) INSERT INTO u SELECT * FROM t": "Insert",
+    "FROM input INSERT OVERWRITE TABLE u SELECT value": "Insert",
+    "CREATE TEMPORARY FUNCTION f AS 'X' USING JAR '/tmp/x.jar'": "CreateFunction",
+    "CREATE TABLE t AS SELECT * FROM input": "Create",
+    "DROP VIEW input": "Drop",
+    "SHOW TABLES": "Show",
+    "SELECT * FROM csv.`/etc/passwd`": "csv",
+    "SELECT value FROM input WHERE value IN (SELECT * FROM text.`/etc/passwd`)": "text",
+    "WITH f AS (SELECT * FROM text.`http://10.0.0.1/`) SELECT * FROM f": "text",
+    "SELECT TRANSFORM(value) USING 'sh' AS x FROM input": "Transform",
+    "SELECT count(*) FROM input": "Aggregate",
+    "SELECT DISTINCT value FROM input": "Distinct",
+    "SELECT reflect('java.lang.System', 'getenv', 'PATH') AS x FROM input": "deterministic",
+    "SELECT java_method('java.lang.System', 'getenv', 'PATH') AS x FROM input": "deterministic",
+}
+# Reads statements, answers with what was said of each, and whether one of them was run.
+SCRIPT = """
+import json, sys
+from perseid.errors import BadInputError
+from perseid.worker import sql
+from perseid.worker.session import open_session
+
+spark = open_session("local[1]", 1, "sql")
+spark.createDataFrame([("a b",)], "value string").createOrReplaceTempView("input")
+said = []
+for statement in json.load(sys.stdin):
+    try:
+        sql.check_query(spark, statement, "o")
+        sql.check_row_wise(spark.sql(statement), "o")
+        said.append(None)
+    except BadInputError as error:
+        said.append(str(error))
+ran = spark.conf.get("spark.sql.canary", None) is not None
+print("\\n" + json.dumps([said, ran]))
+spark.stop()
+"""
+
+
+@pytest.mark.security("5.7", "5.11", "5.13")
+def test_only_queries_of_the_input_are_given_to_spark(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True, cwd=tmp_path,
+        input=json.dumps([*PASSING, *REFUSED]), env=_environment(), timeout=100,
+    )  # fmt: skip
+    said, one_was_run = json.loads(ran.stdout.splitlines()[-1])
+    assert dict(zip(PASSING, said, strict=False)) == dict.fromkeys(PASSING)
+    answers = dict(zip(REFUSED, said[len(PASSING) :], strict=True))
+    wrong = {sql: text for sql, text in answers.items() if REFUSED[sql] not in (text or "")}
+    assert wrong == {}
+    assert not one_was_run
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **spark_environment(java_home(), spark_home())}

@@ -1,0 +1,76 @@
+"""The rights that a job needs, and that the commands say the same as the document."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.jobs import acls, parse
+
+JOB = """\
+name: clicks
+sources: {in: {topic: seen, format: json, columns: {user: string}}}
+operators: {o: {input: in, use: "library:Distinct", key: user, errors: {operator: bisect}}}
+sinks: {out: {input: o, topic: unique, format: json, key: user}}
+errors: {tolerance: all}
+"""
+Run = Callable[..., Any]
+
+
+def granted(rules: tuple[acls.Acl, ...]) -> set[tuple[str, str, str, bool]]:
+    return {(o, r.resource, r.name, r.prefixed) for r in rules for o in r.operations}
+
+
+def test_workers_have_least_rights() -> None:
+    found = granted(acls.of_workers(parse.loads(JOB), "User:a"))
+    writes = {name for operation, kind, name, _ in found if (operation, kind) == ("Write", "topic")}
+    assert writes == {
+        "unique", "perseid.clicks.dlq", "perseid.clicks.progress", "perseid.clicks.ledger"
+    }  # fmt: skip
+    reads = {name for operation, kind, name, _ in found if (operation, kind) == ("Read", "topic")}
+    assert reads == {"seen", "perseid.clicks.tokens", "perseid.clicks.ledger"}
+    assert ("Write", "transactional-id", "perseid.clicks.", True) in found
+    assert {p for *_, p in found if p} == {True} and "Create" not in {o for o, *_ in found}
+    assert {name for *_, name, prefixed in found if prefixed} == {"perseid.clicks."}
+
+
+def test_a_jobs_prefix_is_no_other_jobs() -> None:
+    """No name of a job has a dot, so behind the name of one there is never more of another."""
+    rules = acls.of_workers(parse.loads(JOB), "User:a")
+    (ids,) = [r for r in rules if r.prefixed]
+    assert not "perseid.clicks-more.1.op.0".startswith(ids.name)
+
+
+@pytest.mark.security("5.2")
+def test_commands_and_document_are_the_same_rules(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    asked = ("jobs", "acls", str(tmp_path), "--coordinator", "User:boss")
+    document = run(*asked, "--json")["acls"]
+    assert {rule["principal"] for rule in document} == {"User:perseid-clicks", "User:boss"}
+    commands = [shlex.split(line, comments=True) for line in run(*asked).splitlines()]
+    assert [_parsed(words) for words in commands] == [
+        (
+            rule["principal"], tuple(rule["operations"]), rule["resource"], rule["name"],
+            rule["prefixed"],
+        )
+        for rule in document
+    ]  # fmt: skip
+
+
+def _parsed(words: list[str]) -> tuple[Any, ...]:
+    """A line of the kafka-acls tool."""
+    assert words[0] == "kafka-acls.sh" and "--add" in words
+    pairs = list(pairwise(words))
+    operations = tuple(value for option, value in pairs if option == "--operation")
+    (resource,) = [
+        (option[2:], value) for option, value in pairs
+        if option in {"--topic", "--transactional-id", "--group"}
+    ] or [("cluster", acls.CLUSTER)]  # fmt: skip
+    principal = dict(pairs)["--allow-principal"]
+    prefixed = ("--resource-pattern-type", "prefixed") in pairs
+    return (principal, operations, *resource, prefixed)
