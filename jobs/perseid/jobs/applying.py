@@ -28,6 +28,7 @@ from perseid.jobs.spec import JobSpec
 from perseid.jobs.trees import ArchiveStore, archive, fetch_archive, read_folder, sha256
 from perseid.records import JobEntry
 from perseid.registry.facade import Registry
+from perseid.registry.port import Check
 from perseid.topics import admin
 from perseid.topics.schema_registry import SchemaRegistry
 
@@ -85,11 +86,12 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
     classes = load_jobs(jobs, allow_code=cluster.allow_code)
     schemas.check_names(jobs, sorted(cluster.schema_registries))
     jobs = [schemas.pinned(job, cluster.schema_registries) for job in jobs]
+    specs = [job.spec for job in jobs]
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))
         changes, refusals = [], []
         for job in jobs:
-            found = list(look.refusals(job, classes[job.spec.name], jobs))
+            found = list(look.refusals(job, classes[job.spec.name], specs))
             refusals += [f"{job.spec.name}: {text}" for text in found]
             if not found:
                 changes.append(look.change(job))
@@ -98,8 +100,24 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
         return changes
 
 
-def perform(cluster: Cluster, wanted: Change) -> None:
-    """Writes one change; refused when somebody else changed the job since `prepare`."""
+def prepare_one(cluster: Cluster, job: Validated, specs: Sequence[JobSpec]) -> Change:
+    """The same for one job of those in `specs`; code of the others is not loaded."""
+    classes = load_jobs([job], allow_code=cluster.allow_code)[job.spec.name]
+    schemas.check_names([job], sorted(cluster.schema_registries))
+    job = schemas.pinned(job, cluster.schema_registries)
+    with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
+        look = _Look(cluster, Path(work))
+        refusals = list(look.refusals(job, classes, specs))
+        if refusals:
+            raise RefusedError("\n".join(refusals))
+        return look.change(job)
+
+
+def perform(cluster: Cluster, wanted: Change, guards: Sequence[Check] = ()) -> None:
+    """Writes one change; refused when somebody else changed the job since `prepare`.
+
+    Raises FencedError when a node of `guards` has another version by now.
+    """
     cluster.store.write(
         f"archives/{wanted.entry.archive}.tar", [archive(wanted.job.tree.files)]
     )
@@ -107,7 +125,7 @@ def perform(cluster: Cluster, wanted: Change) -> None:
     for topic, partitions in wanted.topics:
         cluster.topics.create(topic, partitions)
     if wanted.action != "unchanged":
-        steering.put(cluster.registry, wanted.entry, wanted.version)
+        steering.put(cluster.registry, wanted.entry, wanted.version, guards)
 
 
 def revision(cluster: Cluster, sha: str, cache: Path) -> Revision:
@@ -124,11 +142,11 @@ class _Look:
         self._entries = cluster.registry.jobs()
 
     def refusals(
-        self, job: Validated, new: Classes, all_jobs: Sequence[Validated]
+        self, job: Validated, new: Classes, all_jobs: Sequence[JobSpec]
     ) -> Iterator[str]:
         yield from self._sources(job.spec, new)
         yield from schemas.refusals(job, self._cluster.schema_registries)
-        others = {j.spec.name: j.spec for j in all_jobs if j.spec.name != job.spec.name}
+        others = {spec.name: spec for spec in all_jobs if spec.name != job.spec.name}
         yield from self._sinks(job.spec, others)
         entry = self._entries.get(job.spec.name)
         if entry is None:

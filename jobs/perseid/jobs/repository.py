@@ -36,6 +36,7 @@ __all__ = ["JobTree", "Location", "Validated", "example", "examples", "find", "l
            "open_archive", "store_archive", "validated"]  # fmt: skip
 
 JOBS_MAX = 200
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 EXAMPLES = Path(__file__).parent / "examples"
 
 
@@ -85,8 +86,8 @@ def find(text: str) -> list[JobTree]:
     folder = Path(where.repo)
     if not folder.is_dir():
         raise UsageError(
-            f"{where.repo}: is no folder; write a folder with {JOB_FILE}, a git repository, or one "
-            f"of {', '.join('example:' + e for e in examples())}"
+            f"{git.hidden(where.repo)}: is no folder; write a folder with {JOB_FILE}, a git "
+            f"repository, or one of {', '.join('example:' + e for e in examples())}"
         )
     if where.revision is None and not (folder / "objects").is_dir():
         return _folder_trees(folder)
@@ -173,14 +174,36 @@ def _check_count(count: int, where: str) -> None:
 
 
 def _commit_trees(repository: Path, commit: str, prefix: str, shown: str) -> list[JobTree]:
+    trees = commit_trees(repository, commit, prefix, git.hidden(shown))
+    faults = [tree for tree in trees.values() if isinstance(tree, BadInputError)]
+    if faults:
+        raise faults[0]
+    return [tree for tree in trees.values() if isinstance(tree, JobTree)]
+
+
+def commit_trees(
+    repository: Path, commit: str, prefix: str, shown: str
+) -> dict[str, JobTree | BadInputError]:
+    """The job folders of a commit by name, or what is wrong with one of them.
+
+    `shown`: the repository's address, for messages, whose last part names a job at its top.
+    """
     blobs = [b for b in git.entries(repository, commit, prefix) if kept(b.path)]
     if any(b.path == JOB_FILE for b in blobs):
-        own = prefix or shown.rstrip("/").removesuffix(".git")
-        return [_commit_tree(repository, commit, own.rpartition("/")[2] or "job", blobs, "")]
-    names = sorted({b.path.split("/")[0] for b in blobs
-                    if b.path.count("/") == 1 and b.path.endswith(f"/{JOB_FILE}")})  # fmt: skip
-    _check_count(len(names), f"{shown}@{commit[:12]}")
-    return [_commit_tree(repository, commit, name, blobs, f"{name}/") for name in names]
+        own = (prefix or shown.rstrip("/").removesuffix(".git")).rpartition("/")[2] or "job"
+        below = {own: ""}
+    else:
+        names = sorted({b.path.split("/")[0] for b in blobs
+                        if b.path.count("/") == 1 and b.path.endswith(f"/{JOB_FILE}")})  # fmt: skip
+        below = {name: f"{name}/" for name in names}
+    _check_count(len(below), f"{shown}@{commit[:12]}")
+    found: dict[str, JobTree | BadInputError] = {}
+    for name, path in below.items():
+        try:
+            found[name] = _commit_tree(repository, commit, name, blobs, path)
+        except BadInputError as error:
+            found[name] = error
+    return found
 
 
 def _commit_tree(
@@ -197,5 +220,11 @@ def _commit_tree(
         raise BadInputError(f"{name}: is larger than {FILES_MAX} files or {TREE_BYTES_MAX} bytes")
     read = git.contents(repository, own)
     files = {b.path[len(below):]: content for b, content in zip(own, read, strict=True)}
+    for path, content in files.items():
+        if content.startswith(LFS_POINTER):
+            raise BadInputError(
+                f"{name}/{path}: is kept in Git LFS, which is not fetched; commit the file itself "
+                "(`git lfs untrack`, then add it again), or put the data into a topic"
+            )
     check_files(name, files)
     return JobTree(name, files, commit)

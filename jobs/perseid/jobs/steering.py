@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perseid.clocks import Clock
-from perseid.errors import PermanentError, RefusedError, UsageError
+from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
 from perseid.jobs.problems import listed, nearest
 from perseid.jobs.spec import JobSpec
 from perseid.records import JobEntry, JobStatus
 from perseid.registry.facade import Registry, Stored
-from perseid.registry.port import ConflictError, UnknownOutcomeError
+from perseid.registry.port import Check, ConflictError, UnknownOutcomeError
 
 WAIT_S = 60.0  # a worker starts Spark within 15 s on two cores, a restore takes longer
 POLL_S = 0.1
@@ -99,15 +99,22 @@ def remove(registry: Registry, clock: Clock, job: str) -> tuple[JobEntry, int]:
     ), stored.version  # fmt: skip
 
 
-def put(registry: Registry, entry: JobEntry, version: int | None) -> None:
-    """Writes the entry over `version`; RefusedError when somebody else was faster."""
+def put(
+    registry: Registry, entry: JobEntry, version: int | None, guards: Sequence[Check] = ()
+) -> None:
+    """Writes the entry over `version`; RefusedError when somebody else was faster.
+
+    FencedError when a node of `guards` has another version by now.
+    """
     try:
-        registry.put_job_entry(entry, version)
+        registry.put_job_entry(entry, version, guards)
     except UnknownOutcomeError:
         stored = registry.job_entry(entry.name)
         if stored is None or stored.value != entry:
             raise
-    except ConflictError:
+    except ConflictError as error:
+        if any(error.path == guard.path for guard in guards):
+            raise FencedError(f"{entry.name}: somebody else applies the repository now") from None
         raise RefusedError(
             f"{entry.name}: somebody else changed it at the same time; look at it with "
             f"`perseid jobs show {entry.name}` and type the command again"

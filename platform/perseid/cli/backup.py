@@ -80,7 +80,7 @@ def restore(
     from perseid.records.version import this_build
     from perseid.topics.log import KafkaLogReader
 
-    reader = KafkaLogReader(deployment(data).kafka)
+    reader = KafkaLogReader(deployment(data).brokers())
     try:
         with connected(data) as cluster:
             done = restores.restore(

@@ -231,6 +231,26 @@ def remove(
         output.lines([f"{job}: {result['state']}", *(f"  topic {t}: deleted" for t in topics)])
 
 
+@app.command(epilog="Example: perseid jobs look")
+def look(
+    accept: Annotated[
+        str, typer.Option("--accept", metavar="COMMIT", help="Take it, though it was rewritten.")
+    ] = "",
+    data: output.Data = None,
+    as_json: output.Json = False,
+    dry_run: output.DryRun = False,
+) -> None:
+    """Ask `perseid follow` to look at the followed repository now."""
+    from perseid.jobs.following import asking
+
+    with connected(data) as cluster:
+        found = asking.look(cluster.registry, accept, dry_run=dry_run)
+    if as_json:
+        output.document(found)
+    else:
+        output.lines([f"{found['url']} {found['ref']}: {found['state']}; see `perseid status`"])
+
+
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     data: output.Data = None,
@@ -257,26 +277,11 @@ def init(
 @contextmanager
 def connected(data: Path | None) -> Iterator[Any]:
     """Connections to the cluster in `data`, closed at the end."""
-    from perseid.clocks import SystemClock
     from perseid.embedded import deployment
-    from perseid.jobs.applying import Cluster
-    from perseid.registry.facade import Registry
-    from perseid.state.store import open_store
-    from perseid.topics.admin import TopicAdmin
-    from perseid.topics.schema_registry import open_all
+    from perseid.jobs import connecting
 
-    found = deployment(data)
-    registry = Registry.connect(found)
-    schema_registries = open_all(found.schema_registries)
-    try:
-        yield Cluster(
-            registry, TopicAdmin(found.brokers()), open_store(found.store), SystemClock(),
-            found.jobs_allow_code, schema_registries,
-        )  # fmt: skip
-    finally:
-        registry.close()
-        for opened in schema_registries.values():
-            opened.close()
+    with connecting.connected(deployment(data)) as cluster:
+        yield cluster
 
 
 def _wait_s(no_wait: bool, timeout: float) -> float | None:

@@ -22,6 +22,7 @@ from perseid.cli import (
     demo,
     dlq,
     doctor,
+    follow,
     jobs,
     logs,
     output,
@@ -72,6 +73,9 @@ app.command("status", epilog="Example: perseid status --json")(status.status)
 app.command("init", epilog="Example: perseid init my-job")(jobs.init)
 app.command("demo", epilog="Example: perseid demo --records 300000 --kill worker")(demo.demo)
 app.add_typer(jobs.app, name="jobs", help="Apply, show, start and stop jobs.")
+app.command(
+    "follow", epilog="Example: perseid follow --repo https://git.example/team/jobs.git --ref main"
+)(follow.follow)
 app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeout 30")(
     checkpoint.checkpoint
 )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perseid.cli import output
+from perseid.cli import follow, output
 
 if TYPE_CHECKING:
     from perseid.embedded import ProcessInfo
@@ -33,6 +34,7 @@ class Seen:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     view: dict[str, Any] | None = None
     faults: list[str] = field(default_factory=list)
+    repository: dict[str, Any] | None = None
 
 
 def status(data: output.Data = None, as_json: output.Json = False) -> None:
@@ -63,6 +65,7 @@ def document(
         "coordinator": _coordinators(processes, seen.leader),
         "workers": _workers(processes, seen),
         "jobs": view["jobs"] if view is not None else seen.jobs,
+        "repository": seen.repository,
         "processes": [asdict(process) for process in processes],
         "logs": settings.logs,
         "faults": dead + seen.faults,
@@ -95,9 +98,14 @@ def look(settings: Deployment) -> Seen:
 
 def _look_into(registry: Registry, seen: Seen) -> None:
     from perseid.errors import PerseidError
+    from perseid.jobs.following import asking
 
     seen.leader = registry.leader()
     seen.workers = registry.workers()
+    followed = asking.record(registry)
+    if followed is not None:
+        seen.repository = asking.document(followed, time.time_ns() // 1_000_000)
+        seen.faults += seen.repository["faults"]
     if seen.leader is None:
         seen.faults.append("no coordinator leads")
     else:
@@ -257,6 +265,9 @@ def show(shown: dict[str, Any]) -> None:
          "checkpoint"),
         [_job_row(job) for job in shown["jobs"]], title="\njobs",
     )  # fmt: skip
+    if shown["repository"] is not None:
+        output.lines([""])
+        follow.show(shown["repository"])
     if shown["faults"]:
         output.lines(["", "faults", *(f"  {fault}" for fault in shown["faults"])])
 

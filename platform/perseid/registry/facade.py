@@ -6,7 +6,7 @@ a user's job entry (version checked), a worker's own membership and a supervisor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -24,6 +24,7 @@ from perseid.records import (
 )
 from perseid.registry import codec, paths
 from perseid.registry.port import (
+    Check,
     ConflictError,
     Coordination,
     Create,
@@ -88,21 +89,23 @@ class Registry:
     def job_entry(self, name: str) -> Stored[JobEntry] | None:
         return self.read(paths.spec(name), JobEntry)
 
-    def put_job_entry(self, entry: JobEntry, expected_version: int | None) -> None:
+    def put_job_entry(
+        self, entry: JobEntry, expected_version: int | None, guards: Sequence[Check] = ()
+    ) -> None:
         """Writes what the user wants. `expected_version` None: there must be no entry yet.
 
-        Raises ConflictError when the entry has changed since it was read.
+        Raises ConflictError when the entry, or a node of `guards`, has changed since it was read.
         """
         path = paths.spec(entry.name)
         changed = Set(paths.CHANGED, entry.name.encode())
         if expected_version is not None:
             write = Set(path, codec.encode(entry), expected_version)
-            self.coordination.write(write, changed)
+            self.coordination.write(*guards, write, changed)
             return
         parent: tuple[Write, ...] = ()
         if self.coordination.get(paths.job(entry.name)) is None:
             parent = (Create(paths.job(entry.name), b""),)
-        self.coordination.write(*parent, Create(path, codec.encode(entry)), changed)
+        self.coordination.write(*guards, *parent, Create(path, codec.encode(entry)), changed)
 
     def plan(self, name: str) -> Plan | None:
         return self._value(paths.plan(name), Plan)

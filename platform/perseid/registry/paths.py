@@ -13,6 +13,9 @@ WORKERS = "/workers"    # one ephemeral child per worker incarnation
 JOBS = "/jobs"
 PROTOCOL = "/protocol"  # of what is written here, see `versions`
 CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all
+REPOSITORY = "/repository"       # what the last look at the config repository found
+LOOK_ASKED = "/repository-look"  # set by whoever wants a look now; its version counts them
+FOLLOWER = "/follower"           # ephemeral, of the process that follows the repository
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -29,6 +29,7 @@ from perseid.records import (
     JobStatus,
     LeaderInfo,
 )
+from perseid.records.repository import RepoJob, RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create, Set
@@ -42,6 +43,7 @@ from perseid.topics.records import Begin
 
 JOB = "wordcount"
 LEADER = LeaderInfo("c2", 1, 4711, "http://127.0.0.1:4711")
+REPOSITORY = "https://git.example/jobs.git"
 EPOCH = 7  # the newest of the token log
 
 
@@ -112,6 +114,8 @@ class Served:
         self.put(paths.checkpoint(JOB), CheckpointPointers("u1", (pointer,)))
         self.put(paths.status(JOB), JobStatus("u1", "running", 1, 1, 0, None, ("begun",)))
         self.put(paths.LEADER, LEADER)
+        job = RepoJob(JOB, JOB, "applied", "t", tree.revision, sha)
+        self.put(paths.REPOSITORY, RepoRecord(REPOSITORY, "main", 60, "applied", 0, jobs=(job,)))
         self.topics.create(names.tokens(JOB), 1)
         self.kafka.append((names.tokens(JOB), 0), None, records.encode(Begin(1, "u1", EPOCH)))
 

@@ -18,7 +18,9 @@ from perseid.coordinator.api.tokens import Role
 from perseid.jobs import steering, verbs
 from perseid.records import JobStatus
 from perseid.registry import paths
-from perseid.testing.served import EPOCH, JOB, LEADER, Served
+from perseid.registry.port import Delete
+from perseid.registry.repository import RepoNodes
+from perseid.testing.served import EPOCH, JOB, LEADER, REPOSITORY, Served
 
 JOBS = "/api/v1/jobs"
 # Each route, the role that it needs (None: no token), and what it answers.
@@ -33,6 +35,8 @@ ROUTES: dict[tuple[str, str], tuple[Role | None, int]] = {
     ("POST", f"{JOBS}/{{job}}/stop"): (Role.OPERATOR, 202),
     ("POST", f"{JOBS}/{{job}}/checkpoint"): (Role.OPERATOR, 202),
     ("DELETE", f"{JOBS}/{{job}}"): (Role.ADMIN, 202),
+    ("GET", "/api/v1/repository"): (Role.VIEWER, 200),
+    ("POST", "/api/v1/repository/look"): (Role.OPERATOR, 202),
 }
 MATRIX = [(*route, role) for route in ROUTES for role in (None, *Role)]
 
@@ -68,6 +72,24 @@ def test_who_may_call_what(method: str, path: str, role: Role | None, served: Se
         assert answer.status_code == status, answer.text
     if needed is not None and (role is None or role < needed):
         assert served.entry() == entry
+
+
+def test_a_webhook_asks_for_a_look_and_says_nothing_else(served: Served) -> None:
+    nodes = RepoNodes(served.registry)
+    before = nodes.record()
+    sent = {"repository": {"url": "https://evil.example/x.git"}, "ref": "evil", "accept": "1" * 40}
+    answer = served.client(Role.OPERATOR).post("/api/v1/repository/look", json=sent)
+    assert answer.status_code == 202
+    assert answer.json()["url"] == REPOSITORY
+    assert nodes.asked() == (1, "")
+    assert nodes.record() == before
+
+
+def test_where_none_is_followed_there_is_none_to_look_at(served: Served) -> None:
+    served.coordination.write(Delete(paths.REPOSITORY))
+    for method, path in (("GET", "/api/v1/repository"), ("POST", "/api/v1/repository/look")):
+        answer = served.client(Role.OPERATOR).request(method, path)
+        assert_refused(answer, 409, "perseid follow --repo URL")
 
 
 @pytest.mark.security("5.6")

@@ -32,6 +32,8 @@ CALLS = [
     ("POST", "/api/v1/jobs/{job}/stop"),
     ("POST", "/api/v1/jobs/{job}/checkpoint"),
     ("DELETE", "/api/v1/jobs/{job}"),
+    ("GET", "/api/v1/repository"),
+    ("POST", "/api/v1/repository/look"),
 ]
 FIXED = [(*call, {"job": JOB}) for call in CALLS if "{job}" in call[1]]
 ANY: list[tuple[str, str, dict[str, str]]] = [(*call, {}) for call in CALLS]

@@ -193,3 +193,48 @@ class Removal(Answer):
     name: str
     state: str
     purged_topics: list[str]
+
+
+class RepositoryJob(Answer):
+    """What came of one job folder of the followed repository."""
+
+    folder: str
+    job: str = Field(description="empty while its job file cannot be read")
+    result: str = Field(description="applied, broken, refused or gone")
+    tree: str = Field(description="digest of the files that the result is about")
+    commit: str = Field(description="what was applied last")
+    archive: str
+    text: str = Field(description="what is wrong, and what to do")
+
+
+class RepositoryFault(Answer):
+    """Why the last look came to nothing."""
+
+    kind: str
+    text: str
+    next: str
+
+
+class Repository(Answer):
+    """The followed config repository, as `perseid status --json` has it."""
+
+    url: str
+    ref: str
+    interval_s: float
+    state: str = Field(description="applying, applied, refused or unreachable")
+    looked_ms: int
+    commit: str = Field(description="the last one that was taken")
+    seen: str = Field(description="the last one that the ref was found at")
+    unfinished: bool
+    rewritten: bool = Field(description="whether the ref was rewritten")
+    fault: RepositoryFault | None
+    jobs: list[RepositoryJob]
+    faults: list[str] = Field(description="what somebody has to see to")
+
+
+class LookAsked(Answer):
+    """What `perseid jobs look --json` prints."""
+
+    url: str
+    ref: str
+    state: str

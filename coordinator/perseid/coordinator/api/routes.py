@@ -26,6 +26,7 @@ from perseid.coordinator.api.tokens import Role
 from perseid.jobs import verbs
 from perseid.jobs.applying import Cluster
 from perseid.jobs.document import NAME
+from perseid.jobs.following import asking
 from perseid.records import LeaderInfo
 from perseid.topics.admin import TopicReader
 from perseid.topics.log import LogReader
@@ -100,6 +101,7 @@ def make_router(back: Backend, guard: Guard) -> APIRouter:
     _add_process(router, back, guard)
     _add_reading(router, back, guard)
     _add_changing(router, back, guard)
+    _add_repository(router, back, guard)
     return router
 
 
@@ -186,6 +188,24 @@ def _add_changing(router: APIRouter, back: Backend, guard: Guard) -> None:
     def remove(job: Job) -> dict[str, Any]:
         """Remove a job; its topics and checkpoints stay: `perseid jobs remove JOB --no-wait`."""
         return verbs.remove(back.cluster, job, None)
+
+
+def _add_repository(router: APIRouter, back: Backend, guard: Guard) -> None:
+    registry = back.cluster.registry
+
+    @router.get("/api/v1/repository", tags=["viewer"], responses=_responses(_CHANGING),
+                dependencies=[Depends(guard.needs(Role.VIEWER)), Depends(back.led)],
+                response_model=answers.Repository)  # fmt: skip
+    def repository() -> dict[str, Any]:
+        """What the last look at the followed repository found; 409 where none is followed."""
+        return asking.show(registry, back.cluster.clock.wall_ms())
+
+    @router.post("/api/v1/repository/look", tags=["operator"], responses=_responses(_CHANGING),
+                 dependencies=[Depends(guard.needs(Role.OPERATOR)), Depends(back.led)],
+                 status_code=HTTPStatus.ACCEPTED, response_model=answers.LookAsked)  # fmt: skip
+    def look() -> dict[str, Any]:
+        """Have `perseid follow` look at its repository now, as a push to it would want."""
+        return asking.look(registry)
 
 
 def _responses(statuses: tuple[HTTPStatus, ...]) -> dict[int | str, dict[str, Any]]:

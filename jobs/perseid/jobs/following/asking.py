@@ -1,0 +1,73 @@
+"""What the followed repository is like, and asking for a look: for command line and API alike."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from perseid.errors import RefusedError, UsageError
+from perseid.jobs import git
+from perseid.records.repository import RepoRecord
+from perseid.registry.facade import Registry
+from perseid.registry.repository import RepoNodes
+
+LATE_LOOKS = 5  # intervals without a look, after which nobody seems to follow any more
+LATE_S_MIN = 60.0  # a look that applies a job takes a while
+
+
+class NotFollowed(RefusedError):
+    """No repository has ever been followed here."""
+
+
+def record(registry: Registry) -> RepoRecord | None:
+    """What the last look found; None where no repository is followed."""
+    stored = RepoNodes(registry).record()
+    return stored.value if stored is not None else None
+
+
+def show(registry: Registry, now_ms: int) -> dict[str, Any]:
+    """The record as JSON; NotFollowed where there is none."""
+    return document(_known(registry), now_ms)
+
+
+def look(registry: Registry, accept: str = "", *, dry_run: bool = False) -> dict[str, Any]:
+    """Asks for a look now. `accept`: a commit to take although the ref was rewritten."""
+    found = _known(registry)
+    if accept and not git.is_commit(accept):
+        raise UsageError(f"--accept {accept[:80]!r}: expected a whole commit id of 40 digits")
+    if not dry_run:
+        RepoNodes(registry).ask(accept)
+    state = "a look would be asked for" if dry_run else "a look is asked for"
+    return {"url": found.url, "ref": found.ref, "state": state}
+
+
+def _known(registry: Registry) -> RepoRecord:
+    found = record(registry)
+    if found is None:
+        raise NotFollowed(
+            "no repository is followed here; `perseid follow --repo URL --ref main` begins it"
+        )
+    return found
+
+
+def document(found: RepoRecord, now_ms: int) -> dict[str, Any]:
+    """The record as JSON, with what is to be looked after."""
+    return asdict(found) | {"faults": faults(found, now_ms)}
+
+
+def faults(found: RepoRecord, now_ms: int) -> list[str]:
+    """What somebody has to see to."""
+    said = []
+    if found.fault is not None:
+        said.append(f"repository: {found.fault.text}; {found.fault.next}")
+    for job in found.jobs:
+        if job.result != "applied":
+            runs = f" ({job.commit[:12]} goes on)" if job.commit and job.result != "gone" else ""
+            said.append(f"repository: {job.job or job.folder} {job.result}{runs}: {job.text}")
+    late_ms = 1000 * max(LATE_LOOKS * found.interval_s, LATE_S_MIN)
+    if now_ms - found.looked_ms > late_ms:
+        said.append(
+            f"repository: nobody has looked for {(now_ms - found.looked_ms) // 1000} s; does "
+            "`perseid follow` run?"
+        )
+    return said

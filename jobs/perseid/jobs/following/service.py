@@ -1,0 +1,146 @@
+"""The process that follows a repository: when it looks, and the child that applies a job."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+from perseid.clocks import SystemClock
+from perseid.errors import PerseidError, RetryableError
+from perseid.jobs.following import deciding
+from perseid.jobs.following.follower import Follower
+from perseid.jobs.following.one_job import APPLY_S, Order, Outcome
+from perseid.jobs.following.remote import Remote
+from perseid.jobs.following.settings import LOGIN, Settings
+from perseid.records import Deployment
+from perseid.records.repository import RepoRecord
+from perseid.registry.facade import Registry
+from perseid.registry.repository import RepoNodes
+
+_log = logging.getLogger("perseid.follow")
+
+STANDBY_LOOK_S = 2.0  # without a report that the follower went
+
+
+def follow(deployment: Deployment, settings: Settings, *, once: bool = False) -> RepoRecord:
+    """Follows until the process is told to end; with `once` looks once and says what it found.
+
+    Raises RetryableError when ZooKeeper cannot be reached at the start, or another process follows
+    and there is to be one look only.
+    """
+    registry = Registry.connect(deployment, timeout_s=30.0)
+    try:
+        with TemporaryDirectory(prefix="perseid-follow-") as work:
+            clock = SystemClock()
+            follower = Follower(
+                settings, registry, Remote(settings, Path(work) / "copy.git"),
+                lambda order: in_child(deployment, order), clock,
+            )  # fmt: skip
+            loop = Loop(RepoNodes(registry), follower, settings, clock)
+            if once:
+                return loop.once()
+            loop.run()
+    finally:
+        registry.close()
+
+
+class Loop:
+    """One look after the other, for as long as this process is the one that follows."""
+
+    def __init__(
+        self, nodes: RepoNodes, follower: Follower, settings: Settings, clock: SystemClock
+    ) -> None:
+        self._nodes, self._follower, self._clock = nodes, follower, clock
+        self._interval_s = settings.interval_s
+        self._changed = threading.Event()
+        self._who = f"pid {os.getpid()} on {os.uname().nodename}"
+
+    def once(self) -> RepoRecord:
+        if not self._nodes.hold(self._who):
+            raise RetryableError(
+                f"{self._nodes.follower() or 'another process'} follows the repository; "
+                "`perseid jobs look` asks it for a look"
+            )
+        return self._follower.look()
+
+    def run(self) -> NoReturn:
+        self._nodes.watch(self._changed.set)
+        told = False
+        looked_s, answered = float("-inf"), 0
+        while True:
+            try:
+                if not self._nodes.hold(self._who):
+                    if not told:
+                        _log.info("stands by: %s follows", self._nodes.follower())
+                    told = True
+                    self._wait(STANDBY_LOOK_S)
+                    continue
+                told = False
+                number, _ = self._nodes.asked()
+                since_s = self._clock.monotonic_s() - looked_s
+                pause = deciding.pause_s(self._interval_s, since_s, asked=number != answered)
+                if pause > 0:
+                    self._wait(pause)
+                    continue
+                looked_s, answered = self._clock.monotonic_s(), number
+                self._follower.look()
+            except PerseidError as error:
+                _log.warning("%s: %s", type(error).__name__, error)
+                self._wait(STANDBY_LOOK_S)
+
+    def _wait(self, seconds: float) -> None:
+        self._changed.wait(seconds)
+        self._changed.clear()
+
+
+def in_child(deployment: Deployment, order: Order, timeout_s: float = APPLY_S) -> Outcome:
+    """Applies one job in a process of its own, which ends with this one."""
+    with TemporaryDirectory(prefix="perseid-apply-one-") as work:
+        answer = Path(work) / "outcome.json"
+        asked = {
+            "order": asdict(order), "deployment": deployment.model_dump(), "answer": str(answer),
+        }  # fmt: skip
+        child = subprocess.Popen(
+            [sys.executable, "-m", "perseid.jobs.following.one_job"], stdin=subprocess.PIPE,
+            stdout=2, start_new_session=True, text=True,
+            env=_environment(work),
+        )  # fmt: skip
+        try:
+            child.communicate(json.dumps(asked), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return Outcome(
+                kind="TookTooLong", broken=True,
+                text=f"its check did not end within {timeout_s:g} s: does a module of the job do "
+                "work when it is imported? Change it and push again",
+            )  # fmt: skip
+        finally:
+            if child.poll() is None:  # its group too, which nobody else has while it is not reaped
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if answer.is_file():
+            return Outcome(**json.loads(answer.read_text()))
+        return _died(child.returncode)
+
+
+def _environment(work: str) -> dict[str, str]:
+    """Of a child: what it leaves goes with `work`, and the repository's login is not the job's."""
+    return {k: v for k, v in os.environ.items() if k != LOGIN} | {"TMPDIR": work}
+
+
+def _died(code: int) -> Outcome:
+    """A signal came from outside, so another try may do; an exit code came from the job."""
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return Outcome(
+        kind="Died", broken=code >= 0,
+        text=f"the process that checks it ended with {how} before it was done; the follower's log "
+        "has what it said",
+    )  # fmt: skip
