@@ -81,6 +81,7 @@ class TopicChanger(Protocol):
 
     def grow(self, topic: str, partitions: int) -> None: ...
     def delete(self, topics: Sequence[str]) -> None: ...
+    def delete_group(self, group: str) -> None: ...
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         """Trims each partition up to, not including, the offset."""
@@ -226,6 +227,14 @@ class TopicAdmin:
         for name, future in asked.items():
             gone = (KafkaError.UNKNOWN_TOPIC_OR_PART,)
             self._result(future, f"deleting topic {name}", absent=gone)
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a consumer group with its offsets; one that is not there is no error."""
+        from confluent_kafka import KafkaError
+
+        asked = self._client.delete_consumer_groups([group], request_timeout=self._timeout_s)
+        gone = (KafkaError.GROUP_ID_NOT_FOUND,)
+        self._result(asked[group], f"deleting consumer group {group}", absent=gone)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         from confluent_kafka import TopicPartition
