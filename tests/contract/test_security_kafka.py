@@ -206,7 +206,7 @@ def test_who_is_not_let_in_or_not_trusted_is_told_why(
     if change == "plain":
         brokers = server.bootstrap
     with pytest.raises(RetryableError, match=said) as caught:
-        TopicAdmin(brokers, timeout_s=3).list()
+        TopicAdmin(brokers, timeout_s=2).list()
     assert "canary-5f0c" not in str(caught.value)
 
 
