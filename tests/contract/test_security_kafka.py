@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from perseid.cli import main
 from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.records import Deployment
 from perseid.records.access import Access, Brokers
 from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
-from perseid.topics import names
+from perseid.topics import clients, names
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter
@@ -166,6 +167,26 @@ def test_a_trim_of_another_jobs_topic_finds_nobody_to_ask(
 def test_a_job_sees_only_its_own_topics(ours: Brokers) -> None:
     own = [names.ledger(OURS), names.progress(OURS), names.tokens(OURS), "ours-in", "ours-out"]
     assert TopicAdmin(ours).list() == sorted(own)
+
+
+@pytest.mark.security("5.2")
+def test_only_coordinators_commit_offsets_of_a_jobs_group(
+    server: SecuredKafkaServer, ours: Brokers
+) -> None:
+    def commit(brokers: Brokers) -> None:
+        transactional = clients.transactional(brokers, f"perseid.{OURS}.offsets")
+        transactional.init_transactions(10)
+        transactional.begin_transaction()
+        with closing(clients.reader(brokers, **{"group.id": names.group(OURS)})) as reader:  # type: ignore[arg-type]
+            group = reader.consumer_group_metadata()
+        place = TopicPartition(f"{OURS}-in", 0, 1)
+        transactional.send_offsets_to_transaction([place], group, 10)
+        transactional.commit_transaction(10)
+
+    commit(server.as_user("perseid"))
+    with pytest.raises(KafkaException) as caught:
+        commit(ours)
+    assert caught.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.security("5.1")
