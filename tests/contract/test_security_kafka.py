@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from perseid.cli import main
 from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.records import Deployment
 from perseid.records.access import Access, Brokers
 from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
-from perseid.topics import names
+from perseid.topics import clients, names
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter
@@ -168,6 +169,26 @@ def test_a_job_sees_only_its_own_topics(ours: Brokers) -> None:
     assert TopicAdmin(ours).list() == sorted(own)
 
 
+@pytest.mark.security("5.2")
+def test_only_coordinators_commit_offsets_of_a_jobs_group(
+    server: SecuredKafkaServer, ours: Brokers
+) -> None:
+    def commit(brokers: Brokers) -> None:
+        transactional = clients.transactional(brokers, f"perseid.{OURS}.offsets")
+        transactional.init_transactions(10)
+        transactional.begin_transaction()
+        with closing(clients.reader(brokers, **{"group.id": names.group(OURS)})) as reader:  # type: ignore[arg-type]
+            group = reader.consumer_group_metadata()
+        place = TopicPartition(f"{OURS}-in", 0, 1)
+        transactional.send_offsets_to_transaction([place], group, 10)
+        transactional.commit_transaction(10)
+
+    commit(server.as_user("perseid"))
+    with pytest.raises(KafkaException) as caught:
+        commit(ours)
+    assert caught.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 @pytest.mark.security("5.1")
 def test_a_certificate_is_a_principal_too(
     server: SecuredKafkaServer, acls: list[dict[str, Any]]
@@ -206,7 +227,7 @@ def test_who_is_not_let_in_or_not_trusted_is_told_why(
     if change == "plain":
         brokers = server.bootstrap
     with pytest.raises(RetryableError, match=said) as caught:
-        TopicAdmin(brokers, timeout_s=3).list()
+        TopicAdmin(brokers, timeout_s=2).list()
     assert "canary-5f0c" not in str(caught.value)
 
 

@@ -77,6 +77,7 @@ def of_coordinator(specs: Sequence[JobSpec], principal: str) -> tuple[Acl, ...]:
         Acl(principal, own, "topic", PREFIX, True, "topics that jobs keep for themselves"),
         Acl(principal, _WRITE, "transactional-id", PREFIX, True, "`txn abort`, `dlq redrive`"),
         Acl(principal, ("Describe",), "group", GROUP, False, "clients look for its coordinator"),
+        Acl(principal, ("Delete", *_READ), "group", PREFIX, True, "offsets that lag tools look at"),
         Acl(principal, ("DescribeConfigs",), "cluster", CLUSTER, False, "`doctor` asks brokers"),
     ]
     read = {topic for spec in specs for topic in _sources(spec)}
