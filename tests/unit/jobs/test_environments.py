@@ -19,6 +19,7 @@ from perseid.jobs.environments.installing import Environments
 from perseid.jobs.environments.lockfile import LOCK_FILE, Locked, read
 from perseid.jobs.problems import JobFileErrors
 from perseid.jobs.spec import OperatorSpec
+from perseid.testing.wait import until
 from perseid.testing.wheels import locked, wheel
 
 HASH = "--hash=sha256:" + "a" * 64
@@ -190,6 +191,19 @@ def test_an_installation_that_fails_or_dies_leaves_nothing_that_counts(world: Wo
     assert list(world.root.iterdir()) == []
     with world.environments.lease(folder):
         assert world.installed == 2
+
+
+def test_what_an_applied_revision_needs_stays(world: World) -> None:
+    archives = world.folder / "archives"
+    archives.mkdir()
+    folder = world.job("j").rename(archives / "abc")
+    with world.environments.lease(folder):
+        pass
+    assert installing.needed(archives, {"abc", "on-another-host"}) == {installing.key_of(folder)}
+    collector = installing.Collector(world.environments, archives)
+    collector.see({"abc"}, 0)
+    collector.see(set(), 1)
+    until(lambda: not list(world.root.iterdir()), 10, "the environment to be removed")
 
 
 def test_a_package_without_what_it_needs_is_not_taken(tmp_path: Path) -> None:
