@@ -188,10 +188,11 @@ def _session_cluster(
     folder = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(folder / "data", tied=True)
     # Every process of the cluster inherits these: tests arm crash points, give containers a limit,
-    # read Spark's events, and one runs a schema registry.
+    # read Spark's events, put wheels of jobs there, and one runs a schema registry.
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
     os.environ[CGROUPS] = str(folder / "data" / "cgroups")
     os.environ[EVENT_LOG] = str(folder / "spark-events")
+    os.environ["PIP_FIND_LINKS"], os.environ["PIP_NO_INDEX"] = str(folder / "wheels"), "1"
     os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
     yield cluster
     cluster.down()

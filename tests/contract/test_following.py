@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -61,17 +62,23 @@ class Followed:
     def commit(self) -> str:
         return self.origin.commit(self.tree)
 
-    def start(self, log: Path) -> subprocess.Popen[bytes]:
-        command = [
+    def command(self) -> list[str]:
+        return [
             sys.executable, "-c", "from perseid.cli.main import main; main()", "follow",
             "--insecure", "--every", "1h",
             "--repo", f"{self.server.url}/jobs.git", "--data", str(self.data),
         ]  # fmt: skip
-        environment = os.environ | {
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
             "PERSEID_JOBS_REPO_AUTH": "ann:s3cret", crashpoints.FOLDER: str(self.crashes),
         }  # fmt: skip
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as file:
-            return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+            return subprocess.Popen(
+                self.command(), stdout=file, stderr=file, env=self.environment()
+            )
 
     def record(self) -> RepoRecord | None:
         return asking.record(self.registry)
@@ -132,6 +139,14 @@ def test_a_follower_that_is_killed_is_finished_by_the_next(
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(PATIENCE_S) == 0
         assert "environ({" in log.read_text()
+
+        once = subprocess.run(
+            [*world.command(), "--once", "--json"], env=world.environment(), check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert once.returncode == 1, once.stderr
+        shown = json.loads(once.stdout)
+        assert (shown["commit"], shown["state"], len(shown["faults"])) == (second, "applied", 2)
         assert "s3cret" not in f"{world.record()} {log.read_text()}"
 
 

@@ -16,6 +16,12 @@ def running(cluster: Cluster) -> RunningCluster:
 
 
 @pytest.fixture(scope="session")
+def wheels(cluster: Cluster) -> Path:
+    """The folder from which jobs' packages are installed."""
+    return cluster.data.parent / "wheels"
+
+
+@pytest.fixture(scope="session")
 def crash_points(cluster: Cluster) -> Path:
     """The folder in which crash points of the warm cluster are armed."""
     return cluster.data / "crash-points"

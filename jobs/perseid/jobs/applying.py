@@ -22,6 +22,8 @@ from perseid.clocks import Clock
 from perseid.errors import RefusedError
 from perseid.jobs import change, parse, retention, schemas, steering
 from perseid.jobs.classes import Classes, load_jobs
+from perseid.jobs.environments import checking
+from perseid.jobs.environments.lockfile import LOCK_FILE
 from perseid.jobs.loading import forget, load_all
 from perseid.jobs.repository import Validated
 from perseid.jobs.spec import JobSpec
@@ -168,6 +170,7 @@ class _Look:
     def _disagreements(self, sha: str, spec: JobSpec, new: Classes) -> list[str]:
         old = revision(self._cluster, sha, self._work)
         try:
+            checking.prepare(old.folder, f"the running revision's {LOCK_FILE}")
             return change.disagreements(
                 old.spec, load_all(old.spec.operators, old.folder), spec, new
             )

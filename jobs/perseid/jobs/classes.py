@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs import key_types, yamlfile
+from perseid.jobs.environments import checking
+from perseid.jobs.environments.lockfile import LOCK_FILE
 from perseid.jobs.loading import load, load_all
 from perseid.jobs.operator import outputs_of
 from perseid.jobs.problems import JobFileErrors, Problem, listed, nearest, shown
@@ -29,6 +31,9 @@ def load_jobs(jobs: Sequence[Validated], *, allow_code: bool = True) -> dict[str
     for job in jobs:
         label = f"{job.tree.name}/{JOB_FILE}"
         try:
+            checking.prepare(
+                job.folder, f"{job.tree.name}/{LOCK_FILE}", allow_code=allow_code
+            )
             loaded[job.spec.name] = load_checked(
                 job.spec, job.folder, label, allow_code=allow_code
             )
@@ -76,6 +81,8 @@ def unions(spec: JobSpec, folder: Path, *, allow_code: bool = True) -> frozenset
         name: operator for name, operator in spec.operators.items()
         if operator.use is not None and len(operator.forward) > 1
     }  # fmt: skip
+    if several:
+        checking.prepare(folder, allow_code=allow_code)
     classes = load_all(several, folder, allow_code=allow_code)
     return frozenset(name for name, found in classes.items() if not found.needs_all_inputs)
 

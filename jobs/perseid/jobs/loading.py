@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import library
+from perseid.jobs.environments import activating
 from perseid.jobs.files import inside
 from perseid.jobs.operator import METADATA, Operator
 from perseid.jobs.problems import listed, nearest, shown
@@ -117,8 +118,10 @@ def _check_outputs(outputs: Any, use: str) -> None:
 
 def _import(module: str, folder: Path) -> types.ModuleType:
     package = _package(folder)
+    activating.adopt()
     try:
-        return importlib.import_module(f"{package}.{module}")
+        with activating.active(folder.resolve()):
+            return importlib.import_module(f"{package}.{module}")
     except BadInputError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
@@ -136,7 +139,10 @@ def _import_text(module: str, folder: Path, error: BaseException) -> str:
             place = f"{Path(frame.filename).relative_to(folder.resolve())}:{frame.lineno}"
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         place = f"{Path(error.filename).name}:{error.lineno}"
-    return f"{place}: cannot be imported: {type(error).__name__}: {error}"
+    text = f"{place}: cannot be imported: {type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError):
+        text += "; packages that perseid does not have are locked in requirements.txt beside it"
+    return text
 
 
 def _package(folder: Path) -> str:
@@ -154,6 +160,7 @@ def _package(folder: Path) -> str:
 
 def forget(folder: Path) -> None:
     """Drops the modules of `folder`, whose files changed or are gone. Classes in use live on."""
+    activating.use(folder, None)
     name = _PREFIX + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         del sys.modules[module]
@@ -212,7 +219,8 @@ class _Loader(importlib.abc.SourceLoader):
             inside(self._root, f"{top}.py") or inside(self._root, f"{top}/__init__.py")
         )
         if not beside:
-            return __import__(name, globals_, locals_, fromlist or (), level)
+            with activating.active(self._root):
+                return __import__(name, globals_, locals_, fromlist or (), level)
         loaded = importlib.import_module(f"{self._package}.{name}")
         if not fromlist:
             return sys.modules[f"{self._package}.{top}"]

@@ -37,6 +37,7 @@ def state(
 ) -> None:
     """Show the state of an operator at its last epoch."""
     from perseid.jobs import applying
+    from perseid.jobs.environments import checking
     from perseid.jobs.loading import load
 
     with (
@@ -49,6 +50,7 @@ def state(
             _list(found.spec, as_json)
             return
         spec = _operator(found.spec, operator)
+        checking.prepare(found.folder, allow_code=cluster.allow_code)
         asked = Asked(job, operator, spec, load(spec, found.folder, allow_code=cluster.allow_code))
         shown = asked.look(cluster, root_of(data), key, partition, limit, Path(scratch))
     if as_json:

@@ -32,6 +32,7 @@ class FragmentContext:
     operator behind it deals out its rows by task. What a task deals out must be the same on a
     worker with other cores: a re-run may find half of the writers' partitions committed.
     `rescaled`: whether the state that the plan began with was dealt out by key.
+    `environment`: the folder of the job's own packages on this host, "" without.
     """
 
     deployment: Deployment
@@ -47,6 +48,7 @@ class FragmentContext:
     lanes: int
     one_task_each: bool
     rescaled: bool
+    environment: str = ""
 
     @property
     def owner(self) -> str:

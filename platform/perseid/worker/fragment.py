@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from perseid.errors import (
     parse,
 )
 from perseid.jobs import layout as layouts
+from perseid.jobs.environments import activating
+from perseid.jobs.environments.installing import Environments
 from perseid.jobs.repository import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import names
@@ -151,7 +154,8 @@ class Fragment:
         )
         telling.start()
         try:
-            self._run(clients, telling)
+            with ExitStack() as held:
+                self._run(clients, telling, held)
             self._tell(clients.progress, "stopped")
         except BaseException as error:
             telling.join()
@@ -169,8 +173,8 @@ class Fragment:
         except RetryableError as error:
             log.warning("the restore was not announced: %s", error)
 
-    def _run(self, clients: Clients, telling: threading.Thread) -> None:
-        context = self._context()
+    def _run(self, clients: Clients, telling: threading.Thread, held: ExitStack) -> None:
+        context = self._context(held)
         runner = EpochRunner(self.spark, context)
         fence(runner)
         past = self._history(clients)
@@ -299,8 +303,10 @@ class Fragment:
         if part_orders.outstanding(self._ordered_epoch, self.pointers):
             slots.everywhere(runner, take_over_orders)
 
-    def _context(self) -> FragmentContext:
+    def _context(self, held: ExitStack) -> FragmentContext:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
+        packages = held.enter_context(Environments.of(self.deployment).lease(folder))
+        activating.use(folder, packages)
         spec = flow.spec_of(folder)
         layout = layouts.build(spec, self.plan.layout)
         lanes = local_cores(self.spark.sparkContext.master or "")
@@ -324,6 +330,7 @@ class Fragment:
             lanes=lanes,
             one_task_each=graph.build(spec, layout).has_late_sql,
             rescaled=self.plan.rescaled,
+            environment=str(packages or ""),
         )
 
     def _history(self, clients: Clients) -> TokenHistory:

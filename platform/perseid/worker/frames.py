@@ -3,9 +3,10 @@
 Level 0 is the source tasks: one DataFrame of the rows of perseid.worker.edges, united from what
 Python and what Spark SQL make of each source. Every further level is one shuffle and one stage; in
 a narrow plan all levels are one task, without a shuffle. Work that holds state, reads Kafka or
-encodes rows runs in separate pools of Python workers (their environment differs), and a narrow plan
-has pools of its own. Spark hands out the workers of a pool in turn, so only in a pool of one does
-every epoch find what the one before left: state, positioned consumers, producers.
+encodes rows runs in separate pools of Python workers (their environment differs); narrow plans and
+jobs with packages of their own have others. Spark hands out the workers of a pool in turn, so only
+in a pool of one does every epoch find what the one before left: state, positioned consumers,
+producers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from perseid.jobs.environments import activating
 from perseid.jobs.spec import producer
 from perseid.worker import flow, schemas, stages
 from perseid.worker.edges import DDL, REPORT
@@ -39,10 +41,14 @@ WIDE = "wide "  # in front of a pool's name in wide plans of a local master
 
 
 @contextmanager
-def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
-    """Python functions that are given to Spark meanwhile run in the workers of pool `name`."""
+def in_pool(spark: SparkSession, name: str, packages: str = "") -> Iterator[None]:
+    """Python functions that are given to Spark meanwhile run in the workers of pool `name`.
+
+    `packages`: folder of a job's own packages, whose workers are others than those of other jobs.
+    """
     with _one_at_a_time:  # the environment is the Spark context's, which all threads share
         spark.sparkContext.environment[POOL] = name
+        spark.sparkContext.environment[activating.VARIABLE] = packages
         yield
 
 
@@ -156,7 +162,7 @@ class EpochFrames:
             return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
         anchored = partial(stages.run_anchored, self.context, level)
         groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
-        with in_pool(self.spark, self._prefix + STATE_POOL):
+        with in_pool(self.spark, self._prefix + STATE_POOL, self.context.environment):
             return groups.applyInArrow(anchored, DDL)
 
     def _sql(self, frame: DataFrame, name: str) -> DataFrame:
@@ -169,7 +175,7 @@ class EpochFrames:
         return found
 
     def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
-        with in_pool(self.spark, self._prefix + pool):
+        with in_pool(self.spark, self._prefix + pool, self.context.environment):
             return frame.mapInArrow(function, schema)
 
     def _persist(self, frame: DataFrame) -> DataFrame:

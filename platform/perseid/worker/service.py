@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import RetryableError
+from perseid.jobs.environments.installing import Collector, Environments
 from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
 from perseid.records.version import this_build
 from perseid.registry import Registry, SessionState, versions
@@ -62,6 +63,7 @@ class WorkerService:
         self._stopping = threading.Event()
         self._fragments: dict[str, Fragment] = {}
         self._machine = MachineWatch()
+        self._environments = Collector(Environments.of(deployment), cache)
 
     def run(self) -> None:
         """Until SIGTERM, then it leaves; raises what it cannot live with."""
@@ -116,7 +118,8 @@ class WorkerService:
             os._exit(EXIT_SESSION_LOST)
 
     def _reconcile(self, spark: SparkSession, registry: Registry) -> None:
-        plans = {name: registry.plan(name) for name in registry.jobs()}
+        entries = registry.jobs()
+        plans = {name: registry.plan(name) for name in entries}
         mine = {n: p for n, p in plans.items() if p is not None and p.owner == self.incarnation}
         for name, fragment in list(self._fragments.items()):
             plan = mine.get(name)
@@ -127,6 +130,9 @@ class WorkerService:
             if name not in self._fragments:
                 self._start(spark, plan)
             self._fragments[name].pointers = _checkpoints(registry, plan)
+        archives = {entry.archive for entry in entries.values()}
+        archives |= {plan.archive for plan in plans.values() if plan is not None}
+        self._environments.see(archives, self.clock.monotonic_s())
 
     def _start(self, spark: SparkSession, plan: Plan) -> None:
         # Each fragment has a session of its own: temporary views and settings are the session's.

@@ -31,12 +31,13 @@ def on_slots(runner: EpochRunner, count: int, work: Work) -> list[Row]:
     """The rows `found` that `work` gives for each slot, in the process that has its state."""
     spark = runner.spark
     slots = spark.range(0, count, 1, count).selectExpr("cast(id as int) as slot")
+    pool = (STATE_POOL, runner.context.environment)
     if runner.anchor is None:
-        with in_pool(spark, STATE_POOL):
+        with in_pool(spark, *pool):
             frame = slots.mapInArrow(work, f"{COLUMN} binary")
     else:
         groups = slots.groupBy("slot").cogroup(runner.anchor.frame(count).groupBy("slot"))
-        with in_pool(spark, STATE_POOL):
+        with in_pool(spark, *pool):
             frame = groups.applyInArrow(partial(_anchored, work), f"{COLUMN} binary")
     return frame.collect()
 

@@ -6,7 +6,9 @@ import pytest
 
 from perseid.cli import status
 from perseid.embedded import ProcessInfo
+from perseid.jobs.following import asking
 from perseid.records import Deployment, LeaderInfo, WorkerInfo
+from perseid.records.repository import RepoJob, RepoRecord
 
 SETTINGS = Deployment(kafka="k:1", zookeeper="z:2", redis="redis://r:3/0", store="s", state="t",
                       logs="l")  # fmt: skip
@@ -73,6 +75,23 @@ def test_a_leader_that_has_just_died_is_not_listed() -> None:
     alive = [p for p in PROCESSES if p.pid != LEADER.pid]
     shown = status.document(SETTINGS, alive, seen())
     assert shown["coordinator"] == [{"pid": 20, "leader": False}]
+
+
+def test_a_followed_repository_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = (RepoJob("a", "job-a", "applied", "t", "1" * 40, "x"),
+            RepoJob("b", "job-b", "gone", "t", "1" * 40, "x", "goes on"))  # fmt: skip
+    url = "https://git.example/jobs.git"
+    found = RepoRecord(url, "main", 60, "applied", 0, "1" * 40, "2" * 40, rewritten=True, jobs=jobs)
+    told = seen()
+    told.repository = asking.document(found, 0)
+    shown = status.document(SETTINGS, PROCESSES, told)
+    assert json.loads(json.dumps(shown))["repository"]["jobs"][1]["result"] == "gone"
+    assert shown["repository"]["faults"] == ["repository: job-b gone: goes on"]
+    status.show(shown)
+    text = capsys.readouterr().out
+    head = f"{url} main: applied at {'1' * 12}, seen {'2' * 12}, the ref was rewritten"
+    assert head in " ".join(text.split())
+    assert "job-a" in text
 
 
 def test_people_see_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from perseid.clocks import ManualClock
-from perseid.errors import PermanentError, RefusedError, UsageError
+from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
 from perseid.jobs import applying, report, repository, steering
 from perseid.jobs.applying import Change, Cluster
 from perseid.jobs.problems import JobFileErrors
 from perseid.records import CheckpointPointers, JobEntry, JobStatus, Plan
+from perseid.records.repository import RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create, Delete
+from perseid.registry.repository import RepoNodes
 from perseid.state.store import LocalStore
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
@@ -125,6 +127,30 @@ def test_a_new_job_is_written_whole(world: World) -> None:
     entry = world.entry()
     assert (entry.desired, entry.counter, entry.start) == ("running", 1, {"from": "scratch"})
     assert world.store.list("archives") == [f"archives/{entry.archive}.tar"]
+
+
+def test_a_look_that_was_overtaken_writes_no_entry(world: World) -> None:
+    nodes = RepoNodes(world.registry)
+    mine = nodes.put(RepoRecord("https://git.example/x.git", "main", 60, "applied", 0), None)
+    with world.prepared(world.write()) as (wanted,):
+        nodes.put(RepoRecord("https://git.example/x.git", "main", 60, "applied", 1), mine)
+        with pytest.raises(FencedError):
+            applying.perform(world.cluster, wanted, [nodes.guard(mine)])
+        assert world.registry.jobs() == {}
+        applying.perform(world.cluster, wanted, [nodes.guard(mine + 1)])
+    assert world.registry.jobs().keys() == {"job"}
+
+
+def test_one_job_of_several_is_judged_beside_the_others_without_their_code(world: World) -> None:
+    world.write("one", topic="same")
+    world.write("two", topic="same", code="raise SystemExit")
+    world.write("three", topic="other")
+    with repository.validated(repository.find(str(world.folder / "repo"))) as jobs:
+        specs = [job.spec for job in jobs]
+        by_name = {job.spec.name: job for job in jobs}
+        with pytest.raises(RefusedError, match="topic same is written by job two too"):
+            applying.prepare_one(world.cluster, by_name["one"], specs)
+        assert applying.prepare_one(world.cluster, by_name["three"], specs).action == "create"
 
 
 def test_preparing_writes_nothing(world: World) -> None:

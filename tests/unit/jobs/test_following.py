@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perseid.clocks import ManualClock
@@ -20,8 +21,9 @@ from perseid.jobs.following.deciding import Found, Seen, work
 from perseid.jobs.following.follower import Follower
 from perseid.jobs.following.one_job import Order, Outcome
 from perseid.jobs.following.remote import Remote
+from perseid.jobs.following.service import in_child
 from perseid.jobs.following.settings import Settings, settings
-from perseid.records import JobEntry
+from perseid.records import Deployment, JobEntry
 from perseid.records.repository import RepoJob, RepoRecord
 from perseid.registry.facade import Registry
 from perseid.registry.repository import RepoNodes
@@ -308,6 +310,15 @@ def test_a_follower_that_was_overtaken_writes_nothing() -> None:
         slow.look()
     assert late.done == []
     assert world.registry.jobs().keys() == {"a"}
+
+
+def test_a_check_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    nowhere = Deployment(kafka="127.0.0.1:1", zookeeper="127.0.0.1:1", redis="redis://127.0.0.1:1",
+                         store=str(tmp_path), state=str(tmp_path), logs=str(tmp_path))  # fmt: skip
+    before = psutil.Process().children()
+    outcome = in_child(nowhere, Order(str(tmp_path), URL, ONE, "", "a", 0), timeout_s=0.2)
+    assert (outcome.kind, outcome.broken) == ("TookTooLong", True)
+    assert psutil.Process().children() == before
 
 
 def test_only_one_of_two_sessions_follows() -> None:

@@ -1,0 +1,40 @@
+"""A job's packages for a moment: where its code is loaded to be checked, and not run.
+
+They are installed into a folder of this process, which goes with it. Nothing is shared with the
+workers: who checks may be on another machine, and may be refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perseid.errors import RefusedError
+from perseid.jobs.environments import activating, installing
+from perseid.jobs.environments.lockfile import LOCK_FILE
+
+
+def prepare(folder: Path, label: str = LOCK_FILE, *, allow_code: bool = True) -> None:
+    """Has imports of the job in `folder` find its packages; nothing for one without a lock file.
+
+    Raises JobFileErrors, BadInputError or RetryableError, and RefusedError where no code may run.
+    """
+    if not (folder / LOCK_FILE).is_file():
+        return
+    if not allow_code:
+        raise RefusedError(
+            f"{label}: this deployment runs no code of jobs (jobs_allow_code is false), so it "
+            f"installs none either; remove {LOCK_FILE}"
+        )
+    installing.checked(folder, label)
+    environments, held = _scratch()
+    activating.use(folder, held.enter_context(environments.lease(folder)))
+
+
+@cache
+def _scratch() -> tuple[installing.Environments, ExitStack]:
+    held = ExitStack()
+    folder = held.enter_context(TemporaryDirectory(prefix="perseid-environments-"))
+    return installing.Environments(Path(folder)), held
