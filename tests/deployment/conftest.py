@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perseid.testing.compose import ComposeStack
+from perseid.testing.git_server import Origin
 from perseid.testing.stack import Stack, example
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
@@ -21,7 +22,7 @@ WRITTEN_S = 180
 
 @pytest.fixture(scope="session")
 def perseid_compose_files() -> tuple[str, ...]:
-    return (str(Path(__file__).with_name("small-store.yaml")),)
+    return tuple(str(Path(__file__).with_name(n)) for n in ("small-store.yaml", "git.yaml"))
 
 
 class Deployed:
@@ -82,8 +83,21 @@ def deployed(perseid_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> 
         "name: wordcount": f"name: {JOB}", "topic: lines": f"topic: {SOURCE}",
         "topic: word-counts": f"topic: {SINK}", 'period: "30s"': 'period: "5s"',
     })  # fmt: skip
-    perseid_stack.apply(folder)
+    if isinstance(perseid_stack, ComposeStack):
+        follow(perseid_stack, folder, tmp_path_factory.mktemp("git"))
+    else:
+        perseid_stack.apply(folder)
     return Deployed(perseid_stack)
+
+
+def follow(stack: ComposeStack, folder: Path, served: Path) -> None:
+    """The job comes from a git repository, which a container serves by `git http-backend`."""
+    served.chmod(0o755)  # the server is somebody else
+    origin = Origin(served / "jobs.git")
+    files = {f"{JOB}/{path.name}": path.read_bytes() for path in folder.glob("*.*")}
+    origin.commit(origin.files(files))
+    stack.change(PERSEID_TEST_GIT=str(served))
+    stack.up("git", "follower", healthy=False)
 
 
 @pytest.fixture

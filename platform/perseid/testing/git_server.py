@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -86,11 +87,11 @@ class GitServer:
     `asked` has the path of each request, and `refused` counts those without the login.
     """
 
-    def __init__(self, folder: Path, login: str | None = None) -> None:
+    def __init__(self, folder: Path, login: str | None = None, port: int = 0) -> None:
         self.folder, self.login = folder, login
         self.asked: list[str] = []
         self.refused = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
@@ -168,3 +169,13 @@ def _backend(folder: Path, request: BaseHTTPRequestHandler, body: bytes) -> byte
         env=environment, check=False,
     )  # fmt: skip
     return done.stdout
+
+
+def main(folder: str, port: str) -> None:
+    """`python -m perseid.testing.git_server FOLDER PORT`: serves until it is ended."""
+    with GitServer(Path(folder), port=int(port)):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
