@@ -72,6 +72,7 @@ class Followed:
     def environment(self) -> dict[str, str]:
         return os.environ | {
             "PERSEID_JOBS_REPO_AUTH": "ann:s3cret", crashpoints.FOLDER: str(self.crashes),
+            "TMPDIR": str(self.data),  # where a killed one leaves its copy of the repository
         }  # fmt: skip
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
