@@ -94,7 +94,9 @@ def follow(stack: ComposeStack, folder: Path, served: Path) -> None:
     """The job comes from a git repository, which a container serves by `git http-backend`."""
     served.chmod(0o755)  # the server is somebody else
     origin = Origin(served / "jobs.git")
-    files = {f"{JOB}/{path.name}": path.read_bytes() for path in folder.glob("*.*")}
+    files: dict[str, bytes | str] = {
+        f"{JOB}/{path.name}": path.read_bytes() for path in folder.glob("*.*")
+    }
     origin.commit(origin.files(files))
     stack.change(PERSEID_TEST_GIT=str(served))
     stack.up("git", "follower", healthy=False)
