@@ -24,6 +24,7 @@ from perseid.records import crashpoints
 from perseid.records.deployment import REGISTRIES
 from perseid.testing.server import free_port
 from perseid.testing.spark_events import EVENT_LOG
+from perseid.worker.__main__ import STOP_CHECKPOINT
 from perseid.worker.machine import CGROUPS
 
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
@@ -164,6 +165,7 @@ def _session_cluster(
     os.environ[crashpoints.FOLDER] = str(folder / "data" / "crash-points")
     os.environ[CGROUPS] = str(folder / "data" / "cgroups")
     os.environ[EVENT_LOG] = str(folder / "spark-events")
+    os.environ[STOP_CHECKPOINT] = "1"  # a worker that leaves takes one first
     os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
     yield cluster
     cluster.down()
