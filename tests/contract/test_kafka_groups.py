@@ -12,7 +12,6 @@ from perseid.embedded import Cluster
 from perseid.errors import FencedError, RetryableError
 from perseid.testing.groups import ModelGroups
 from perseid.testing.running import group_offsets
-from perseid.topics import groups
 from perseid.topics.admin import Partition, TopicAdmin
 from perseid.topics.groups import GroupWriter, KafkaGroupWriter
 
@@ -70,6 +69,6 @@ def test_a_group_is_forgotten_with_its_offsets(services: Cluster) -> None:
     writer.acquire()
     writer.commit({(TOPIC, 0): 1})
     assert group_offsets(services.deployment.kafka, group) == {(TOPIC, 0): 1}
-    groups.forget(admin.client, group)
-    groups.forget(admin.client, group)  # it is gone
+    admin.delete_group(group)
+    admin.delete_group(group)  # it is gone
     assert group_offsets(services.deployment.kafka, group) == {}

@@ -187,7 +187,7 @@ def remove(
     """Remove a job; its topics stay unless purged, its sources always do."""
     from perseid.errors import UsageError
     from perseid.jobs import verbs
-    from perseid.topics import groups, names
+    from perseid.topics import names
 
     if purge and no_wait:
         raise UsageError("--purge waits until the job is gone; leave --no-wait out")
@@ -197,7 +197,7 @@ def remove(
         if purge and not dry_run:
             cluster.topics.delete(topics)
             cluster.store.delete(f"jobs/{job}")
-            groups.forget(cluster.topics.client, names.group(job))
+            cluster.topics.delete_group(names.group(job))
     if as_json:
         output.document(result | {"purged_topics": topics})
     else:

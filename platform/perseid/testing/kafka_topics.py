@@ -88,6 +88,9 @@ class FakeTopics:
         for topic in topics:
             self._kafka.topics.pop(topic, None)
 
+    def delete_group(self, group: str) -> None:
+        """Groups are `perseid.testing.groups`'s: here is none to delete."""
+
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         for (topic, partition), offset in before.items():
             if topic not in self._kafka.topics:

@@ -85,6 +85,10 @@ class TopicChanger(Protocol):
         """Trims each partition up to, not including, the offset."""
         ...
 
+    def delete_group(self, group: str) -> None:
+        """Deletes a consumer group with all its offsets."""
+        ...
+
 
 class TopicAdmin:
     """TopicReader and TopicChanger on a real cluster."""
@@ -233,6 +237,13 @@ class TopicAdmin:
         asked = self._client.delete_records(cuts, request_timeout=self._timeout_s)
         for cut, future in asked.items():
             self._result(future, f"trimming {cut.topic}[{cut.partition}]")
+
+    def delete_group(self, group: str) -> None:
+        from confluent_kafka import KafkaError
+
+        asked = self._client.delete_consumer_groups([group], request_timeout=self._timeout_s)
+        gone = (KafkaError.GROUP_ID_NOT_FOUND,)
+        self._result(asked[group], f"deleting consumer group {group}", absent=gone)
 
     def _offsets(
         self,

@@ -16,7 +16,6 @@ from perseid.topics.admin import Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException, Producer
-    from confluent_kafka.admin import AdminClient
 
 ANSWER_S = 10.0
 
@@ -94,15 +93,3 @@ class KafkaGroupWriter:
         if error.args[0].code() in fenced:
             return FencedError(f"{what}: a newer writer has acquired it")
         return clients.as_error(error.args[0], what)
-
-
-def forget(client: AdminClient, group: str) -> None:
-    """Deletes a group with all its offsets; one that is not there is no error."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    (answer,) = client.delete_consumer_groups([group], request_timeout=ANSWER_S).values()
-    try:
-        answer.result(ANSWER_S + 1)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-            raise clients.as_error(error.args[0], f"deleting consumer group {group}") from error
