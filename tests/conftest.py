@@ -25,6 +25,7 @@ from perseid.records.deployment import REGISTRIES
 from perseid.testing.security import MARKER, Matrix
 from perseid.testing.server import free_port
 from perseid.testing.spark_events import EVENT_LOG
+from perseid.worker.__main__ import STOP_CHECKPOINT
 from perseid.worker.machine import CGROUPS
 
 pytest_plugins = ["perseid.testing.fixtures"]
@@ -193,6 +194,7 @@ def _session_cluster(
     os.environ[CGROUPS] = str(folder / "data" / "cgroups")
     os.environ[EVENT_LOG] = str(folder / "spark-events")
     os.environ["PIP_FIND_LINKS"], os.environ["PIP_NO_INDEX"] = str(folder / "wheels"), "1"
+    os.environ[STOP_CHECKPOINT] = "1"  # a worker that leaves takes one first
     os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
     yield cluster
     cluster.down()

@@ -89,7 +89,7 @@ class FakeTopics:
             self._kafka.topics.pop(topic, None)
 
     def delete_group(self, group: str) -> None:
-        """The model's groups are in `ModelGroups`; none is left behind here."""
+        """Groups are `perseid.testing.groups`'s: here is none to delete."""
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         for (topic, partition), offset in before.items():
