@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,10 +53,11 @@ def follow(
     from perseid.embedded import deployment
     from perseid.jobs.following import asking, settings
     from perseid.jobs.following.service import follow as run
+    from perseid.records import secret
 
     found = settings.settings(
         repo, ref, folder=folder, every=every, signers=signers, prune=prune, insecure=insecure,
-        login=os.environ.get(settings.LOGIN),
+        login=secret.of_environment(settings.LOGIN),
     )  # fmt: skip
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr,
