@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -104,7 +105,8 @@ LEDGER = names.ledger(SPEC.name)
 CONTEXT = FragmentContext(
     deployment=Deployment(kafka="k", zookeeper="z", redis="r", store="s", state="t", logs="l"),
     job=SPEC.name, job_uuid="u", generation=1, incarnation="w", revision="r", archive="a",
-    folder="/nowhere", layout=LAYOUT, base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
+    folder=str(Path(__file__).parent), layout=LAYOUT, base_epoch=0, lanes=2, one_task_each=False,
+    rescaled=False,
 )  # fmt: skip
 
 

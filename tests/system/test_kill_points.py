@@ -76,7 +76,7 @@ def judge(running: RunningCluster) -> None:
     assert verdict.output_records > 0
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("point", "victim"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim
@@ -88,6 +88,7 @@ def test_nothing_is_lost_or_doubled_by_a_kill(
     judge(running)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("point", "victim"), TAKEOVER_POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
     running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim

@@ -282,19 +282,14 @@ def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) ->
         )  # fmt: skip
 
 
-def coordinators(leader: LeaderInfo | None, own: Sequence[int | None]) -> Finding:
-    """`own`: pids of this machine's coordinators, None for one that is not alive."""
-    check = "coordinators"
-    alive = [pid for pid in own if pid is not None]
-    elsewhere = leader is not None and leader.pid not in alive
-    count = len(alive) + elsewhere
+def coordinators(leader: LeaderInfo | None, registered: Iterable[str]) -> Finding:
+    """`registered`: the names of those that lead or stand by."""
+    check, known = "coordinators", {*registered, *([leader.id] if leader is not None else ())}
     if leader is None:
-        return Finding(check, "problem", f"{count} alive, none leads", "one leads",
+        return Finding(check, "problem", f"{len(known)} alive, none leads", "one leads",
                        "`perseid up`, or look at `perseid logs c1`")  # fmt: skip
-    found = f"{leader.id} leads, {count} known"
-    if not own:  # they run elsewhere, and one that stands by registers nowhere
-        return Finding(check, "ok", f"{leader.id} leads")
-    if count < 2:
+    found = f"{leader.id} leads, {len(known)} known"
+    if len(known) < 2:
         return Finding(check, "warning", found, "two: the other takes over when it dies",
                        "`perseid up`, or `perseid coordinator` on another host")  # fmt: skip
     return Finding(check, "ok", found)

@@ -164,12 +164,11 @@ def _has_admin_server(host: str) -> bool:
 
 
 def _of_registry(folder: Path, settings: Deployment, with_kafka: bool) -> Iterator[Finding]:
-    from perseid.embedded import processes
     from perseid.registry import Registry
 
     with closing(Registry.connect(settings, ANSWER_S)) as registry:
-        own = [p.pid for p in processes(folder) if p.kind == "coordinator"]
-        yield doctor_checks.coordinators(registry.leader(), own)
+        registered = [coordinator.id for coordinator in registry.coordinators()]
+        yield doctor_checks.coordinators(registry.leader(), registered)
         jobs = list(_jobs(settings, registry))
         yield doctor_checks.workers(registry.workers(), jobs)
     for job in jobs:

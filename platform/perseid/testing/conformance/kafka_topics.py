@@ -46,7 +46,7 @@ def bad_topics_are_refused_and_not_made(side: KafkaSide) -> Iterator[object]:
 
 @SCRIPTS.add(
     "PermanentError", "PermanentError", "PermanentError", "RetryableError", "PermanentError",
-    {}, None,
+    {}, None, None,
 )  # fmt: skip
 def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:
     topics, place = side.kafka.topics, ("nowhere", 0)
@@ -57,6 +57,7 @@ def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:
     yield outcome(topics.grow, "nowhere", 2)
     yield topics.identities(["nowhere"])
     yield outcome(topics.delete, ["nowhere"])
+    yield outcome(topics.delete_group, "nobody")
 
 
 @SCRIPTS.add("RetryableError", "RetryableError")
