@@ -92,13 +92,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _not_drawn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """All variants of tests that are marked `drawn`, less as many of each as the marker says."""
+    """All variants of tests that are marked `drawn`, less as many of each as the marker says.
+
+    Variants are the parameters of one test, or the tests of one `group`.
+    """
     variants: dict[str, list[pytest.Item]] = {}
     wanted: dict[str, int] = {}
     for item in items:
         marker = item.get_closest_marker("drawn")
         if marker is not None:
-            name = item.nodeid.partition("[")[0]
+            name = marker.kwargs.get("group") or item.nodeid.partition("[")[0]
             variants.setdefault(name, []).append(item)
             wanted[name] = marker.args[0] if marker.args else 1
     left: list[pytest.Item] = []

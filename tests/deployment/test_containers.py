@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from perseid.testing.compose import WORKERS, ComposeStack
 from perseid.testing.wait import until
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.drawn(1, group="containers")]
 MONITORING = Path(__file__).parents[2] / "compose" / "monitoring"
 RECORDS, RATE = 60_000, 4_000
 FILL = "dd if=/dev/zero of=/var/lib/perseid/store/filler bs=1M || true"
@@ -72,7 +72,7 @@ def test_the_same_job_goes_on_on_a_spark_cluster(deployed: Any, containers: Comp
     containers.up("spark-master", "spark-executor", healthy=False)
     containers.change(PERSEID_MASTER="spark://spark-master:7077")
     containers.up(*WORKERS)
-    with deployed.fed(RECORDS // 2, RATE):
+    with deployed.fed(RECORDS // 4, RECORDS / 4 / 30):  # epochs go on behind the restore
         deployed.at_work()
     deployed.judge()
     masters = {w["id"]: w for w in containers.do("status")["workers"]}

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
 
@@ -54,6 +56,7 @@ class Counted(Operator):
 ROUNDS, ROWS, BATCHES = 3, 300, 5
 
 
+@pytest.mark.drawn(1, group="feedback edges")
 def test_each_row_goes_round_once_an_epoch_whoever_dies(
     running: RunningCluster, tmp_path: Path
 ) -> None:
