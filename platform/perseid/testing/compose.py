@@ -218,7 +218,6 @@ class ComposeStack(Stack):
 
     def restart(self, name: str) -> None:
         self.docker("start", self._id(name))
-        self.wait_healthy(name)
 
     def pause(self, name: str) -> None:
         self.docker("pause", self._id(name))

@@ -61,7 +61,7 @@ class Stack(ABC):
 
     @abstractmethod
     def restart(self, name: str) -> None:
-        """Returns when what was killed is there again; starts it where nobody else does."""
+        """Starts what was killed, where nobody else does; it may not have its work back yet."""
 
     @abstractmethod
     def pause(self, name: str) -> None:
