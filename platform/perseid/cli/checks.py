@@ -30,6 +30,7 @@ from perseid.errors import RefusedError, UsageError
 COMPUTING, WAITING = ("unit", "simulation"), ("contract", "system")
 DEPLOYMENT = "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
+SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: where a ring's time goes
 NICE = 10  # of what computes: those that wait have deadlines
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
 _LINT = "import sys; from importlinter.cli import lint_imports"
@@ -216,7 +217,7 @@ class Run:
         controls.mkdir(exist_ok=True)
         summary = self.folder / f"rings-{len(self.found.codes)}-{computing}.json"
         ran = subprocess.run(
-            [*nice, sys.executable, "-Im", "pytest", *folders, *self.options],
+            [*nice, sys.executable, "-Im", "pytest", *SLOWEST, *folders, *self.options],
             check=False,
             cwd=self.root,
             env={
