@@ -27,7 +27,7 @@ from perseid.coordinator.loading import Clients, SharedWriter
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.coordinator.view import Look
-from perseid.errors import RefusedError, RetryableError, UsageError
+from perseid.errors import RefusedError, RetryableError, UsageError, exit_code
 from perseid.records import CoordinatorInfo, Deployment, LeaderInfo
 from perseid.records.version import this_build
 from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead, versions
@@ -201,7 +201,7 @@ def run() -> int:
         return main()
     except (UsageError, RefusedError) as error:
         sys.stderr.write(f"perseid: {error}\n")
-        return 2 if isinstance(error, UsageError) else 3
+        return exit_code(error)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ class Backup:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-class Source(Protocol):
-    """What is backed up."""
+class Place(Protocol):
+    """Where a backup is taken, or restored to."""
 
     @property
     def registry(self) -> Registry: ...
@@ -101,7 +101,7 @@ class Source(Protocol):
 
 
 def take(
-    source: Source, folder: Path, build: Build, deployment: str, now_ms: int, *, copied: bool
+    source: Place, folder: Path, build: Build, deployment: str, now_ms: int, *, copied: bool
 ) -> Backup:
     """Writes a backup into the new folder; it appears when it is whole.
 
@@ -164,7 +164,7 @@ def sha256(data: bytes | memoryview) -> str:
 
 
 def _job(
-    source: Source, name: str, draft: Path, copied: bool
+    source: Place, name: str, draft: Path, copied: bool
 ) -> tuple[JobBackup, Mapping[str, str]]:
     """The job at one moment, and its files."""
     for _ in range(TRIES_MAX):

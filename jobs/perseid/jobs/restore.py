@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from perseid.errors import DamagedFile, PermanentError, RefusedError
 from perseid.jobs import backup
@@ -29,7 +28,6 @@ from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Set, Write
 from perseid.state.store import Store
 from perseid.topics import names
-from perseid.topics.admin import TopicReader
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
@@ -40,17 +38,6 @@ from perseid.topics.records import Begin, TokenRecord
 GENERATIONS = 1_000
 READ_TIMEOUT_S = 30.0
 TOKENS_READ = 10_000  # records at a time
-
-
-class Target(Protocol):
-    """Where a backup is restored to."""
-
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def topics(self) -> TopicReader: ...
-    @property
-    def store(self) -> Store: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class Restored:
 
 
 def restore(
-    target: Target, reader: LogReader, folder: Path, build: Build, only: Sequence[str] = (),
+    target: backup.Place, reader: LogReader, folder: Path, build: Build, only: Sequence[str] = (),
     *, dry_run: bool = False,
 ) -> list[Restored]:  # fmt: skip
     """Restores the jobs of a backup, all or those of `only`.
@@ -103,7 +90,7 @@ def restore(
 class _Look:
     """One restore: reads, collects what speaks against it, never writes."""
 
-    def __init__(self, target: Target, reader: LogReader) -> None:
+    def __init__(self, target: backup.Place, reader: LogReader) -> None:
         self._registry, self._topics, self._reader = target.registry, target.topics, reader
         self._ledger = LedgerReader(reader, target.topics)
         self._refusals: list[str] = []

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from perseid.embedded.waiting import WaitedInVain, until
 from perseid.errors import RefusedError
 
 PACKAGES = ("docker.io", "docker-compose", "debootstrap", "iptables")  # Debian's
@@ -22,7 +22,7 @@ COMMANDS = ("dockerd", "docker-compose", "debootstrap", "iptables")
 OFFLINE = "offline/"  # what build-offline puts in front of its images
 PREFIX = "PERSEID_IMAGES"
 WHY_NOT = "PERSEID_NO_CONTAINERS"  # the reason, for the ring to say
-INSTALL_S, BUILD_S, DAEMON_S = 600, 1200, 60.0
+INSTALL_S, BUILD_S, DAEMON_S, DAEMON_POLL_S = 600, 1200, 60.0, 0.2
 NICE = 10  # of the build, beside tests with deadlines
 
 
@@ -93,11 +93,16 @@ def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
             ["dockerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     started.append(daemon)
-    deadline_s = time.monotonic() + DAEMON_S
-    while not _answers():
-        if daemon.poll() is not None or time.monotonic() > deadline_s:
-            raise RefusedError(f"dockerd does not start: {_last(folder / 'dockerd.log')}")
-        time.sleep(0.2)
+
+    def there() -> bool:
+        if daemon.poll() is not None:
+            raise WaitedInVain("it has ended")
+        return _answers()
+
+    try:
+        until(there, DAEMON_S, "dockerd to answer", DAEMON_POLL_S)
+    except WaitedInVain:
+        raise RefusedError(f"dockerd does not start: {_last(folder / 'dockerd.log')}") from None
 
 
 def _answers() -> bool:

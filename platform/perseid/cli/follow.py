@@ -46,10 +46,10 @@ def follow(
     Runs until it is stopped. Several may run; one looks and the others stand by. A user and a
     password for the server go into PERSEID_JOBS_REPO_AUTH=user:password.
     """
-    import logging
     import signal
     import sys
 
+    from perseid import logs
     from perseid.embedded import deployment
     from perseid.jobs.following import asking, settings
     from perseid.jobs.following.service import follow as run
@@ -59,11 +59,7 @@ def follow(
         repo, ref, folder=folder, every=every, signers=signers, prune=prune, insecure=insecure,
         login=secret.of_environment(settings.LOGIN),
     )  # fmt: skip
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )  # fmt: skip
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    logs.set_up("follower")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     record = run(deployment(data), found, once=once)
     shown = asking.document(record, record.looked_ms)

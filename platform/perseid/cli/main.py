@@ -34,7 +34,7 @@ from perseid.cli import (
     topics,
     txn,
 )
-from perseid.errors import PerseidError, RefusedError, UsageError
+from perseid.errors import PerseidError, exit_code
 
 app = typer.Typer(
     name="perseid",
@@ -129,15 +129,6 @@ def version(as_json: output.Json = False) -> None:
         output.document(parts)
     else:
         output.fields(parts)
-
-
-def exit_code(error: PerseidError) -> int:
-    """What a shell sees of `error`."""
-    if isinstance(error, UsageError):
-        return 2
-    if isinstance(error, RefusedError):
-        return 3
-    return 1
 
 
 def run(arguments: list[str]) -> int:

@@ -113,6 +113,16 @@ def lost_by_broker(what: str) -> PermanentError:
     )
 
 
+def exit_code(error: PerseidError) -> int:
+    """What a shell sees of `error`, whichever process ends with it."""
+    if isinstance(error, UsageError):
+        return 2
+    if isinstance(error, RefusedError):
+        return 3
+    return 1
+
+
+
 def describe(error: BaseException) -> str:
     """The error as one text that `parse` finds again inside a Spark stack trace."""
     return f"perseid-error[{type(error).__name__}]: {error} ::end"

@@ -103,31 +103,31 @@ def perseid_stack(
     return _containers
 
 
+def _address(
+    request: pytest.FixtureRequest, containers: compose.ComposeStack | None, part: str
+) -> str:
+    """HOST:PORT of a part, of Redis a URL; its container is started first."""
+    if containers is None:
+        found: str = getattr(request.getfixturevalue("perseid_embedded").deployment, part)
+        return found
+    containers.up(part)
+    at = f"localhost:{containers.ports[part]}"
+    return f"redis://{at}/0" if part == "redis" else at
+
+
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
     """Bootstrap servers of a Kafka without topics."""
-    if _containers is None:
-        address: str = request.getfixturevalue("perseid_embedded").deployment.kafka
-        return address
-    _containers.up("kafka")
-    return _containers.kafka
+    return _address(request, _containers, "kafka")
 
 
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
     """HOST:PORT of a ZooKeeper."""
-    if _containers is None:
-        address: str = request.getfixturevalue("perseid_embedded").deployment.zookeeper
-        return address
-    _containers.up("zookeeper")
-    return f"localhost:{_containers.ports['zookeeper']}"
+    return _address(request, _containers, "zookeeper")
 
 
 @pytest.fixture(scope="session")
 def redis(request: pytest.FixtureRequest, _containers: compose.ComposeStack | None) -> str:
     """URL of a Redis."""
-    if _containers is None:
-        url: str = request.getfixturevalue("perseid_embedded").deployment.redis
-        return url
-    _containers.up("redis")
-    return f"redis://localhost:{_containers.ports['redis']}/0"
+    return _address(request, _containers, "redis")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from perseid import logs
-from perseid.errors import RefusedError, UsageError
+from perseid.errors import RefusedError, UsageError, exit_code
 from perseid.records import Deployment
 
 STOP_LIMIT, STOP_CHECKPOINT = "PERSEID_STOP_LIMIT", "PERSEID_STOP_CHECKPOINT"
@@ -63,7 +63,7 @@ def run() -> int:
         main()
     except (UsageError, RefusedError) as error:
         sys.stderr.write(f"perseid: {error}\n")
-        return 2 if isinstance(error, UsageError) else 3
+        return exit_code(error)
     return 0
 
 

@@ -14,6 +14,7 @@ from perseid.errors import (
     ReplayDataLost,
     RetryableError,
     UsageError,
+    exit_code,
 )
 
 VERBS = (
@@ -39,7 +40,7 @@ VERBS = (
     ],
 )
 def test_exit_codes(error: PerseidError, code: int) -> None:
-    assert main.exit_code(error) == code
+    assert exit_code(error) == code
 
 
 @pytest.mark.parametrize("verb", VERBS)
