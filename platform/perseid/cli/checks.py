@@ -1,9 +1,10 @@
 """`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
-The static checks run only when nothing is selected. The rings run as two pytests at once: unit and
-simulation compute, contract and system mostly wait for servers and have the cores first. The first
-says what it found when the second has ended. The deployment ring runs behind them, when the images
-of this work tree are there that are built meanwhile. The closing line counts everything.
+The static checks run only when nothing is selected. The rings run as three rows of pytests at once:
+unit and simulation compute, contract and deployment mostly wait for servers, as does system, the
+longest; what waits has the cores first. The system ring talks meanwhile, the others when they have
+ended. The deployment ring runs behind the contracts, when the images of this work tree are there
+that are built meanwhile. The closing line counts everything.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from perseid.cli import output
 from perseid.cli.container_images import PREFIX, WHY_NOT, images
 from perseid.errors import RefusedError, UsageError
 
-COMPUTING, WAITING = ("unit", "simulation"), ("contract", "system")
-DEPLOYMENT = "deployment"
+COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
+# Rows run at once; of a row one pytest behind the other, each with the folders of its rings.
+ROWS = ((COMPUTING,), (("contract",), (DEPLOYMENT,)), (("system",),))
 SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: where a ring's time goes
 NICE = 10  # of what computes: those that wait have deadlines
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
@@ -75,20 +77,16 @@ def test(
     root = repository()
     if root is None:
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
+    rows = ring_rows(root, ring, together=soak is not None)
+    deployed = any(DEPLOYMENT in rings for row in rows for rings in row)
     options = pytest_options(expression, seeds, soak, seed, matrix=matrix, security=security)
-    groups = ring_groups(root, ring, together=soak is not None)
-    deployed = [folders for folders in groups if folders == [f"tests/{DEPLOYMENT}"]]
-    others = [folders for folders in groups if folders not in deployed]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
-        run = Run(root, options, folder, sys.stderr if as_json else None)
         made = None
         if deployed and not expression:  # -k: as Docker is
             made = stack.enter_context(images(root, folder, install=install_docker))
-        if others:
-            run.beside_each_other(others, static=not (expression or ring or soak))
-        if deployed:
-            run.pytest(deployed[0], run.told, _environment(made))
+        run = Run(root, options, folder, sys.stderr if as_json else None, made)
+        run.beside_each_other(rows, static=not (expression or ring or soak))
     found = run.found
     if as_json:
         output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
@@ -121,8 +119,8 @@ class Found:
         return f"perseid test: {'ok' if self.ok else 'FAILED'}: {shown}{failed}"
 
 
-def ring_groups(root: Path, ring: str | None, *, together: bool) -> list[list[str]]:
-    """The folders of each pytest: those of the chosen rings that hold tests."""
+def ring_rows(root: Path, ring: str | None, *, together: bool) -> list[list[list[str]]]:
+    """The chosen rings that hold tests: rows, their pytests, the rings of each."""
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
     if unknown := sorted(set(chosen) - set(RINGS)):
         raise UsageError(f"no ring {', '.join(unknown)}: there are {', '.join(RINGS)}")
@@ -130,9 +128,10 @@ def ring_groups(root: Path, ring: str | None, *, together: bool) -> list[list[st
     if not present:
         folders = [f"tests/{name}" for name in RINGS if name in chosen]
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
-    kinds = [RINGS] if together else [COMPUTING, WAITING, [DEPLOYMENT]]
-    groups = [[f"tests/{name}" for name in present if name in kind] for kind in kinds]
-    return [folders for folders in groups if folders]
+    if together:
+        return [[present]]
+    rows = [[[r for r in rings if r in present] for rings in row] for row in ROWS]
+    return [found for row in rows if (found := [rings for rings in row if rings])]
 
 
 def pytest_options(
@@ -184,38 +183,45 @@ class Run:
     options: list[str]
     folder: Path
     told: IO[str] | None  # None: where we do
+    made: Future[str] | None = None  # images for the deployment ring
     found: Found = field(default_factory=Found)
 
-    def beside_each_other(self, groups: list[list[str]], *, static: bool) -> None:
-        """The last group in the foreground, what comes before it beside it and behind a file."""
-        *beside, last = groups
+    def beside_each_other(self, rows: list[list[list[str]]], *, static: bool) -> None:
+        """The last row in the foreground, the others beside it, each behind a file.
 
-        def first(kept: IO[str]) -> None:
-            self.found.checks += _static(self.root, kept) if static else []
-            for folders in beside:
-                self.pytest(folders, kept)
-
+        The static checks come first in the first row.
+        """
+        *beside, last = rows
         with ExitStack() as stack:
-            kept = stack.enter_context(tempfile.TemporaryFile("w+"))
-            pool = stack.enter_context(ThreadPoolExecutor(1, "perseid-beside"))
-            running = pool.submit(first, kept)
-            self.pytest(last, self.told)
-            if not running.done():
-                output.note("waiting for " + ", ".join(f for folders in beside for f in folders))
-            running.result()
-            kept.seek(0)
-            (self.told or sys.stdout).write(kept.read())
+            pool = stack.enter_context(ThreadPoolExecutor(len(rows), "perseid-row"))
+            running = []
+            for number, row in enumerate(beside):
+                kept = stack.enter_context(tempfile.TemporaryFile("w+"))
+                checked = static and number == 0
+                running.append((pool.submit(self._row, row, kept, static=checked), row, kept))
+            self._row(last, self.told, static=static and not beside)
+            for row_run, row, kept in running:
+                if not row_run.done():
+                    output.note("waiting for " + ", ".join(r for rings in row for r in rings))
+                row_run.result()
+                kept.seek(0)
+                (self.told or sys.stdout).write(kept.read())
+
+    def _row(self, row: list[list[str]], told: IO[str] | None, *, static: bool) -> None:
+        if static:
+            self.found.checks += _static(self.root, told or sys.stdout)
+        for rings in row:
+            self.pytest(rings, told, _environment(self.made) if DEPLOYMENT in rings else {})
 
     def pytest(
-        self, folders: Sequence[str], told: IO[str] | None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self, rings: Sequence[str], told: IO[str] | None, environment: Mapping[str, str]
+    ) -> None:
         """One pytest, into `found`. -I keeps the working directory off the import path."""
-        computing = folders[0] in {f"tests/{ring}" for ring in COMPUTING}
-        nice = ["nice", "-n", str(NICE)] if computing else []
+        nice = ["nice", "-n", str(NICE)] if set(rings) <= set(COMPUTING) else []
         controls = self.folder / "controls"
         controls.mkdir(exist_ok=True)
-        summary = self.folder / f"rings-{len(self.found.codes)}-{computing}.json"
+        summary = self.folder / f"rings-{'-'.join(rings)}.json"
+        folders = [f"tests/{ring}" for ring in rings]
         ran = subprocess.run(
             [*nice, sys.executable, "-Im", "pytest", *SLOWEST, *folders, *self.options],
             check=False,
@@ -224,7 +230,7 @@ class Run:
                 **os.environ,
                 "PERSEID_TEST_SUMMARY": str(summary),
                 "PERSEID_TEST_CONTROLS": str(controls),
-                **(environment or {}),
+                **environment,
             },
             stdout=told,
             stderr=subprocess.STDOUT if told is not None else None,

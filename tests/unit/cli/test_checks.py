@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.cli.checks import Found, pytest_options, ring_groups
+from perseid.cli.checks import Found, pytest_options, ring_rows
 from perseid.errors import RefusedError, UsageError
 
 
@@ -16,12 +16,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
-    assert ring_groups(root, None, together=False) == [["tests/unit"], ["tests/system"]]
-    (root / "tests" / "deployment").mkdir()
-    (root / "tests" / "deployment" / "test_it.py").touch()
-    assert ring_groups(root, None, together=False)[2:] == [["tests/deployment"]]
-    assert ring_groups(root, "system, unit", together=True) == [["tests/unit", "tests/system"]]
-    assert ring_groups(root, "system", together=False) == [["tests/system"]]
+    assert ring_rows(root, None, together=False) == [[["unit"]], [["system"]]]
+    for ring in ("deployment", "contract"):
+        (root / "tests" / ring).mkdir()
+        (root / "tests" / ring / "test_it.py").touch()
+    waiting = [["contract"], ["deployment"]]
+    assert ring_rows(root, None, together=False) == [[["unit"]], waiting, [["system"]]]
+    assert ring_rows(root, "system, unit", together=True) == [[["unit", "system"]]]
+    assert ring_rows(root, "system", together=False) == [[["system"]]]
 
 
 def test_options_are_passed_on() -> None:
@@ -33,9 +35,9 @@ def test_options_are_passed_on() -> None:
 
 def test_unknown_and_empty_rings_are_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="unti"):
-        ring_groups(root, "unti", together=False)
+        ring_rows(root, "unti", together=False)
     with pytest.raises(RefusedError, match="no tests in tests/simulation"):
-        ring_groups(root, "simulation", together=False)
+        ring_rows(root, "simulation", together=False)
 
 
 @pytest.mark.parametrize(

@@ -232,9 +232,19 @@ class TopicAdmin:
         """Deletes a consumer group with its offsets; one that is not there is no error."""
         from confluent_kafka import KafkaError
 
-        asked = self._client.delete_consumer_groups([group], request_timeout=self._timeout_s)
         gone = (KafkaError.GROUP_ID_NOT_FOUND,)
-        self._result(asked[group], f"deleting consumer group {group}", absent=gone)
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            asked = self._client.delete_consumer_groups([group], request_timeout=self._timeout_s)
+            try:
+                self._result(asked[group], f"deleting consumer group {group}", absent=gone)
+                return
+            except RetryableError:
+                # The first question about a group makes a new broker create its topic of offsets;
+                # until that is loaded, nobody is the group's coordinator.
+                if time.monotonic() > deadline_s:
+                    raise
+                self._client.poll(_RETRY_S)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         from confluent_kafka import TopicPartition
