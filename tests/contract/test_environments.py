@@ -14,7 +14,9 @@ from perseid.errors import BadInputError, RetryableError
 from perseid.jobs.environments import installing
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.environments.lockfile import LOCK_FILE
+from perseid.jobs.trees import archive, archive_path, sha256
 from perseid.records import crashpoints
+from perseid.state.store import open_store
 from perseid.testing.wheels import locked, wheel
 
 JOB = """\
@@ -110,3 +112,31 @@ def test_a_killed_installation_is_none_and_the_next_one_is_whole(
     assert {p.name for p in (root / key / "site").iterdir()} >= {"colours.py", "tints"}
     assert Environments(root).collect([]) == [key]
     assert list(root.iterdir()) == []
+
+
+def test_an_executor_on_another_host_than_the_driver_installs_them(
+    tmp_path: Path, wheels: dict[str, Path]
+) -> None:
+    """It has neither the code nor the packages, and the operator is found by its name alone."""
+    folder = job(tmp_path / "j", locked(*wheels.values()))
+    root, site = tmp_path / "environments", f"{installing.key_of(folder)}/site"
+    packed = archive({path.name: path.read_bytes() for path in folder.iterdir()})
+    open_store(str(tmp_path / "store")).write(archive_path(sha256(packed)), [packed])
+    code = (
+        "import sys; from perseid.records import Deployment\n"
+        "from perseid.jobs.layout import Layout, Task\n"
+        "from perseid.worker import flow\n"
+        "from perseid.worker.context import FragmentContext\n"
+        "store, sha, here, site = sys.argv[1:]\n"
+        "to = Deployment(kafka='k:1', zookeeper='z:1', redis='redis://r', store=store, state='/s',"
+        " logs='/l')\n"
+        "layout = Layout(1, (Task(0, 'o', 0, 1, True, 0),))\n"
+        "context = FragmentContext(to, 'j', 'u', 1, 'w1-a', 'r', sha, here + '/' + sha, layout, 0,"
+        " 0, False, False, site)\n"
+        "print(flow.operator_class(context.job_folder, 'o').limit)"
+    )
+    arguments = (code, str(tmp_path / "store"), sha256(packed), str(tmp_path / "host"))
+    ran = run(*arguments, str(root / site), PERSEID_JOB_ENVIRONMENT=str(root / site))
+    assert ran.stdout.strip() == "r", ran.stderr
+    assert (root / site / "colours.py").is_file()
+    assert Environments(root).collect([]) != []  # its process is gone, and nothing holds it

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import timing
+from perseid.coordinator import failing, timing
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
@@ -27,17 +27,21 @@ def due(job: JobState, now: Now) -> bool:
     """Whether the next token should take a checkpoint."""
     if job.collecting is not None or job.program is None:
         return False
-    if asked(job):
+    if now.monotonic_s < job.checkpoint_after_s:
+        return False
+    if asked(job, now):
         return True
     behind = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
     worth = job.backlog > 0 or any(r.end > r.start for t in behind for r in ranges_of(t))
     return (worth or len(behind) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
 
 
-def asked(job: JobState) -> bool:
+def asked(job: JobState, now: Now) -> bool:
     """Whether the user waits for one. So it is until one is complete, whoever leads by then."""
+    if job.collecting is not None or now.monotonic_s < job.checkpoint_after_s:
+        return False
     above = job.entry.checkpoint_above
-    return job.collecting is None and above is not None and _newest_epoch(job) <= above
+    return above is not None and _newest_epoch(job) <= above
 
 
 def begin(job: JobState, issued: Issued, now: Now) -> JobState:
@@ -73,7 +77,20 @@ def part_failed(job: JobState, part: PartFailed) -> JobState:
     if job.plan is None or part.generation != job.plan.generation:
         return job
     where = f"{part.operator}-{part.partition}"
-    return given_up(job, f"part {where} could not be written: {part.reason}")
+    return not_stored(job, f"part {where} could not be written: {part.reason}")
+
+
+def not_stored(job: JobState, why: str) -> JobState:
+    """Gives the checkpoint up that the store does not take.
+
+    A store that is full or away stays so for a while: the next attempts are spaced out as those of
+    a job that fails.
+    """
+    if job.collecting is None:
+        return job
+    unwritten = job.unwritten + 1
+    after_s = job.collecting.since_s + failing.delay_s(unwritten)
+    return given_up(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
 
 
 def unfounded(job: JobState) -> JobState:
@@ -171,7 +188,7 @@ def written(
     totals = job.totals.checkpointed((now.wall_ms - pointer.time_ms) / 1000)
     job = replace(
         job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
-        totals=totals,
+        totals=totals, unwritten=0, checkpoint_after_s=0.0,
     )  # fmt: skip
     return job, [
         PutPointers(job.name, pointers),

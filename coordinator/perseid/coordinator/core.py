@@ -119,7 +119,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
             job, actions = checkpoints.written(job, pointer, now)
         case ev.ManifestFailed(epoch=epoch, text=text):
             if job.collecting is not None and job.collecting.epoch == epoch:
-                job = checkpoints.given_up(job, text)
+                job = checkpoints.not_stored(job, text)
     return job, actions
 
 

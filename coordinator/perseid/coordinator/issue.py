@@ -34,7 +34,7 @@ def next_token(
     if not may_issue(job):
         return None
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
-    wanted = job.backlog or idle or checkpoints.asked(job)
+    wanted = job.backlog or idle or checkpoints.asked(job, now)
     if not (wanted or watermark.moves(job, _time_ms(job, now))):
         return None
     checkpoint = checkpoints.due(job, now)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import importlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import orjson
 
+from perseid.jobs.environments.installing import Environments
 from perseid.jobs.layout import Layout
 from perseid.jobs.trees import open_archive
 from perseid.records import Deployment
@@ -18,6 +21,7 @@ from perseid.topics import codec
 from perseid.topics.records import Token
 
 EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
+_held = ExitStack()  # environments of executors; locks that end with the process
 NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more than they save
 
 
@@ -32,7 +36,7 @@ class FragmentContext:
     operator behind it deals out its rows by task. What a task deals out must be the same on a
     worker with other cores: a re-run may find half of the writers' partitions committed.
     `rescaled`: whether the state that the plan began with was dealt out by key.
-    `environment`: the folder of the job's own packages on this host, "" without.
+    `environment`: the folder of the job's own packages, the same on every host; "" without.
     """
 
     deployment: Deployment
@@ -68,8 +72,14 @@ class FragmentContext:
 
     @property
     def job_folder(self) -> Path:
-        """The unpacked archive; an executor on another host than the driver unpacks it first."""
-        return _unpacked(self.deployment.store, self.archive, Path(self.folder))
+        """The unpacked archive, its packages installed.
+
+        An executor on another host than the driver unpacks and installs first.
+        """
+        folder = _unpacked(self.deployment.store, self.archive, Path(self.folder))
+        if self.environment and not self.lanes:
+            _hold(Path(self.environment), folder)
+        return folder
 
     def is_narrow(self, token: Token) -> bool:
         """Whether the token's epoch runs as one task, without a shuffle."""
@@ -86,6 +96,13 @@ class FragmentContext:
 @lru_cache(maxsize=8)
 def _unpacked(store: str, archive: str, folder: Path) -> Path:
     return folder if folder.is_dir() else open_archive(store, archive, folder.parent)
+
+
+@lru_cache(maxsize=8)
+def _hold(site: Path, folder: Path) -> None:
+    """Makes the environment on this host if need be; it stays as long as this process lives."""
+    _held.enter_context(Environments(site.parents[1]).lease(folder))
+    importlib.invalidate_caches()  # its folder is in sys.path already
 
 
 def is_small(token: Token) -> bool:

@@ -24,7 +24,8 @@ UNWATCHED = {*ONCE, "follower", "spark-executor", "prometheus", "grafana"}  # no
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_limited_and_unprivileged(name: str) -> None:
     service = SERVICES[name]
-    assert service["mem_limit"]
+    assert service["mem_limit"] and service["pids_limit"]
+    assert service["cpus"] == 0 or re.fullmatch(r"\$\{PERSEID_[A-Z]+_CPUS:-0\}", service["cpus"])
     assert service["image"].startswith("${PERSEID_IMAGES:-}")
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]

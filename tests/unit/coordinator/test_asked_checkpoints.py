@@ -72,6 +72,22 @@ def test_one_that_is_given_up_is_taken_again(world: World, leader: Leader) -> No
     assert world.pointers[JOB].pointers[0].epoch == above + 2
 
 
+def test_an_idle_job_waits_with_it_while_its_store_is_full(world: World, leader: Leader) -> None:
+    one_epoch(world, leader)
+    ask(world, leader)
+    for _ in range(2):
+        say = PartFailed("u1", 1, newest(world).epoch, "counts", 0, "the disk is full")
+        world.progress[JOB].append(say)
+        leader.listen()
+        world.work(JOB)
+        leader.listen()
+    waiting = newest(world)
+    leader.tick(0.4)
+    assert newest(world) == waiting  # no empty epochs meanwhile
+    leader.tick(0.2)
+    assert (newest(world).epoch, newest(world).checkpoint) == (waiting.epoch + 1, True)
+
+
 def test_a_new_leader_takes_it(world: World, leader: Leader) -> None:
     one_epoch(world, leader)
     world.entries[JOB] = replace(world.entries[JOB], checkpoint_above=newest(world).epoch)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import checkpoints, failing
 from perseid.coordinator.actions import DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.lifecycle import Phase
@@ -174,6 +175,28 @@ def test_a_failed_part_gives_the_checkpoint_up_and_the_next_token_takes_one(
     assert "disk full" in leader.job().events[-1]
     assert epoch(world, leader).checkpoint
     assert JOB in world.pointers
+
+
+def test_a_store_that_stays_full_is_asked_ever_less_often(world: World, leader: Leader) -> None:
+    """Each attempt costs the tasks their snapshots and the job an event."""
+    begun_s: list[float] = []
+    world.time_s += PERIOD_S
+    while len(begun_s) < 9:
+        world.time_s += 0.25
+        world.produce(0, 10)
+        leader.poll()
+        collecting = leader.job().collecting
+        if collecting is not None:
+            begun_s.append(world.time_s)
+            say(world, leader, PartFailed("u1", 1, collecting.epoch, "counts", 1, "disk full"))
+        world.work(JOB)
+        leader.listen()
+    between_s = [later - earlier for earlier, later in pairwise(begun_s)]
+    assert between_s == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
+    world.time_s += failing.RETRY_MAX_S
+    assert epoch(world, leader).checkpoint
+    assert JOB in world.pointers
+    assert (leader.job().unwritten, leader.job().checkpoint_after_s) == (0, 0.0)
 
 
 def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
