@@ -116,6 +116,9 @@ class GitServer:
 
 def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        # Connections are closed by the client: one that the server closes may end in a reset.
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             self._serve()
 
