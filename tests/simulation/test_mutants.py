@@ -24,7 +24,7 @@ FOUND_BY = {
     "dirty_copy_is_kept": 12,
     "resume_behind_the_highest": 0,
     "outputs_are_not_retained": 139,
-    "damaged_part_means_empty": 699,
+    "damaged_part_means_empty": 813,
     "old_log_is_trusted": 15,
     "collecting_takes_the_base": 2,
     "checksums_are_not_checked": 15,
