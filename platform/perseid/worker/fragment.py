@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 TELL_AGAIN_S = 1.0
+BATCH_S = 5.0  # of a micro-batch of the query
 WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 
@@ -203,12 +205,15 @@ class Fragment:
     def _start_query(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients
     ) -> StreamingQuery:
-        """Batch n of the query is record n behind the feed's start: the log is dense."""
+        """A micro-batch takes record after record for BATCH_S: what comes between two costs."""
+        offsets = count(feed.start_offset)  # the log is dense
 
-        def on_batch(number: int) -> None:  # in a thread of Spark's gateway
+        def on_batch() -> None:  # in a thread of Spark's gateway
             logs.bind(job=self.plan.job, generation=self.plan.generation)
+            until_s = time.monotonic() + BATCH_S
             try:
-                self._on_record(runner, feed, clients, feed.start_offset + number)
+                while not self._stopping.is_set() and time.monotonic() < until_s:
+                    self._on_record(runner, feed, clients, next(offsets))
             except BaseException as error:
                 self._error = error
                 raise

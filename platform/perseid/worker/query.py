@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def start(
-    spark: SparkSession, name: str, folder: Path, on_batch: Callable[[int], None]
+    spark: SparkSession, name: str, folder: Path, on_batch: Callable[[], None]
 ) -> StreamingQuery:
-    """Calls `on_batch` with 0, 1, 2 and so on, until it raises or the query is stopped.
+    """Calls `on_batch` again and again, until it raises or the query is stopped.
 
     `folder`, a new one, gets Spark's offset log, which nobody needs after the query.
     """
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
-    def call(_frame: DataFrame, number: int) -> None:
-        on_batch(number)
+    def call(_frame: DataFrame, _number: int) -> None:
+        on_batch()
 
     writer = frame.writeStream.queryName(name).options(**OPTIONS).foreachBatch(call)
     return writer.option("checkpointLocation", str(folder)).start()

@@ -36,7 +36,7 @@ def warm_up(spark: SparkSession, scratch: Path) -> None:
     """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query."""
     ran = threading.Event()
 
-    def batch(_number: int) -> None:
+    def batch() -> None:
         if not ran.is_set():
             _start_pools(spark)
             for _ in range(ROUNDS):
