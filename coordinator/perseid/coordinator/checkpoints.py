@@ -25,9 +25,7 @@ REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay woul
 
 def due(job: JobState, now: Now) -> bool:
     """Whether the next token should take a checkpoint."""
-    if job.collecting is not None or job.program is None:
-        return False
-    if now.monotonic_s < job.checkpoint_after_s:
+    if job.program is None or not _may_begin(job, now):
         return False
     if asked(job, now):
         return True
@@ -38,10 +36,13 @@ def due(job: JobState, now: Now) -> bool:
 
 def asked(job: JobState, now: Now) -> bool:
     """Whether the user waits for one. So it is until one is complete, whoever leads by then."""
-    if job.collecting is not None or now.monotonic_s < job.checkpoint_after_s:
-        return False
     above = job.entry.checkpoint_above
-    return above is not None and _newest_epoch(job) <= above
+    return above is not None and _newest_epoch(job) <= above and _may_begin(job, now)
+
+
+def _may_begin(job: JobState, now: Now) -> bool:
+    """Not while one is under way, nor soon after the store did not take one."""
+    return job.collecting is None and now.monotonic_s >= job.checkpoint_after_s
 
 
 def begin(job: JobState, issued: Issued, now: Now) -> JobState:

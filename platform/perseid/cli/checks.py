@@ -78,7 +78,7 @@ def test(
     if root is None:
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
     rows = ring_rows(root, ring, together=soak is not None)
-    deployed = any(DEPLOYMENT in rings for row in rows for rings in row)
+    deployed = any([DEPLOYMENT] in row for row in rows)  # not when it only soaks with the others
     options = pytest_options(expression, seeds, soak, seed, matrix=matrix, security=security)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
@@ -211,7 +211,7 @@ class Run:
         if static:
             self.found.checks += _static(self.root, told or sys.stdout)
         for rings in row:
-            self.pytest(rings, told, _environment(self.made) if DEPLOYMENT in rings else {})
+            self.pytest(rings, told, _environment(self.made) if rings == [DEPLOYMENT] else {})
 
     def pytest(
         self, rings: Sequence[str], told: IO[str] | None, environment: Mapping[str, str]

@@ -122,7 +122,6 @@ def exit_code(error: PerseidError) -> int:
     return 1
 
 
-
 def describe(error: BaseException) -> str:
     """The error as one text that `parse` finds again inside a Spark stack trace."""
     return f"perseid-error[{type(error).__name__}]: {error} ::end"

@@ -6,7 +6,7 @@ import base64
 import importlib
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import orjson
@@ -21,7 +21,6 @@ from perseid.topics import codec
 from perseid.topics.records import Token
 
 EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
-_held = ExitStack()  # environments of executors; locks that end with the process
 NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more than they save
 
 
@@ -98,7 +97,10 @@ def _unpacked(store: str, archive: str, folder: Path) -> Path:
     return folder if folder.is_dir() else open_archive(store, archive, folder.parent)
 
 
-@lru_cache(maxsize=8)
+_held = ExitStack()  # environments of executors; their locks end with the process
+
+
+@cache  # not of a size: what falls out would be locked once more
 def _hold(site: Path, folder: Path) -> None:
     """Makes the environment on this host if need be; it stays as long as this process lives."""
     _held.enter_context(Environments(site.parents[1]).lease(folder))

@@ -1,7 +1,7 @@
 """The Structured Streaming query of a fragment: micro-batches that count and carry no data.
 
 Spark's source `rate-micro-batch` has a next batch at any time; the batch itself then waits, in the
-driver, for its record of the token log. A source for the topic written in Python needs processes of
+driver, for records of the token log. A source for the topic written in Python needs processes of
 its own, which every takeover would wait for.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Spark writes its progress to files, two an epoch, with a forked `chmod` for each. Nobody needs
+# Spark writes its progress to files, two a batch, with a forked `chmod` for each. Nobody needs
 # them after the query, so they are written once, with the first batch, and then after this long.
 PROGRESS_MS = 7 * 24 * 3_600_000
 OPTIONS = {

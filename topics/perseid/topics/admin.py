@@ -25,7 +25,7 @@ Partition = tuple[str, int]  # topic, partition number
 
 _TRIES = 6  # at offsets of partitions that the cluster is just making
 _RETRY_S = 0.03
-_GROUP_ASK_S = 2.0
+_GROUP_ASK_S = 2.0  # at most, of one question about a group
 
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
@@ -235,11 +235,12 @@ class TopicAdmin:
 
         gone = (KafkaError.GROUP_ID_NOT_FOUND,)
         deadline_s = time.monotonic() + self._timeout_s
+        brief_s = min(_GROUP_ASK_S, self._timeout_s)
         while True:
             # The first question about a group makes a new broker create its topic of offsets; until
             # that is loaded, nobody is the group's coordinator. A client that asks meanwhile may
             # wait for it to the end of its time, whatever that is: so it asks briefly, and again.
-            asked = self._client.delete_consumer_groups([group], request_timeout=_GROUP_ASK_S)
+            asked = self._client.delete_consumer_groups([group], request_timeout=brief_s)
             try:
                 self._result(asked[group], f"deleting consumer group {group}", absent=gone)
                 return
