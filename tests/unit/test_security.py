@@ -19,7 +19,7 @@ from perseid.jobs import document
 from perseid.worker import session
 
 REPOSITORY = Path(__file__).parents[2]
-LOCKS = [REPOSITORY / "platform" / name for name in ("requirements.lock", "java.lock")]
+LOCKS = [REPOSITORY / "platform" / f"{name}.lock" for name in ("requirements", "java", "audit")]
 ROOTS = ("platform", "topics", "jobs", "coordinator", "replay")
 _LOCKED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==(?P<version>[^\s;\\]+)")
 

@@ -1,6 +1,6 @@
 """Whether the machine stood still: on each core a process that sleeps and looks at the clock.
 
-Now and then all that waits for a core is given none for seconds, on machines that do nothing else
+A Kafka client that polls without pause can keep all others from the cores for seconds
 (tests/benchmarks/README.md). A figure of such a run says nothing of any system: it is not counted,
 and the run is made again.
 """

@@ -31,7 +31,9 @@ CONNECT_S = 5.0
 # The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.
 CLEAN_COMMIT_S = 0.75 * clients.RETRY_BACKOFF_MS / 1000
 _CHUNK_RECORDS = 10_000  # for which no other thread runs: 5 ms; far below the client's queue
-_STEP_S = 0.1
+# Of a flush: the client sends what is there, and spins while more is there than one request a
+# partition can take. So it is told to again and again, and sleeps between until an answer comes.
+_FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
 _ABORT_S = 2.0
 
 
@@ -130,11 +132,13 @@ class KafkaTransaction:
             raise RetryableError(f"{place[0]}[{place[1]}]: not taken: {error}") from error
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
-        deadline_s = time.monotonic() + timeout_s
-        while self._call("flush", _STEP_S) > 0:
+        deadline_s, step_s = time.monotonic() + timeout_s, _FLUSH_S
+        while self._call("flush", step_s) > 0:
             self._check_failed()
             if time.monotonic() > deadline_s:
                 raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
+            self._needed().poll(_FLUSH_REST_S)
+            step_s = _FLUSH_AGAIN_S
         self._check_failed()
         places = {}
         for place, awaited in self._awaited.items():
@@ -206,8 +210,10 @@ class KafkaTransaction:
         """Waits while the client's queue has no room for so many records."""
         producer = self._needed()
         deadline_s = time.monotonic() + clients.TRANSACTION_TIMEOUT_MS / 1000
-        while len(producer) + records > clients.QUEUE_MESSAGES_MAX:
-            producer.poll(_STEP_S)
+        while (waiting := len(producer)) + records > clients.QUEUE_MESSAGES_MAX:
+            producer.poll(_FLUSH_REST_S)
+            if len(producer) == waiting:  # of no partition there is enough for a request
+                self._call("flush", _FLUSH_AGAIN_S)
             self._check_failed()
             if time.monotonic() > deadline_s:
                 raise RetryableError(f"{self._id}: the broker takes no records")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +22,7 @@ from perseid.jobs.following.deciding import Found, Seen, work
 from perseid.jobs.following.follower import Follower
 from perseid.jobs.following.one_job import Order, Outcome
 from perseid.jobs.following.remote import Remote
-from perseid.jobs.following.service import in_child
+from perseid.jobs.following.service import STANDBY_LOOK_S, Loop, in_child
 from perseid.jobs.following.settings import Settings, settings
 from perseid.records import Deployment, JobEntry
 from perseid.records.repository import RepoJob, RepoRecord
@@ -153,6 +154,27 @@ def test_pauses_are_the_interval_and_short_when_a_look_is_asked_for() -> None:
     assert deciding.pause_s(60, 10, asked=True) == 0
 
 
+def test_looks_that_came_to_nothing_in_passing_are_repeated_soon_and_then_less_often() -> None:
+    pauses = [deciding.pause_s(60, 0, asked=False, tries=n) for n in range(1, 7)]
+    assert pauses == [5, 10, 20, 40, 60, 60]
+    assert deciding.pause_s(2, 0, asked=False, tries=1) == 2  # never less often than without
+    assert deciding.pause_s(3600, 0, asked=False, tries=10**9) == 3600
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "passes"),
+    [
+        ("unreachable", "applied", True),
+        ("applied", "refused", True),  # by the cluster: a topic that is not there yet, say
+        ("applied", "broken", False),
+        ("refused", "applied", False),  # the commit as a whole, by its signature
+    ],
+)
+def test_what_may_pass_by_itself(state: Any, result: Any, passes: bool) -> None:
+    found = record(replace(applied("a"), result=result))
+    assert deciding.may_pass(replace(found, state=state)) == passes
+
+
 def test_texts_of_all_jobs_fit_into_one_entry() -> None:
     text = deciding.cut("ä" * 5000)
     assert len(text.encode()) < 700
@@ -219,7 +241,8 @@ class World:
 
     def __init__(self) -> None:
         self.zookeeper = FakeZooKeeper()
-        self.registry = Registry(self.zookeeper.session())
+        self.session = self.zookeeper.session()
+        self.registry = Registry(self.session)
         self.nodes = RepoNodes(self.registry)
         self.remote = FakeRemote(settings(URL, "main"))
         self.dies_at: str = ""
@@ -242,6 +265,13 @@ class World:
         )  # fmt: skip
         self.done.append(order.folder)
         return Outcome(archive=f"archive-{tree}")
+
+
+    def breaks_off(self, commit: str) -> list[Found]:
+        """In the place of `remote.found`, once: ZooKeeper is away from here on."""
+        del self.remote.found
+        self.session.suspend()
+        return self.remote.found(commit)
 
 
 def test_who_dies_while_applying_is_finished_by_the_next() -> None:
@@ -339,6 +369,61 @@ def test_pruned_jobs_are_removed_and_broken_ones_are_told() -> None:
     assert world.registry.jobs()["a"].archive == "archive-t1"
     (said,) = asking.faults(done, done.looked_ms)
     assert said == f"repository: a broken ({ONE[:12]} goes on): BadInputError: no"
+
+
+class Steps:
+    """Goes on from step to step, moving the clock by what the loop says."""
+
+    def __init__(self, world: World, who: Registry | None = None) -> None:
+        self.clock = ManualClock()
+        self.nodes = RepoNodes(who or world.registry)
+        config = settings(URL, "main", every="1h")
+        self.loop = Loop(self.nodes, world.follower(), config, self.clock)
+
+    def pauses(self, steps: int) -> list[float]:
+        """Between the next looks; a step that looks asks for the next one at once."""
+        found = []
+        for _ in range(steps):
+            found.append(self.loop.step())
+            self.clock.sleep(found[-1])
+        return found
+
+
+def test_a_server_that_was_away_for_a_moment_is_asked_again_soon() -> None:
+    world = World()
+    world.remote.error = "connection reset"
+    steps = Steps(world)
+    assert steps.pauses(6) == [0, 5, 0, 10, 0, 20]
+    world.remote.error = ""
+    assert steps.pauses(2) == [0, 3600]
+    assert world.done == ["a"]
+    world.remote.error = "connection reset"
+    assert steps.pauses(2) == [0, 5]  # from the beginning
+
+
+def test_a_look_that_zookeeper_broke_off_is_repeated_soon() -> None:
+    world = World()
+    steps = Steps(world)
+    world.session.suspend()
+    assert steps.pauses(2) == [STANDBY_LOOK_S] * 2
+    world.session.resume()
+    world.remote.found = world.breaks_off  # type: ignore[method-assign]
+    assert steps.pauses(1) == [STANDBY_LOOK_S]
+    world.session.resume()
+    assert steps.pauses(3) == [5 - STANDBY_LOOK_S, 0, 3600]
+    assert world.done == ["a"]
+
+
+def test_a_follower_stands_by_until_the_other_one_goes_and_looks_when_it_is_asked() -> None:
+    world = World()
+    first = Registry(world.zookeeper.session())
+    assert Steps(world, first).pauses(1) == [0]
+    second = Steps(world)
+    assert second.pauses(2) == [STANDBY_LOOK_S] * 2
+    first.close()
+    assert second.pauses(2) == [0, 3600]
+    asking.look(world.registry)
+    assert second.pauses(2) == [0, 3600]
 
 
 def test_another_repository_takes_no_jobs_over() -> None:

@@ -15,6 +15,8 @@ from perseid.records import JobEntry
 from perseid.records.repository import RepoFault, RepoJob, RepoRecord
 
 TEXT_BYTES_MAX = 600  # of what is wrong with one job: 200 of them must fit into one entry
+AGAIN_S = 5.0  # behind a look whose cause of failure may pass: a server that starts, say
+_DOUBLED_MOST = 20  # times: beyond any interval
 GAP_S = 1.0  # between looks that were asked for, however often: each one asks a server
 
 
@@ -53,9 +55,23 @@ class Work:
     kept: tuple[RepoJob, ...]
 
 
-def pause_s(interval_s: float, since_s: float, *, asked: bool) -> float:
-    """How long to wait for the next look, `since_s` after the last one began."""
-    return max(0.0, (min(GAP_S, interval_s) if asked else interval_s) - since_s)
+def pause_s(interval_s: float, since_s: float, *, asked: bool, tries: int = 0) -> float:
+    """How long to wait for the next look, `since_s` after the last one began.
+
+    `tries`: looks in a row that came to nothing in passing; they are `AGAIN_S` apart, then twice
+    that, and so on up to the interval.
+    """
+    wait_s = interval_s
+    if asked:
+        wait_s = GAP_S
+    elif tries:
+        wait_s = AGAIN_S * 2.0 ** min(tries - 1, _DOUBLED_MOST)
+    return max(0.0, min(wait_s, interval_s) - since_s)
+
+
+def may_pass(record: RepoRecord) -> bool:
+    """Whether the same commit may be applied by another look, with nobody changing anything."""
+    return record.state == "unreachable" or any(job.result == "refused" for job in record.jobs)
 
 
 def fault(

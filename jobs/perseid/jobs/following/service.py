@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
-from perseid.clocks import SystemClock
+from perseid.clocks import Clock, SystemClock
 from perseid.errors import PerseidError, RetryableError
 from perseid.jobs.following import deciding
 from perseid.jobs.following.follower import Follower
@@ -57,11 +57,14 @@ class Loop:
     """One look after the other, for as long as this process is the one that follows."""
 
     def __init__(
-        self, nodes: RepoNodes, follower: Follower, settings: Settings, clock: SystemClock
+        self, nodes: RepoNodes, follower: Follower, settings: Settings, clock: Clock
     ) -> None:
         self._nodes, self._follower, self._clock = nodes, follower, clock
         self._interval_s = settings.interval_s
         self._changed = threading.Event()
+        self._stands_by = False
+        self._looked_s, self._answered = float("-inf"), 0
+        self._tries = 0  # looks in a row that came to nothing in passing
         self._who = f"pid {os.getpid()} on {os.uname().nodename}"
 
     def once(self) -> RepoRecord:
@@ -74,28 +77,34 @@ class Loop:
 
     def run(self) -> NoReturn:
         self._nodes.watch(self._changed.set)
-        told = False
-        looked_s, answered = float("-inf"), 0
         while True:
-            try:
-                if not self._nodes.hold(self._who):
-                    if not told:
-                        _log.info("stands by: %s follows", self._nodes.follower())
-                    told = True
-                    self._wait(STANDBY_LOOK_S)
-                    continue
-                told = False
-                number, _ = self._nodes.asked()
-                since_s = self._clock.monotonic_s() - looked_s
-                pause = deciding.pause_s(self._interval_s, since_s, asked=number != answered)
-                if pause > 0:
-                    self._wait(pause)
-                    continue
-                looked_s, answered = self._clock.monotonic_s(), number
-                self._follower.look()
-            except PerseidError as error:
-                _log.warning("%s: %s", type(error).__name__, error)
-                self._wait(STANDBY_LOOK_S)
+            self._wait(self.step())
+
+    def step(self) -> float:
+        """Looks when it is time; seconds until the next step, unless something changes before."""
+        try:
+            if not self._nodes.hold(self._who):
+                if not self._stands_by:
+                    _log.info("stands by: %s follows", self._nodes.follower())
+                self._stands_by = True
+                return STANDBY_LOOK_S
+            self._stands_by = False
+            number, _ = self._nodes.asked()
+            now_s = self._clock.monotonic_s()
+            pause = deciding.pause_s(
+                self._interval_s, now_s - self._looked_s, asked=number != self._answered,
+                tries=self._tries,
+            )  # fmt: skip
+            if pause > 0:
+                return pause
+            self._looked_s, self._answered = now_s, number
+            self._tries += 1  # one that raises is among them
+            if not deciding.may_pass(self._follower.look()):
+                self._tries = 0
+            return 0.0
+        except PerseidError as error:
+            _log.warning("%s: %s", type(error).__name__, error)
+            return STANDBY_LOOK_S
 
     def _wait(self, seconds: float) -> None:
         self._changed.wait(seconds)

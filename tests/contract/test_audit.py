@@ -1,0 +1,104 @@
+"""`.ci/audit` with the real pip-audit, on an advisory service of the tests' own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import orjson
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = ("requirements.lock", "java.lock", "audit.lock")
+
+
+class Service(ThreadingHTTPServer):
+    """OSV's API. Knows one weakness each of the packages in `weak`, mended in version 999."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.weak: set[str] = set()
+        self.asked: set[tuple[str, str]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1/query"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_POST(self) -> None:
+        asked = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+        name = asked["package"]["name"]
+        self.server.asked.add((name, asked["version"]))
+        body = orjson.dumps({"vulns": [_weakness(name)]} if name in self.server.weak else {})
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def _weakness(name: str) -> dict[str, object]:
+    events = [{"introduced": "0"}, {"fixed": "999"}]
+    return {
+        "id": f"PYSEC-2026-{name}", "summary": "weak", "details": "weak",
+        "modified": "2026-01-01T00:00:00Z", "published": "2026-01-01T00:00:00Z",
+        "affected": [{
+            "package": {"name": name, "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": events}],
+        }],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as server:
+        serving = threading.Thread(target=server.serve_forever, name="advisories")
+        serving.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def audit(url: str) -> subprocess.CompletedProcess[str]:
+    """As a developer types it; the tests' own environment names an index of theirs."""
+    return subprocess.run(
+        [ROOT / ".ci" / "audit", url], check=False, capture_output=True, text=True, timeout=300,
+        env={k: v for k, v in os.environ.items() if k not in {"PIP_NO_INDEX", "PIP_FIND_LINKS"}},
+    )  # fmt: skip
+
+
+@pytest.mark.security("5.16")
+def test_every_locked_package_is_asked_for_and_a_weak_one_is_named(service: Service) -> None:
+    done = audit(service.url)
+    assert (done.returncode, "No known vulnerabilities" in done.stderr) == (0, True), done.stderr
+    text = "".join((ROOT / "platform" / lock).read_text() for lock in LOCKS)
+    entry = r"^([a-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==([^\s;\\]+)"
+    locked = set(re.findall(entry, text, re.MULTILINE))
+    assert len(locked) > 60
+    assert service.asked == locked
+    service.weak = {"redis", "pyspark"}
+    done = audit(service.url)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines()[2:]} == service.weak
+    assert "PYSEC-2026-redis" in done.stdout and "999" in done.stdout
+
+
+@pytest.mark.security("5.16")
+def test_a_service_that_does_not_answer_is_no_clean_audit(service: Service) -> None:
+    service.server_close()
+    done = audit(service.url)
+    assert done.returncode != 0
+    assert "No known vulnerabilities" not in done.stdout + done.stderr
