@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import orjson
 import pytest
+
+from perseid.testing.http_server import running
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "java.lock", "audit.lock")
@@ -24,10 +24,6 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.weak: set[str] = set()
         self.asked: set[tuple[str, str]] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/query"
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -60,45 +56,37 @@ def _weakness(name: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as server:
-        serving = threading.Thread(target=server.serve_forever, name="advisories")
-        serving.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            serving.join()
-
-
 def audit(url: str) -> subprocess.CompletedProcess[str]:
     """As a developer types it; the tests' own environment names an index of theirs."""
     return subprocess.run(
-        [ROOT / ".ci" / "audit", url], check=False, capture_output=True, text=True, timeout=300,
+        [ROOT / ".ci" / "audit", f"{url}/v1/query"],
+        check=False, capture_output=True, text=True, timeout=300,
         env={k: v for k, v in os.environ.items() if k not in {"PIP_NO_INDEX", "PIP_FIND_LINKS"}},
     )  # fmt: skip
 
 
 @pytest.mark.security("5.16")
-def test_every_locked_package_is_asked_for_and_a_weak_one_is_named(service: Service) -> None:
-    done = audit(service.url)
-    assert (done.returncode, "No known vulnerabilities" in done.stderr) == (0, True), done.stderr
+def test_every_locked_package_is_asked_for_and_a_weak_one_is_named() -> None:
+    service = Service()
+    with running(service) as url:
+        clean = audit(url)
+        asked, service.weak = set(service.asked), {"redis", "pyspark"}
+        done = audit(url)
+    assert (clean.returncode, "No known vulnerabilities" in clean.stderr) == (0, True), clean.stderr
     text = "".join((ROOT / "platform" / lock).read_text() for lock in LOCKS)
     entry = r"^([a-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==([^\s;\\]+)"
     locked = set(re.findall(entry, text, re.MULTILINE))
     assert len(locked) > 60
-    assert service.asked == locked
-    service.weak = {"redis", "pyspark"}
-    done = audit(service.url)
+    assert asked == locked
     assert done.returncode == 1, done.stdout + done.stderr
     assert {line.split()[0] for line in done.stdout.splitlines()[2:]} == service.weak
     assert "PYSEC-2026-redis" in done.stdout and "999" in done.stdout
 
 
 @pytest.mark.security("5.16")
-def test_a_service_that_does_not_answer_is_no_clean_audit(service: Service) -> None:
-    service.server_close()
-    done = audit(service.url)
+def test_a_service_that_does_not_answer_is_no_clean_audit() -> None:
+    with running(Service()) as url:
+        pass
+    done = audit(url)
     assert done.returncode != 0
     assert "No known vulnerabilities" not in done.stdout + done.stderr

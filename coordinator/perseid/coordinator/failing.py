@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perseid.clocks import growing_s
 from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
@@ -27,7 +28,7 @@ def delay_s(count: int) -> float:
     """How long to wait before the attempt after failure number `count`."""
     if count <= 1:
         return 0.0
-    return min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(count - 2, 10))
+    return growing_s(count - 1, RETRY_FIRST_S, RETRY_MAX_S)
 
 
 def passing(job: JobState, now: Now, text: str) -> Step:

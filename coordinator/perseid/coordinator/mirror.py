@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from perseid.clocks import growing_s
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, ranges_of
 from perseid.coordinator.watching import Watcher
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 MIRROR_S = 1.0  # lag tools look less often; a commit costs the broker a few milliseconds
 REFRESH_S = 3600.0  # a broker forgets offsets of a group without members after a week
-RETRY_MAX_S = 60.0  # between attempts that fail
+RETRY_FIRST_S, RETRY_MAX_S = 2.0, 60.0  # between attempts that fail
 
 
 def committed(job: JobState) -> dict[Partition, int]:
@@ -113,5 +114,5 @@ class OffsetsMirror(Watcher):
             _log.warning("consumer group offsets are not mirrored, so lag tools see old ones; the "
                          "job goes on: %s", error, extra={"job": job})  # fmt: skip
         group.failures += 1
-        group.due_s = self._now() + min(RETRY_MAX_S, 2.0**group.failures)
+        group.due_s = self._now() + growing_s(group.failures, RETRY_FIRST_S, RETRY_MAX_S)
         self.failed = {**self.failed, job: self.failed.get(job, 0) + 1}

@@ -31,6 +31,11 @@ class SystemClock:
         time.sleep(seconds)
 
 
+def growing_s(failures: int, first_s: float, most_s: float) -> float:
+    """The pause behind failure number `failures`, from 1, in a row: doubled from `first_s` on."""
+    return min(most_s, first_s * 2.0 ** min(failures - 1, 60))  # a float ends at 1,024 doublings
+
+
 class ManualClock:
     """A clock that a test moves by hand; `sleep` moves it."""
 

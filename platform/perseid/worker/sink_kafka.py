@@ -212,7 +212,7 @@ class KafkaTransaction:
         deadline_s = time.monotonic() + clients.TRANSACTION_TIMEOUT_MS / 1000
         while (waiting := len(producer)) + records > clients.QUEUE_MESSAGES_MAX:
             producer.poll(_FLUSH_REST_S)
-            if len(producer) == waiting:  # of no partition there is enough for a request
+            if len(producer) == waiting:  # perhaps no partition has enough for a request
                 self._call("flush", _FLUSH_AGAIN_S)
             self._check_failed()
             if time.monotonic() > deadline_s:

@@ -266,7 +266,6 @@ class World:
         self.done.append(order.folder)
         return Outcome(archive=f"archive-{tree}")
 
-
     def breaks_off(self, commit: str) -> list[Found]:
         """In the place of `remote.found`, once: ZooKeeper is away from here on."""
         del self.remote.found
@@ -376,9 +375,8 @@ class Steps:
 
     def __init__(self, world: World, who: Registry | None = None) -> None:
         self.clock = ManualClock()
-        self.nodes = RepoNodes(who or world.registry)
-        config = settings(URL, "main", every="1h")
-        self.loop = Loop(self.nodes, world.follower(), config, self.clock)
+        nodes, config = RepoNodes(who or world.registry), settings(URL, "main", every="1h")
+        self.loop = Loop(nodes, world.follower(), config, self.clock)
 
     def pauses(self, steps: int) -> list[float]:
         """Between the next looks; a step that looks asks for the next one at once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError, RefusedError, RetryableError
+from perseid.testing.http_server import running
 from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, auth_variable, open_all
 
@@ -25,18 +25,6 @@ def record(*fields: dict[str, Any]) -> Schema:
 A, B = {"name": "a", "type": "string"}, {"name": "b", "type": "long"}
 ONE, TWO = record(A), record(A, {**B, "default": 0})
 OBJECT = Schema("JSON", json.dumps({"type": "object", "properties": {"a": {"type": "string"}}}))
-
-
-@contextmanager
-def running(server: ThreadingHTTPServer) -> Iterator[str]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture

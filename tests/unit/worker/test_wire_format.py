@@ -6,7 +6,6 @@ import io
 import json
 import random
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 
 from perseid.clocks import ManualClock
 from perseid.errors import RetryableError
+from perseid.testing.http_server import running
 from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, SchemaRegistry
 from perseid.worker import encode
@@ -79,12 +79,8 @@ class World:
 @pytest.fixture(scope="module")
 def server() -> Iterator[ThreadingHTTPServer]:
     server = serve(0, None)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(server):
+        yield server
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perseid.clocks import growing_s
 from perseid.records import JobEntry
 from perseid.records.repository import RepoFault, RepoJob, RepoRecord
 
 TEXT_BYTES_MAX = 600  # of what is wrong with one job: 200 of them must fit into one entry
 AGAIN_S = 5.0  # behind a look whose cause of failure may pass: a server that starts, say
-_DOUBLED_MOST = 20  # times: beyond any interval
 GAP_S = 1.0  # between looks that were asked for, however often: each one asks a server
 
 
@@ -65,7 +65,7 @@ def pause_s(interval_s: float, since_s: float, *, asked: bool, tries: int = 0) -
     if asked:
         wait_s = GAP_S
     elif tries:
-        wait_s = AGAIN_S * 2.0 ** min(tries - 1, _DOUBLED_MOST)
+        wait_s = growing_s(tries, AGAIN_S, interval_s)
     return max(0.0, min(wait_s, interval_s) - since_s)
 
 
