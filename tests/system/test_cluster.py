@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,6 +17,7 @@ from kazoo.client import KazooClient
 
 from perseid.embedded import Cluster, faults, health
 from perseid.embedded.identity import send, tagged, wait_gone
+from perseid.embedded.paths import state_root
 from perseid.errors import RefusedError
 from perseid.records.marks import Mark, mark
 from perseid.testing.wait import until
@@ -27,6 +29,7 @@ PARTS = ("kafka", "zookeeper", "redis")
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("own") / "data", tied=True)
+    state_log(cluster).mkdir(parents=True)  # as left by a cluster whose folder was deleted
     cluster.up(workers=0, coordinators=0)
     yield cluster
     cluster.down(purge=True)
@@ -38,6 +41,10 @@ def up(own: Cluster) -> Cluster:
     """Whatever the test before did, the parts are there."""
     own.up(workers=0, coordinators=0)
     return own
+
+
+def state_log(cluster: Cluster) -> Path:
+    return state_root(cluster.data) / "uuid" / "1"
 
 
 def marks(cluster: Cluster) -> dict[str, Mark | None]:
@@ -79,6 +86,14 @@ def held(cluster: Cluster, topic: str, path: str) -> tuple[bytes, bytes]:
 
 def healthy(cluster: Cluster, part: str) -> bool:
     return health.probes(cluster.deployment)[part]() is None
+
+
+def test_the_first_up_alone_removes_state_logs_of_a_deleted_folder(up: Cluster) -> None:
+    log = state_log(up)
+    assert not log.exists()
+    log.mkdir(parents=True)
+    up.up(workers=0, coordinators=0)
+    assert log.exists()
 
 
 def test_a_second_up_changes_nothing(up: Cluster) -> None:

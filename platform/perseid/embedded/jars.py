@@ -19,7 +19,7 @@ from perseid.embedded.spark_home import spark_home
 from perseid.errors import RefusedError, RetryableError
 
 LOCK = Path(__file__).with_name("kafka.lock")
-KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
+KAFKA = ("org.apache.kafka", "kafka_2.13", "4.2.2")
 RESOLVE_TIMEOUT_S = 600
 
 

@@ -66,6 +66,8 @@ def up(
     with exclusive(home):
         table.write_owner(home, owner)
         workers, coordinators = wanted.completed(table.read_specs(home))
+        if not home.deployment.is_file():
+            _forget_deleted(home)
         outside = Outside.kept(home.outside).changed_by(wanted.outside)
         plan = prepare(home, outside, workers, coordinators, say)
         home.outside.write_text(json.dumps(asdict(outside)) + "\n")
@@ -78,6 +80,11 @@ def up(
         apply(home, [*plan.base, *plan.engines])
         _wait_for_engines(home, deployment, plan.engines, say)
     return deployment
+
+
+def _forget_deleted(home: Home) -> None:
+    """Removes the state logs of a cluster whose folder was deleted: gigabytes of memory, maybe."""
+    shutil.rmtree(state_root(home.data), ignore_errors=True)
 
 
 def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[str]:

@@ -15,18 +15,20 @@ from perseid import logs
 from perseid.embedded import parts
 from perseid.embedded.cache import short_digest
 from perseid.embedded.class_archive import class_archive, java_options
-from perseid.embedded.jars import kafka_jars
+from perseid.embedded.jars import KAFKA, kafka_jars
 from perseid.embedded.java import java_home
 from perseid.embedded.paths import Home, state_root
 from perseid.embedded.ports import ports
 from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, RefusedError
 from perseid.records import Deployment
 from perseid.records.deployment import parse_registries
 
 Say = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
+MADE_BY = "version"  # in the broker's folder: of the Kafka that formatted its data
+_BEFORE_NOTED = "4.3.1"  # the only one before versions were noted
 
 
 EMBEDDED = "embedded"
@@ -143,14 +145,34 @@ def _zookeeper(home: Home, java: Path, port: int) -> ProcessSpec:
 
 def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> ProcessSpec:
     folder = _folder(home, "kafka")
+    formatted = (folder / "data" / "meta.properties").is_file()
+    if formatted:
+        check_readable(folder)
     jars = kafka_jars(java, say)
     properties = parts.broker_properties(folder, numbers["kafka"], numbers["controller"])
     (folder / "server.properties").write_text(properties)
     (folder / "log4j2.properties").write_text(parts.LOG4J)
-    if not (folder / "data" / "meta.properties").is_file():
-        cluster_id = _new_cluster_id()
-        _format(parts.format_command(java, folder, jars, cluster_id))
+    if not formatted:
+        (folder / MADE_BY).write_text(KAFKA[2] + "\n")
+        _format(parts.format_command(java, folder, jars, _new_cluster_id()))
     return parts.broker(java, folder, jars)
+
+
+def check_readable(folder: Path) -> None:
+    """RefusedError for data of a newer Kafka: the broker would end, each time it is started."""
+    file = folder / MADE_BY
+    made_by = file.read_text().strip() if file.is_file() else _BEFORE_NOTED
+    if _numbers(made_by) > _numbers(KAFKA[2]):
+        raise RefusedError(
+            f"{folder / 'data'} is of Kafka {made_by}, and this perseid brings {KAFKA[2]}, which "
+            "does not read it; nothing was changed. Begin with another folder (--data), or give up "
+            "what is in this one: `perseid down --purge`. Why an older Kafka: "
+            "platform/perseid/embedded/README.md"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
 
 
 def _format(command: list[str]) -> None:

@@ -99,6 +99,25 @@ class KafkaServer(Server):
             return False
 
 
+class JoiningBroker(KafkaServer):
+    """Node 2 of the cluster of `first`, a broker alone; its controller is the first's."""
+
+    def __init__(self, folder: Path, first: KafkaServer) -> None:
+        super().__init__(folder)
+        self._controller = first.ports["controller"]
+
+    def settings(self) -> str:
+        address = f"PLAINTEXT://127.0.0.1:{self.port}"
+        own = {
+            "process.roles": "broker",
+            "node.id": 2,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": address,
+            "advertised.listeners": address,
+        }
+        return "".join(f"{name}={value}\n" for name, value in own.items())
+
+
 def _batches(log: Path) -> Iterator[tuple[int, int]]:
     """Position and base offset of each record batch, and last the file's end."""
     data = log.read_bytes()

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from perseid.embedded import Outside, prepare
+from perseid.embedded.jars import KAFKA
 from perseid.embedded.paths import Home
+from perseid.errors import RefusedError
 from perseid.records import Deployment
 
 PORTS = {"kafka": 1, "zookeeper": 2, "redis": 3, "spark-master": 4}
@@ -35,3 +37,20 @@ def test_a_second_up_knows_what_the_first_was_told(
     assert first.kafka_access.user == "perseid"
     assert up(Outside(kafka="kafka:9093")) == first
     assert not up(Outside()).kafka_access.encrypted, "the embedded broker asks for nothing"
+
+
+@pytest.mark.parametrize(
+    ("noted", "readable"),
+    [(KAFKA[2], True), ("4.1.10", True), ("99.0.0", False), (None, False)],
+)
+def test_data_of_a_newer_kafka_are_refused(
+    tmp_path: Path, noted: str | None, readable: bool
+) -> None:
+    """Before versions were noted there was 4.3.1 alone."""
+    if noted is not None:
+        (tmp_path / prepare.MADE_BY).write_text(noted + "\n")
+    if readable:
+        prepare.check_readable(tmp_path)
+        return
+    with pytest.raises(RefusedError, match=f"is of Kafka {noted or '4.3.1'}.*--purge"):
+        prepare.check_readable(tmp_path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from perseid.cli import output
 from perseid.cli.trials.stage import TOPIC_CONFIG
 from perseid.embedded import Cluster, locate, processes
+from perseid.embedded.paths import state_root
 from perseid.errors import PermanentError, RetryableError
 from perseid.topics.admin import TopicAdmin
 
@@ -99,7 +100,8 @@ def place(data: Path | None) -> Iterator[Place]:
         yield Place(cluster, cluster.data, deployment.kafka, TopicAdmin(deployment.kafka))
     except BaseException:
         cluster.down()
-        output.note(f"perseid: the logs of what failed are below {folder}")
+        state = os.environ.get(_STATE) or state_root(cluster.data)
+        output.note(f"perseid: logs of what failed are below {folder}, its state below {state}")
         raise
     cluster.down(purge=ours)
     if data is None:
