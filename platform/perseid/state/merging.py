@@ -1,9 +1,10 @@
 """Net deltas and whole states out of the files of a state log, without any operator.
 
-    net(schema, [d1, d2, d3])   one delta that does what the three do, one after the other
-    whole(schema, base, delta)  the snapshot of a primitive with `base` after `apply(delta)`
+    net(schema, [d1, d2, d3])      one delta that does what the three do, one after the other
+    whole(schema, base, delta)     the snapshot of a primitive with `base` after `apply(delta)`
+    joined(schema, [d1, d2, d3])   the three as they are, where a net delta would hardly be smaller
 
-Both keep the promise of deltas (`primitives`): the order of rows is what it would have been. They
+All keep the promise of deltas (`primitives`): the order of rows is what it would have been. They
 work on columns alone and build no index of the state, so a snapshot costs a pass over its rows. A
 primitive is known by the schema that it declares; a checkpoint's part carries it.
 """
@@ -24,13 +25,18 @@ from perseid.state.columns import numbers
 from perseid.state.dense import INDEX, VALUE
 from perseid.state.keyed import DELETED
 from perseid.state.keys import codes
-from perseid.state.pairs import groups
+from perseid.state.pairs import groups, indexes
 from perseid.state.pool import BEFORE
 from perseid.state.undo import Values
 
 STATE = "state."  # in front of a primitive's name: its section
 OUT = "out"  # what the operator emitted in the epoch; "out.late" to its output named late
 SCHEMA = "schema"  # the schemas of all primitives as JSON
+
+JOINED = b"joined"  # in a delta's metadata: how many are in it, one behind the other
+JOINED_ROWS = 50_000  # fewer are merged in no time
+JOINED_SHARE = 2 / 3  # of different keys among the rows: a net delta would save a third at most
+SAMPLE = 1_024
 
 Schema = Mapping[str, Any]
 
@@ -42,7 +48,8 @@ def net_sections(schemas: Schema, entries: Iterable[Mapping[str, Any]]) -> dict[
     for name, schema in schemas.items():
         tables = [ipc_table(d[STATE + name]) for d in deltas if STATE + name in d]
         if tables:
-            found[STATE + name] = ipc_bytes(net(schema, tables))
+            change = joined(schema, tables)
+            found[STATE + name] = ipc_bytes(net(schema, tables) if change is None else change)
     return found
 
 
@@ -80,8 +87,8 @@ def schemas_of(sections: Sections, where: str) -> Schema:
 
 
 def net(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table:
-    """The net delta of `deltas`, of which there is at least one."""
-    if len(deltas) == 1:
+    """The net delta of `deltas`, of which there is at least one; some may be joined ones."""
+    if len(deltas) == 1 and not _is_joined(deltas[0]):
         return deltas[0]
     kind = schema["kind"]
     if kind == "value":
@@ -105,6 +112,37 @@ def whole(schema: Schema, base: pa.Table | None, delta: pa.Table) -> pa.Table:
     return _keyed_whole(list(schema["key"]), base, delta)
 
 
+def joined(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table | None:
+    """All rows of `deltas`, one delta behind the other, to be read by `net` and `whole` alone.
+
+    None when net deltas are to be made: of other kinds than rows by one key, or when most keys
+    come again and again. To find that out takes a twentieth of the time of a net delta.
+    """
+    keys = list(schema.get("key", ()))
+    if len(deltas) < 2 or len(keys) != 1 or schema["kind"] == "pool":
+        return None
+    rows = pa.concat_tables(deltas)
+    if len(rows) < JOINED_ROWS or _distinct_share(rows[keys[0]]) < JOINED_SHARE:
+        return None
+    return rows.replace_schema_metadata({JOINED: str(len(deltas))})
+
+
+def _is_joined(delta: pa.Table) -> bool:
+    return JOINED in (delta.schema.metadata or {})
+
+
+def _distinct_share(keys: pa.ChunkedArray) -> float:
+    """Different keys among all rows, estimated: the mean of 1/n of rows whose key comes n times."""
+    chosen = keys.take(pa.array(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64)))
+    sample = _array(chosen).unique()
+    times = np.bincount(_known(indexes(keys, sample)), minlength=len(sample))
+    return float(np.mean(1.0 / times[indexes(chosen, sample)]))
+
+
+def _known(places: Values) -> Values:
+    return places[places >= 0]
+
+
 # Table, Set, Timers -----------------------------------------------------------------------------
 
 
@@ -114,7 +152,7 @@ def _keyed_net(keys: list[str], deltas: Sequence[pa.Table]) -> pa.Table:
     A key has its place since its first row after its last deletion; what was there before all
     deltas and was not deleted keeps its own place anyway.
     """
-    rows = pa.concat_tables(deltas).combine_chunks()
+    rows = pa.concat_tables([d.replace_schema_metadata(None) for d in deltas]).combine_chunks()
     deleted = _deleted(rows)
     key_of, count = codes(tuple(_array(rows[name]) for name in keys))
     gone = _last(key_of, np.flatnonzero(deleted), count)
@@ -138,6 +176,8 @@ def _keyed_whole(keys: list[str], base: pa.Table | None, delta: pa.Table) -> pa.
         return rows
     base = base.combine_chunks()
     new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
+    if not len(gone):
+        return _changed(keys, base, rows, new)
     stays = _rows_of(keys, gone, base) < 0
     known = np.zeros(len(rows), bool)
     known[new[stays & (new >= 0)]] = True
@@ -145,6 +185,25 @@ def _keyed_whole(keys: list[str], base: pa.Table | None, delta: pa.Table) -> pa.
     more = np.flatnonzero(~known) + len(base)
     both = pa.concat_tables([base, rows]).combine_chunks()
     return both.take(pa.array(np.concatenate([places, more])))
+
+
+def _changed(keys: list[str], base: pa.Table, rows: pa.Table, new: Values) -> pa.Table:
+    """`base` with the rows `new` in place of its own, and then those of `rows` that are left.
+
+    Keys, which are most of the bytes, are not copied.
+    """
+    known = np.zeros(len(rows), bool)
+    known[_known(new)] = True
+    more = rows.filter(pa.array(~known)) if not known.all() else rows.slice(0, 0)
+    places = pa.array(np.where(new >= 0, new + len(base), np.arange(len(base))))
+    columns = {}
+    for name in base.schema.names:
+        column = base[name]
+        if name not in keys:
+            column = pa.chunked_array([pa.concat_arrays([_array(base[name]), _array(rows[name])])])
+            column = column.take(places)
+        columns[name] = pa.chunked_array([*column.chunks, *more[name].chunks], column.type)
+    return pa.table(columns, base.schema)
 
 
 def _rows_of(keys: list[str], rows: pa.Table, base: pa.Table) -> Values:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -156,11 +157,25 @@ def listed(rows: pa.Table) -> list[Any]:
     return list(zip(*(c.to_pylist() for c in columns), strict=True))
 
 
+def netted(schema: Any, deltas: list[pa.Table]) -> pa.Table:
+    return ipc_table(ipc_bytes(merging.net(schema, deltas)))
+
+
+def put_behind_each_other(schema: Any, deltas: list[pa.Table]) -> pa.Table:
+    """As a part of a checkpoint may have them, and then netted by its reader."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "JOINED_ROWS", 0)
+        patch.setattr(merging, "JOINED_SHARE", 0)
+        found = merging.joined(schema, deltas)
+    return netted(schema, deltas if found is None else [ipc_table(ipc_bytes(found))])
+
+
+@pytest.mark.parametrize("merged", [netted, put_behind_each_other])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.sets(st.integers(1, EPOCHS - 1)), st.integers(0, 3))
 def test_net_deltas_and_merged_snapshots_are_the_state(
-    kind: str, seed: int, cuts: set[int], start: int
+    kind: str, merged: Callable[..., pa.Table], seed: int, cuts: set[int], start: int
 ) -> None:
     """However the epochs are cut into net deltas, and wherever the base lies."""
     live, step, model = KINDS[kind]()
@@ -183,12 +198,35 @@ def test_net_deltas_and_merged_snapshots_are_the_state(
     for first, last in pairwise(edges):
         some = [d for d in deltas[first:last] if d is not None]
         if some:
-            change = ipc_table(ipc_bytes(merging.net(live.schema(), some)))
+            change = merged(live.schema(), some)
             base = merging.whole(live.schema(), base, change)
             copy.apply(change)
         if base is not None:
             assert listed(base) == states[last - 1]
         assert listed(copy.snapshot()) == states[last - 1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "joins"),
+    [
+        (40_000, False),  # of 60,000 rows: each key comes 1.9 times, of those that come
+        (400_000, True),
+    ],
+)
+def test_deltas_are_joined_where_most_keys_come_once(keys: int, joins: bool) -> None:
+    rng = np.random.default_rng(1)
+    schema = Table(key=pa.int64(), n=pa.int64()).schema()
+    deltas = []
+    for epoch in range(3):
+        some = np.unique(rng.integers(0, keys, 40_000))[:20_000]
+        part = Table(key=pa.int64(), n=pa.int64())
+        part.upsert(pa.array(some), n=pa.array(some * epoch))
+        deltas.append(part.delta())
+    found = merging.joined(schema, deltas)
+    assert (found is not None) == joins
+    if found is not None:
+        assert found.num_rows == 60_000
+        assert merging.net(schema, [found]).equals(merging.net(schema, deltas))
 
 
 def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:
