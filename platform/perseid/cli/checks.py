@@ -1,10 +1,10 @@
 """`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
 The static checks run only when nothing is selected. The rings run as two rows of pytests at once:
-unit and simulation, which compute, and contract and system, which mostly wait for servers and have
-the cores first. The second row talks meanwhile, the first when it has ended. The deployment ring
-runs behind what computes: the images of this work tree are built meanwhile. The closing line counts
-everything.
+unit and simulation, which compute, then contract and deployment; and beside them system, which
+mostly waits for servers and has the cores first. The second row talks meanwhile, the first when it
+has ended. The deployment ring is last: the images of this work tree are built meanwhile. The
+closing line counts everything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perseid.errors import RefusedError, UsageError
 COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
 # Rows run at once; of a row one pytest behind the other, each with the folders of its rings.
-ROWS = ((COMPUTING, (DEPLOYMENT,)), (("contract", "system"),))
+ROWS = ((COMPUTING, ("contract",), (DEPLOYMENT,)), (("system",),))
 SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: where a ring's time goes
 NICE = 10  # of what computes: those that wait have deadlines
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone

@@ -20,8 +20,8 @@ def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
     for ring in ("deployment", "contract"):
         (root / "tests" / ring).mkdir()
         (root / "tests" / ring / "test_it.py").touch()
-    computing, waiting = [["unit"], ["deployment"]], [["contract", "system"]]
-    assert ring_rows(root, None, together=False) == [computing, waiting]
+    first, waiting = [["unit"], ["contract"], ["deployment"]], [["system"]]
+    assert ring_rows(root, None, together=False) == [first, waiting]
     assert ring_rows(root, "system, unit", together=True) == [[["unit", "system"]]]
     assert ring_rows(root, "system", together=False) == [[["system"]]]
 

@@ -19,7 +19,7 @@ import numpy as np
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
 from perseid.cli.benches.keyed import (
-    FASTEST,
+    FASTEST_SHORT,
     MASTER,
     KeyedJob,
     Shape,
@@ -63,7 +63,7 @@ class Settings:
 
     @property
     def window(self) -> Window:
-        return Window.of(self.warm_up_s, self.window_s, self.records, FASTEST)
+        return Window.of(self.warm_up_s, self.window_s, self.records, FASTEST_SHORT)
 
     def shape(self, keys: int, parallelism: int = PARTITIONS) -> Shape:
         """A job of so many keys and operator partitions."""
