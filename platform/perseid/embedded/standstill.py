@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from perseid.errors import PermanentError
@@ -22,6 +23,10 @@ GAP_MAX_S = 2.0  # a stop of a garbage collector, or a scheduler's slice on a bu
 _LOOK_S = 0.05
 _TOLD_S = 0.5  # shorter ones are not told
 _PRIORITY = -15
+
+
+class StoodStill(PermanentError):
+    """The machine stood still in the part of a run that counts."""
 
 
 class Standstill:
@@ -52,35 +57,44 @@ class Standstill:
         """Whether the machine stood still meanwhile."""
         return self.longest_s >= GAP_MAX_S
 
+    def check(self) -> None:
+        """StoodStill when it did."""
+        if self.stood:
+            raise StoodStill(
+                f"the machine stood still for {self.longest_s:.1f} s (a process that only sleeps "
+                f"{_LOOK_S} s was not given its core)"
+            )
+
 
 Found = TypeVar("Found")
 
 
 def steady(
-    what: str, run: Callable[[], Found], say: Callable[[str], None], *, exact: bool = True
-) -> Found:
+    what: str, run: Callable[[], Found], say: Callable[[str], None],
+    *, exact: bool = True, watched: bool = False,
+) -> Found:  # fmt: skip
     """What `run` gives when the machine did not stand still; else that is said and it runs again.
 
     PermanentError when the machine stood still TRIES_MAX times. What `run` raises is raised, with
     one exception: a system that is not `exact` may repeat or lose something when it is torn out of
-    its sessions, so that is no fault of a run that does not count anyway.
+    its sessions, so that is no fault of a run that does not count anyway. `watched`: it watches
+    itself, only while it measures, and raises StoodStill: to take gigabytes of memory for the first
+    time can hold a virtual machine up.
     """
     for number in range(1, TRIES_MAX + 1):
         still = Standstill()
         try:
-            with still:
+            with nullcontext() if watched else still:
                 found = run()
+            still.check()
+        except StoodStill as error:
+            say(f"{what}: {error}; try {number} of {TRIES_MAX} is void")
         except PermanentError as error:
             if exact or not still.stood:
                 raise
-            say(f"{what}: {error}")
+            say(f"{what}: {error}, in a try that is void: the machine stood still")
         else:
-            if not still.stood:
-                return found
-        say(
-            f"{what}: the machine stood still for {still.longest_s:.1f} s (a process that only "
-            f"sleeps {_LOOK_S} s was not given its core); try {number} of {TRIES_MAX} is void"
-        )
+            return found
     raise PermanentError(
         f"{what}: the machine stood still in all of {TRIES_MAX} tries, so there is no figure; run "
         "it again when nothing else runs here"

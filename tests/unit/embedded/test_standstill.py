@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perseid.embedded import standstill
-from perseid.embedded.standstill import Standstill, steady
+from perseid.embedded.standstill import Standstill, StoodStill, steady
 from perseid.errors import PermanentError
 
 GAPS_S: list[float] = []  # the next runs' longest ones
@@ -80,4 +80,10 @@ def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(said: list[s
     GAPS_S.extend([5.0, 0.0])
     runs = Runs(PermanentError("repeated 3"), 8)
     assert steady("a run", runs, said.append, exact=False) == 8
-    assert said[0] == "a run: repeated 3"
+    assert said == ["a run: repeated 3, in a try that is void: the machine stood still"]
+
+
+def test_a_run_may_watch_itself_alone(said: list[str]) -> None:
+    runs = Runs(StoodStill("the machine stood still for 3.0 s"), 8)
+    assert steady("a run", runs, said.append, watched=True) == 8
+    assert said == ["a run: the machine stood still for 3.0 s; try 1 of 3 is void"]

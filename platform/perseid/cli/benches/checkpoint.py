@@ -8,6 +8,7 @@ checkpoint, and every key is compared with a count of the input. `timed.py` is t
 from __future__ import annotations
 
 import statistics
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -76,7 +77,7 @@ def _size(place: Place, size: int, settings: Settings) -> list[dict[str, Any]]:
         for name in list(shapes)[:: 1 if number % 2 else -1]:
             row = {"system": "perseid", "setting": f"{size / 1e6:g} MB", "checkpoints": name}
             side = partial(_side, place, shapes[name], source, window, settings)
-            row |= steady(f"{row['setting']}, {name} checkpoints", side, output.note)
+            row |= steady(f"{row['setting']}, {name} checkpoints", side, output.note, watched=True)
             output.note(f"run {number + 1} of {settings.runs}: {row}")
             runs[name].append(row)
     place.topics.delete([source])
@@ -90,11 +91,11 @@ def _size(place: Place, size: int, settings: Settings) -> list[dict[str, Any]]:
 def _side(
     place: Place, shape: Shape, source: str, window: Window, settings: Settings
 ) -> dict[str, Any]:
-    with engines(place) as stage:
+    with engines(place) as stage, ExitStack() as removed:
         job = KeyedJob(place, stage, shape, source)
+        removed.callback(job.remove)
         row, (timeline,) = measured([job], window)
         if shape.period == NEVER:
-            job.remove()
             return {**row, "longest_epoch": timeline.longest()}
         changed = job.changed_shares(timeline)
         row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
@@ -102,7 +103,6 @@ def _side(
         place.cluster.up(workers=0, coordinators=None)
         place.cluster.up(workers=1, coordinators=None)
         row["restored_epoch"] = restored(job)
-        job.remove()
     return row
 
 

@@ -30,6 +30,7 @@ from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, 
 from perseid.cli.state import place_of, root_of
 from perseid.cli.trials.stage import Names, Stage, connect, edited
 from perseid.clocks import SystemClock
+from perseid.embedded.standstill import Standstill
 from perseid.errors import PermanentError
 from perseid.topics.records import FragmentState
 
@@ -258,13 +259,14 @@ def measured(
 ) -> tuple[dict[str, Any], list[Timeline]]:
     """Runs all jobs through the window and stops them: columns of all together, what each did.
 
-    `memory` is watched through the window, behind the warm-up.
+    `memory` is watched through the window, behind the warm-up. StoodStill when the machine stood
+    still in it.
     """
     for job in jobs:
         job.await_counted(job.shape.keys.keys)
     start_ms = time.time_ns() // 1_000_000 + round(window.warm_up_s * 1000)
     time.sleep(window.warm_up_s)
-    with memory or nullcontext():
+    with memory or nullcontext(), Standstill() as still:
         time.sleep(window.window_s)
     end_ms = time.time_ns() // 1_000_000
     rate, timelines = 0.0, []
@@ -280,6 +282,7 @@ def measured(
             output.note(f"perseid: {job.names.job} used its topic up: rather more --records")
         rate += found[0]
         timelines.append(job.progress().within(*found[1:]))
+    still.check()
     return {"rows_per_s": round(rate, 1), "us_per_record": round(1e6 / rate, 3)}, timelines
 
 

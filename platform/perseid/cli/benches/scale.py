@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -109,7 +110,7 @@ def _point(
     rows = []
     for number in range(settings.runs):
         once = partial(_once, place, shapes, source, settings)
-        rows.append(steady(f"{figure} {x:,}", once, output.note))
+        rows.append(steady(f"{figure} {x:,}", once, output.note, watched=True))
         output.note(f"{figure} {x:,}, run {number + 1} of {settings.runs}: {rows[-1]}")
     place.topics.delete([source])
     return {"system": "perseid", "figure": figure, "x": x, **median_row(rows)}
@@ -117,13 +118,14 @@ def _point(
 
 def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
     """All jobs of a point beside each other; their records a second together."""
-    with engines(place, master=settings.master) as stage:
+    with engines(place, master=settings.master) as stage, ExitStack() as removed:
         jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
+        for job in jobs:
+            removed.callback(job.remove)
         memory = PeakMemory(jobs[0].memory_bytes, _PEAK_LOOK_S)
         row, timelines = measured(jobs, settings.window, memory)
         for job in jobs:
             job.check_state()
-            job.remove()
     taken = sum(len(timeline.checkpoints) for timeline in timelines)
     if not taken and settings.window_s >= 2 * settings.period_s:
         raise PermanentError(
