@@ -155,13 +155,14 @@ def test_a_larger_state_is_measured_for_longer() -> None:
 
 
 def test_as_many_records_wait_as_the_fastest_would_count() -> None:
-    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 28_000_000
+    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 52_000_000
     assert scale.Settings(records=7).window.records == 7
 
 
-def test_a_restore_is_from_the_newest_checkpoint_alone() -> None:
+def test_a_restore_is_from_the_newest_checkpoint_and_what_came_of_it() -> None:
     check_origin("checkpoint:40 (5 rows, 1.0 MB in 0.1 s)", 40)
-    for origin in ("checkpoint:4", "checkpoint:40, log (5 rows)", "log (5 rows)", ""):
+    check_origin("checkpoint:40, log (5 rows, 1.0 MB in 0.1 s)", 40)
+    for origin in ("checkpoint:4", "checkpoint:40, checkpoint:30 (5 rows)", "log (5 rows)", ""):
         with pytest.raises(PermanentError, match="not from checkpoint:40"):
             check_origin(origin, 40)
 

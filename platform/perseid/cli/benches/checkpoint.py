@@ -99,6 +99,7 @@ def _side(
             return {**row, "longest_epoch": timeline.longest()}
         changed = job.changed_shares(timeline)
         row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
+        output.note(f"to be restored: {row}")
         job.forget_log()
         place.cluster.up(workers=0, coordinators=None)
         place.cluster.up(workers=1, coordinators=None)
