@@ -27,6 +27,9 @@ COMPILE_LATE = (
 )
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
 JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
+# glibc gives every few threads a heap of their own and hands what is free in them to no other. Most
+# threads of a Python worker are Kafka clients' and wait.
+ARENAS = ("MALLOC_ARENA_MAX", "2")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
@@ -49,6 +52,7 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
+    f"spark.executorEnv.{ARENAS[0]}": ARENAS[1],
 }  # fmt: skip
 
 
@@ -87,11 +91,13 @@ def open_session(
 ) -> SparkSession:
     """A new Spark application for one worker; `cores` is what it takes of a cluster master.
 
-    $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM.
+    $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. $MALLOC_ARENA_MAX wins over
+    ours for what the driver starts.
     """
     from pyspark.sql import SparkSession
 
     master = spark_master(master)
+    os.environ.setdefault(*ARENAS)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     host = driver_host(master)
     os.environ["SPARK_PUBLIC_DNS"] = host
