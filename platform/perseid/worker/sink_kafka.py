@@ -137,7 +137,7 @@ class KafkaTransaction:
             self._check_failed()
             if time.monotonic() > deadline_s:
                 raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
-            self._needed().poll(_FLUSH_REST_S)
+            self._call("poll", _FLUSH_REST_S)
             step_s = _FLUSH_AGAIN_S
         self._check_failed()
         places = {}
@@ -211,7 +211,7 @@ class KafkaTransaction:
         producer = self._needed()
         deadline_s = time.monotonic() + clients.TRANSACTION_TIMEOUT_MS / 1000
         while (waiting := len(producer)) + records > clients.QUEUE_MESSAGES_MAX:
-            producer.poll(_FLUSH_REST_S)
+            self._call("poll", _FLUSH_REST_S)
             if len(producer) == waiting:  # perhaps no partition has enough for a request
                 self._call("flush", _FLUSH_AGAIN_S)
             self._check_failed()

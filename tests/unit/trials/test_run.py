@@ -124,6 +124,23 @@ def test_kills_are_done_in_the_middle_of_work_and_reported(
     assert job.progress.committed_records == 4_000
 
 
+def test_a_kill_that_a_commit_has_forestalled_is_done_again(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    class QuickJob(Job):
+        def kill(self, victim: Mark) -> bool:
+            if victim.pid == sleepers[0].pid:
+                self._next_s = 0.0
+                self.poll(0.001)  # commits what is open
+            return super().kill(victim)
+
+    job = QuickJob(iter([mark(p.pid) for p in sleepers]))
+    reports = run(job, ["coordinator"]).reports(lambda windows, after_ms: after_ms + 1_500)
+    assert [(r.pid, r.mattered) for r in reports] == [(sleepers[1].pid, True)]
+    assert "had just been committed; again" in job.notes[0]
+    assert job.progress.committed_records == 4_000
+
+
 def test_a_run_without_kills_ends_with_the_last_line() -> None:
     job = Job(iter([]))
     ran = run(job, [], total=500)

@@ -20,6 +20,7 @@ _POLL_S = 0.02
 _OWNER_EVERY_S = 0.5  # how old the shown owner may be; a look at ZooKeeper takes some ms
 _STALLED_S = 180.0  # no progress for so long: every recovery is over well before
 _OWNER_TIMEOUT_S = 30.0
+_MISSES_MAX = 3  # kills that met no epoch, since its commit was quicker
 
 
 class Follows(Protocol):
@@ -71,6 +72,7 @@ class Run:
         self._pacing, self._follower, self._feed = pacing, follower, feed
         self._victims, self._view = victims, view
         self._kills: list[_Done] = []
+        self._misses = 0
         self._owner: str | None = None
         self._owner_s = float("-inf")
         self._began_s = 0.0
@@ -150,6 +152,14 @@ class Run:
             return
         self._follower.poll(0.0)  # what was committed before the kill must not count as after it
         done = self._record(kill, victim, self._scene())
+        if done.report.epoch_in_flight is None and self._misses < _MISSES_MAX:
+            self._misses += 1
+            wait_gone(victim, 5.0)
+            self._view.note(
+                f"{scene.now_s:6.1f} s  kill -9 {kill.what} (pid {victim.pid}): epoch "
+                f"{scene.in_flight} had just been committed; again with a later one"
+            )
+            return
         done.wall_ms = wall_ms
         done.report = replace(done.report, owner_before=before)
         self._kills.append(done)
