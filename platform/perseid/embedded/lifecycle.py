@@ -67,7 +67,7 @@ def up(
         table.write_owner(home, owner)
         workers, coordinators = wanted.completed(table.read_specs(home))
         if not home.deployment.is_file():
-            _forget_deleted(home)
+            _forget_state(home)  # of a cluster whose folder was deleted
         outside = Outside.kept(home.outside).changed_by(wanted.outside)
         plan = prepare(home, outside, workers, coordinators, say)
         home.outside.write_text(json.dumps(asdict(outside)) + "\n")
@@ -82,8 +82,8 @@ def up(
     return deployment
 
 
-def _forget_deleted(home: Home) -> None:
-    """Removes the state logs of a cluster whose folder was deleted: gigabytes of memory, maybe."""
+def _forget_state(home: Home) -> None:
+    """Removes the state logs, which may lie outside the data folder: gigabytes of memory, maybe."""
     shutil.rmtree(state_root(home.data), ignore_errors=True)
 
 
@@ -172,7 +172,7 @@ def _stop(home: Home, say: Say) -> None:
 
 def _purge(home: Home) -> None:
     """Removes what a cluster wrote; a data folder that holds other files keeps those."""
-    shutil.rmtree(state_root(home.data), ignore_errors=True)
+    _forget_state(home)
     for name in CONTENTS:
         shutil.rmtree(home.data / name, ignore_errors=True)
     for file in (home.deployment, home.ports, home.outside, home.data / "up.lock"):

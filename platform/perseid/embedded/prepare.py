@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from perseid import logs
 from perseid.embedded import parts
 from perseid.embedded.cache import short_digest
@@ -162,17 +164,13 @@ def check_readable(folder: Path) -> None:
     """RefusedError for data of a newer Kafka: the broker would end, each time it is started."""
     file = folder / MADE_BY
     made_by = file.read_text().strip() if file.is_file() else _BEFORE_NOTED
-    if _numbers(made_by) > _numbers(KAFKA[2]):
+    if Version(made_by) > Version(KAFKA[2]):
         raise RefusedError(
             f"{folder / 'data'} is of Kafka {made_by}, and this perseid brings {KAFKA[2]}, which "
             "does not read it; nothing was changed. Begin with another folder (--data), or give up "
             "what is in this one: `perseid down --purge`. Why an older Kafka: "
             "platform/perseid/embedded/README.md"
         )
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in version.split(".")]
 
 
 def _format(command: list[str]) -> None:

@@ -116,7 +116,7 @@ def joined(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table | None:
     """All rows of `deltas`, one delta behind the other, to be read by `net` and `whole` alone.
 
     None when net deltas are to be made: of other kinds than rows by one key, or when most keys
-    come again and again. To find that out takes a twentieth of the time of a net delta.
+    come again and again. To find that out takes at most a fifth of the time of a net delta.
     """
     keys = list(schema.get("key", ()))
     if len(deltas) < 2 or len(keys) != 1 or schema["kind"] == "pool":
@@ -135,12 +135,9 @@ def _distinct_share(keys: pa.ChunkedArray) -> float:
     """Different keys among all rows, estimated: the mean of 1/n of rows whose key comes n times."""
     chosen = keys.take(pa.array(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64)))
     sample = _array(chosen).unique()
-    times = np.bincount(_known(indexes(keys, sample)), minlength=len(sample))
+    places = indexes(keys, sample)
+    times = np.bincount(places[places >= 0], minlength=len(sample))
     return float(np.mean(1.0 / times[indexes(chosen, sample)]))
-
-
-def _known(places: Values) -> Values:
-    return places[places >= 0]
 
 
 # Table, Set, Timers -----------------------------------------------------------------------------
@@ -176,34 +173,20 @@ def _keyed_whole(keys: list[str], base: pa.Table | None, delta: pa.Table) -> pa.
         return rows
     base = base.combine_chunks()
     new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
-    if not len(gone):
-        return _changed(keys, base, rows, new)
     stays = _rows_of(keys, gone, base) < 0
     known = np.zeros(len(rows), bool)
     known[new[stays & (new >= 0)]] = True
-    places = np.where(new >= 0, new + len(base), np.arange(len(base)))[stays]
-    more = np.flatnonzero(~known) + len(base)
-    both = pa.concat_tables([base, rows]).combine_chunks()
-    return both.take(pa.array(np.concatenate([places, more])))
-
-
-def _changed(keys: list[str], base: pa.Table, rows: pa.Table, new: Values) -> pa.Table:
-    """`base` with the rows `new` in place of its own, and then those of `rows` that are left.
-
-    Keys, which are most of the bytes, are not copied.
-    """
-    known = np.zeros(len(rows), bool)
-    known[_known(new)] = True
-    more = rows.filter(pa.array(~known)) if not known.all() else rows.slice(0, 0)
-    places = pa.array(np.where(new >= 0, new + len(base), np.arange(len(base))))
-    columns = {}
-    for name in base.schema.names:
-        column = base[name]
-        if name not in keys:
-            column = pa.chunked_array([pa.concat_arrays([_array(base[name]), _array(rows[name])])])
-            column = column.take(places)
-        columns[name] = pa.chunked_array([*column.chunks, *more[name].chunks], column.type)
-    return pa.table(columns, base.schema)
+    more = np.flatnonzero(~known)
+    changed = np.where(new >= 0, new + len(base), np.arange(len(base)))[stays]
+    # Keys, which are most of the bytes, are copied only where some of them go.
+    kept = base.select(keys) if stays.all() else base.select(keys).filter(pa.array(stays))
+    found = pa.concat_tables([kept, rows.select(keys).take(pa.array(more))])
+    values = [name for name in base.schema.names if name not in keys]
+    both = pa.concat_tables([base.select(values), rows.select(values)]).combine_chunks()
+    taken = both.take(pa.array(np.concatenate([changed, more + len(base)])))
+    return pa.table([*found.columns, *taken.columns], names=[*keys, *values]).select(
+        base.schema.names
+    )
 
 
 def _rows_of(keys: list[str], rows: pa.Table, base: pa.Table) -> Values:
