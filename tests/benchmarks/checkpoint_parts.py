@@ -1,15 +1,16 @@
 """What a checkpoint's part costs, and who pays: CPU of the epoch's task, CPU of the part writer.
 
-One operator partition of a `Table` (string key of 10 characters, one int64). Between two
-checkpoints 20 epochs change 5 % of its keys, each key several times. State log on /dev/shm, store
-on disk. Run it alone; CPU time, so that a busy machine shows less.
+One operator partition of a `Table` (string key of `--width` characters, one int64). Between two
+checkpoints 20 epochs change a `--share` of its keys, each key several times. State log on
+/dev/shm, store on disk. Run it alone; CPU time, so that a busy machine shows less.
 
     python tests/benchmarks/checkpoint_parts.py 100000 1000000 10000000
+    python tests/benchmarks/checkpoint_parts.py 2500000 --width 88 --share 0.5
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,10 +30,9 @@ from perseid.worker.parts import PartOrder, make
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
 EPOCHS = 20
-SHARE = 0.05
 
 
-def main(sizes: list[int]) -> None:
+def main(sizes: list[int], width: int, share: float) -> None:
     pa.set_cpu_count(1)
     print(f"{'keys':>10} {'state MB':>9} {'snapshot':>9} {'order':>9} {'net':>9} {'net MB':>7} "
           f"{'whole':>9} {'restore':>9}  CPU s")  # fmt: skip
@@ -41,24 +41,25 @@ def main(sizes: list[int]) -> None:
             tempfile.TemporaryDirectory(dir="/dev/shm") as logs,
             tempfile.TemporaryDirectory() as store,
         ):
-            measure(size, f"{logs}/log", LocalStore(store))
+            measure(size, width, share, f"{logs}/log", LocalStore(store))
 
 
-def measure(size: int, directory: str, store: LocalStore) -> None:
+def measure(size: int, width: int, share: float, directory: str, store: LocalStore) -> None:
     log = StateLog(LocalFiles(), directory, IDENTITY)
     log.create()
     rng = np.random.default_rng(1)
     table = Table(key=pa.string(), n=pa.int64())
     zeros = pa.array(np.zeros(size, int))
-    base = ipc_bytes(pa.table({"key": keys_of(np.arange(size)), "n": zeros}))
+    base = ipc_bytes(pa.table({"key": keys_of(np.arange(size), width), "n": zeros}))
+    table.restore(ipc_table(base))
     log.write_snapshot(1, 1, 1, {"state.total": base})
-    changing = rng.choice(size, int(size * SHARE), replace=False)
+    changing = rng.choice(size, int(size * share), replace=False)
     for epoch in range(2, EPOCHS + 2):
         some = np.unique(rng.choice(changing, len(changing) // 4))
-        part = Table(key=pa.string(), n=pa.int64())
-        part.upsert(keys_of(some), n=pa.array(some * epoch))
-        delta = part.delta()
+        table.upsert(keys_of(some, width), n=pa.array(some * epoch))
+        delta = table.delta()
         assert delta is not None
+        table.commit()
         log.append(epoch, 1, epoch, {"state.total": ipc_bytes(delta), "out": b""})
     schemas = {"total": table.schema()}
     first = PartOrder("job", IDENTITY, directory, 1, 1, 1, None, schemas, ())
@@ -95,8 +96,8 @@ def fields(order: PartOrder) -> list[Any]:
     return [getattr(order, name) for name in PartOrder.__dataclass_fields__]
 
 
-def keys_of(numbers: Any) -> pa.Array:
-    return pa.array(np.char.zfill(numbers.astype(str), 10).tolist(), pa.string())
+def keys_of(numbers: Any, width: int) -> pa.Array:
+    return pa.array(np.char.zfill(numbers.astype(str), width).tolist(), pa.string())
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -106,4 +107,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [100_000, 1_000_000])
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("sizes", nargs="*", type=int, default=[100_000, 1_000_000])
+    options.add_argument("--width", type=int, default=10, help="characters of a key")
+    options.add_argument("--share", type=float, default=0.05, help="of the keys that change")
+    chosen = options.parse_args()
+    main(chosen.sizes, chosen.width, chosen.share)

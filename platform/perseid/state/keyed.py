@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
+from perseid.state import deltas
 from perseid.state.backup import RowsBackup
 from perseid.state.divergence import Distance, chosen, unmarked
 from perseid.state.keys import UNNAMED, KeyFields, among
@@ -18,9 +19,8 @@ from perseid.state.primitives import Primitive
 from perseid.state.rows import KeyedRows
 from perseid.state.undo import Slots
 
-DELETED = "__deleted"
 WRITTEN = "__written_ms"  # when a row was last written, where rows expire
-RESERVED = (DELETED, WRITTEN)
+RESERVED = (deltas.DELETED, deltas.ROW, WRITTEN)
 
 
 class Keyed(Primitive):
@@ -105,13 +105,22 @@ class Keyed(Primitive):
         return among(self._keys.types, [UNNAMED] if unnamed else key)
 
     def delta(self) -> pa.Table | None:
-        """Deleted keys, then changed rows; a key that went and came back is in both parts."""
-        if not self._rows.changed:
+        """By row where nothing was deleted and rows have no holes, else by key (`deltas`)."""
+        rows = self._rows
+        if not rows.changed:
             return None
-        rows = self._rows.take(self._rows.written())
-        gone = pa.table({n: c.take(self._rows.gone()) for n, c in self._rows.key_columns.items()})
-        parts = [flagged(rows.slice(0, 0), False), flagged(gone, True), flagged(rows, False)]
-        return pa.concat_tables(parts, promote_options="default")  # the empty one orders columns
+        slots = rows.written()
+        if rows.has_holes:
+            gone = rows.gone()
+            keys = pa.table({n: c.take(gone) for n, c in rows.key_columns.items()})
+            return deltas.by_key(keys, rows.take(slots))
+        new = slots[~rows.is_base(slots)]
+        return deltas.by_row(
+            {n: c.take(new) for n, c in rows.key_columns.items()},
+            {n: c.take(slots) for n, c in rows.columns.items()},
+            slots,
+            len(rows) - len(new),
+        )
 
     def commit(self) -> None:
         if self._backup is not None:
@@ -125,36 +134,26 @@ class Keyed(Primitive):
 
     def apply(self, delta: pa.Table) -> None:
         assert not self._rows.changed, "apply on uncommitted changes"
-        self._agree([*self._columns(), DELETED], delta)
-        deleted = delta[DELETED]
-        self._rows.remove(self._keys.known_distinct(delta.filter(deleted)))
-        self._rows.load(delta.filter(pc.invert(deleted)), save=self._backup is not None)
+        for run in deltas.runs(list(self._keys.types), delta):
+            self._apply_run(run)
+            self.commit()
         self._oldest_ms = None
-        self.commit()
 
-    def apply_all(self, deltas: Sequence[pa.Table]) -> None:
-        """Neighbours that delete nothing become one delta: a restore has hundreds of small ones."""
-        if len(deltas) < 2:
-            super().apply_all(deltas)
+    def _apply_run(self, run: pa.Table) -> None:
+        save = self._backup is not None
+        if deltas.is_by_row(run):
+            self._agree([*self._columns(), deltas.ROW], run)
+            self._rows.load_at(run, *deltas.placed(run, len(self._rows)), save=save)
             return
-        waiting: list[pa.Table] = []
-        for delta in deltas:
-            if pc.any(delta[DELETED]).as_py():
-                self._apply_merged(waiting)
-                waiting = []
-                self.apply(delta)
-            else:
-                waiting.append(delta)
-        self._apply_merged(waiting)
+        self._agree([*self._columns(), deltas.DELETED], run)
+        deleted = run[deltas.DELETED]
+        self._rows.remove(self._keys.known_distinct(run.filter(deleted)))
+        self._rows.load(run.filter(pc.invert(deleted)), save=save)
 
-    def _apply_merged(self, deltas: list[pa.Table]) -> None:
-        """Each key keeps the place of its first row, as if applied one by one, and its last row."""
-        if not deltas:
-            return
-        rows = pa.concat_tables(deltas).combine_chunks()
-        keys = self._keys.distinct(rows.select(list(self._keys.types)))
-        last = keys.last_rows()
-        self.apply(rows if last is None else rows.take(pa.array(last)))
+    def apply_all(self, changes: Sequence[pa.Table]) -> None:
+        """As their net delta: a restore has hundreds of small ones."""
+        if changes:
+            self.apply(deltas.net(list(self._keys.types), changes))
 
     def snapshot(self) -> pa.Table:
         return self._rows.take(self._rows.all_slots())
@@ -215,7 +214,3 @@ class Keyed(Primitive):
             raise BadInputError(
                 f"state with the columns {rows.schema.names} is not of a {self.kind} with {names}"
             )
-
-
-def flagged(rows: pa.Table, deleted: bool) -> pa.Table:
-    return rows.append_column(DELETED, pa.array(np.full(len(rows), deleted)))

@@ -2,7 +2,6 @@
 
     net(schema, [d1, d2, d3])      one delta that does what the three do, one after the other
     whole(schema, base, delta)     the snapshot of a primitive with `base` after `apply(delta)`
-    joined(schema, [d1, d2, d3])   the three as they are, where a net delta would hardly be smaller
 
 All keep the promise of deltas (`primitives`): the order of rows is what it would have been. They
 work on columns alone and build no index of the state, so a snapshot costs a pass over its rows. A
@@ -19,24 +18,17 @@ import orjson
 import pyarrow as pa
 
 from perseid.errors import DamagedFile
+from perseid.state import deltas as keyed
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.blob import Sections
-from perseid.state.columns import numbers
+from perseid.state.columns import conform, numbers
 from perseid.state.dense import INDEX, VALUE
-from perseid.state.keyed import DELETED
-from perseid.state.keys import codes
-from perseid.state.pairs import groups, indexes
 from perseid.state.pool import BEFORE
 from perseid.state.undo import Values
 
 STATE = "state."  # in front of a primitive's name: its section
 OUT = "out"  # what the operator emitted in the epoch; "out.late" to its output named late
 SCHEMA = "schema"  # the schemas of all primitives as JSON
-
-JOINED = b"joined"  # in a delta's metadata: how many are in it, one behind the other
-JOINED_ROWS = 50_000  # fewer are merged in no time
-JOINED_SHARE = 2 / 3  # of different keys among the rows: a net delta would save a third at most
-SAMPLE = 1_024
 
 Schema = Mapping[str, Any]
 
@@ -48,8 +40,7 @@ def net_sections(schemas: Schema, entries: Iterable[Mapping[str, Any]]) -> dict[
     for name, schema in schemas.items():
         tables = [ipc_table(d[STATE + name]) for d in deltas if STATE + name in d]
         if tables:
-            change = joined(schema, tables)
-            found[STATE + name] = ipc_bytes(net(schema, tables) if change is None else change)
+            found[STATE + name] = ipc_bytes(net(schema, tables, may_join=True))
     return found
 
 
@@ -86,18 +77,14 @@ def schemas_of(sections: Sections, where: str) -> Schema:
     return found
 
 
-def net(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table:
-    """The net delta of `deltas`, of which there is at least one; some may be joined ones."""
-    if len(deltas) == 1 and not _is_joined(deltas[0]):
-        return deltas[0]
+def net(schema: Schema, deltas: Sequence[pa.Table], *, may_join: bool = False) -> pa.Table:
+    """The net delta of `deltas`, of which there is at least one; `may_join`: see `deltas.net`."""
     kind = schema["kind"]
-    if kind == "value":
+    if kind not in ("value", "pool", "vector", "matrix"):
+        return keyed.net(list(schema["key"]), deltas, may_join=may_join)
+    if kind == "value" or len(deltas) == 1:
         return deltas[-1]
-    if kind == "pool":
-        return _pool_net(schema, deltas)
-    if kind in ("vector", "matrix"):
-        return _dense_net(deltas)
-    return _keyed_net(list(schema["key"]), deltas)
+    return _pool_net(schema, deltas) if kind == "pool" else _dense_net(deltas)
 
 
 def whole(schema: Schema, base: pa.Table | None, delta: pa.Table) -> pa.Table:
@@ -109,110 +96,7 @@ def whole(schema: Schema, base: pa.Table | None, delta: pa.Table) -> pa.Table:
         return _pool_whole(schema, base, delta)
     if kind in ("vector", "matrix"):
         return _dense_whole(schema, base, delta)
-    return _keyed_whole(list(schema["key"]), base, delta)
-
-
-def joined(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table | None:
-    """All rows of `deltas`, one delta behind the other, to be read by `net` and `whole` alone.
-
-    None when net deltas are to be made: of other kinds than rows by one key, or when most keys
-    come again and again. To find that out takes at most a fifth of the time of a net delta.
-    """
-    keys = list(schema.get("key", ()))
-    if len(deltas) < 2 or len(keys) != 1 or schema["kind"] == "pool":
-        return None
-    rows = pa.concat_tables(deltas)
-    if len(rows) < JOINED_ROWS or _distinct_share(rows[keys[0]]) < JOINED_SHARE:
-        return None
-    return rows.replace_schema_metadata({JOINED: str(len(deltas))})
-
-
-def _is_joined(delta: pa.Table) -> bool:
-    return JOINED in (delta.schema.metadata or {})
-
-
-def _distinct_share(keys: pa.ChunkedArray) -> float:
-    """Different keys among all rows, estimated: the mean of 1/n of rows whose key comes n times."""
-    chosen = keys.take(pa.array(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64)))
-    sample = _array(chosen).unique()
-    places = indexes(keys, sample)
-    times = np.bincount(places[places >= 0], minlength=len(sample))
-    return float(np.mean(1.0 / times[indexes(chosen, sample)]))
-
-
-# Table, Set, Timers -----------------------------------------------------------------------------
-
-
-def _keyed_net(keys: list[str], deltas: Sequence[pa.Table]) -> pa.Table:
-    """Of each key its last row, behind a deletion if any delta has one.
-
-    A key has its place since its first row after its last deletion; what was there before all
-    deltas and was not deleted keeps its own place anyway.
-    """
-    rows = pa.concat_tables([d.replace_schema_metadata(None) for d in deltas]).combine_chunks()
-    deleted = _deleted(rows)
-    key_of, count = codes(tuple(_array(rows[name]) for name in keys))
-    gone = _last(key_of, np.flatnonzero(deleted), count)
-    written = _last(key_of, np.flatnonzero(~deleted), count)
-    kept = np.flatnonzero(written > gone)
-    since = np.flatnonzero(~deleted & (np.arange(len(rows)) > gone[key_of]))
-    first = np.full(count, -1)
-    first[key_of[since[::-1]]] = since[::-1]
-    order = kept[np.argsort(first[kept], kind="stable")]
-    return rows.take(pa.array(np.concatenate([gone[gone >= 0], written[order]])))
-
-
-def _keyed_whole(keys: list[str], base: pa.Table | None, delta: pa.Table) -> pa.Table:
-    rows, gone = delta, delta.slice(0, 0)
-    if DELETED in delta.schema.names:
-        deleted = _deleted(delta)
-        rows, gone = delta.filter(pa.array(~deleted)), delta.filter(pa.array(deleted))
-        rows = rows.drop_columns([DELETED])
-    rows = rows.combine_chunks()
-    if base is None or not len(base):
-        return rows
-    base = base.combine_chunks()
-    new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
-    stays = _rows_of(keys, gone, base) < 0
-    known = np.zeros(len(rows), bool)
-    known[new[stays & (new >= 0)]] = True
-    more = np.flatnonzero(~known)
-    changed = np.where(new >= 0, new + len(base), np.arange(len(base)))[stays]
-    # Keys, which are most of the bytes, are copied only where some of them go.
-    kept = base.select(keys) if stays.all() else base.select(keys).filter(pa.array(stays))
-    found = pa.concat_tables([kept, rows.select(keys).take(pa.array(more))])
-    values = [name for name in base.schema.names if name not in keys]
-    both = pa.concat_tables([base.select(values), rows.select(values)]).combine_chunks()
-    taken = both.take(pa.array(np.concatenate([changed, more + len(base)])))
-    return pa.table([*found.columns, *taken.columns], names=[*keys, *values]).select(
-        base.schema.names
-    )
-
-
-def _rows_of(keys: list[str], rows: pa.Table, base: pa.Table) -> Values:
-    """For each row of `base`, which of `rows` (different keys) has its key, or -1."""
-    if not len(rows):
-        return np.full(len(base), -1)
-    return groups(tuple(_array(rows[name]) for name in keys), [_array(base[n]) for n in keys])
-
-
-def _deleted(rows: pa.Table) -> Values:
-    if DELETED not in rows.schema.names:
-        return np.zeros(len(rows), bool)
-    flags: Values = rows[DELETED].to_numpy()
-    return flags.astype(bool)
-
-
-def _last(key_of: Values, rows: Values, count: int) -> Values:
-    """The last of `rows` (rising) for each key, -1 without one."""
-    last = np.full(count, -1)
-    last[key_of[rows]] = rows  # of a repeated index the last value stays
-    return last
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    return keyed.whole(list(schema["key"]), base, delta)
 
 
 # Vector, Matrix ---------------------------------------------------------------------------------
@@ -269,7 +153,8 @@ def _pool_whole(schema: Schema, base: pa.Table | None, delta: pa.Table) -> pa.Ta
 def _since(schema: Schema, rows: pa.Table, bound: int | None) -> pa.Table:
     if bound is None or not len(rows):
         return rows
-    times = numbers(_array(rows[schema["time"]])).astype(np.int64)
+    time = rows[schema["time"]]
+    times = numbers(conform(time, time.type, schema["time"])).astype(np.int64)
     return rows.filter(pa.array(times >= bound))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from perseid.errors import DamagedFile
 from perseid.state.columns import Column, conform, grown
 from perseid.state.index import SlotIndex
 from perseid.state.keys import Distinct, KeyFields, hashed
@@ -110,9 +111,29 @@ class KeyedRows:
         slots = self.find(distinct)
         known = slots[slots >= 0]
         self.insert(distinct, slots)
+        self._write(rows, slots, known if save else None)
+
+    def load_at(self, rows: pa.Table, places: Slots, known: int, *, save: bool) -> None:
+        """As `load`, of rows by their places; the first `known` are there, the others new.
+
+        DamagedFile when the key of a new one is there.
+        """
+        old = places[:known]
+        if self.has_holes:
+            old = np.flatnonzero(self._live[: self._next])[old]
+        distinct = self.keys.known_distinct(rows.slice(known))
+        slots = self.find(distinct)
+        if (slots >= 0).any():
+            raise DamagedFile(
+                "a delta by row adds a row whose key is there: it was made for another state"
+            )
+        self.insert(distinct, slots)
+        self._write(rows, np.concatenate([old, slots]), old if save else None)
+
+    def _write(self, rows: pa.Table, slots: Slots, saved: Slots | None) -> None:
         for name, column in self.columns.items():
-            if save:
-                column.save(known)
+            if saved is not None:
+                column.save(saved)
             column.put(slots, conform(rows[name], column.kind, f"column {name!r}"))
         self.touch(slots)
 
@@ -126,10 +147,15 @@ class KeyedRows:
     def keys_of(self, slots: Slots) -> Distinct:
         return hashed(tuple(column.take(slots) for column in self.key_columns.values()), None)
 
+    @property
+    def has_holes(self) -> bool:
+        """Whether rows were deleted and the others have not closed up; else slots are places."""
+        return self._next != self._count
+
     def all_slots(self) -> Slots | slice:
-        if self._next == self._count:
-            return slice(0, self._next)
-        return np.flatnonzero(self._live[: self._next])
+        if self.has_holes:
+            return np.flatnonzero(self._live[: self._next])
+        return slice(0, self._next)
 
     def tag_all(self) -> None:
         """Keeps a number for each key from now on, 0 at first; it is lost when the key is."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector, merging
+from perseid.state import deltas as keyed
 from perseid.state.arrow import ipc_bytes, ipc_table
 
 EPOCHS = 7
@@ -164,10 +165,10 @@ def netted(schema: Any, deltas: list[pa.Table]) -> pa.Table:
 def put_behind_each_other(schema: Any, deltas: list[pa.Table]) -> pa.Table:
     """As a part of a checkpoint may have them, and then netted by its reader."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "JOINED_ROWS", 0)
-        patch.setattr(merging, "JOINED_SHARE", 0)
-        found = merging.joined(schema, deltas)
-    return netted(schema, deltas if found is None else [ipc_table(ipc_bytes(found))])
+        patch.setattr(keyed, "JOINED_ROWS", 0)
+        patch.setattr(keyed, "JOINED_SHARE", 0)
+        found = merging.net(schema, deltas, may_join=True)
+    return netted(schema, [ipc_table(ipc_bytes(found))])
 
 
 @pytest.mark.parametrize("merged", [netted, put_behind_each_other])
@@ -216,17 +217,14 @@ def test_net_deltas_and_merged_snapshots_are_the_state(
 def test_deltas_are_joined_where_most_keys_come_once(keys: int, joins: bool) -> None:
     rng = np.random.default_rng(1)
     schema = Table(key=pa.int64(), n=pa.int64()).schema()
-    deltas = []
+    changes = []
     for epoch in range(3):
         some = np.unique(rng.integers(0, keys, 40_000))[:20_000]
-        part = Table(key=pa.int64(), n=pa.int64())
-        part.upsert(pa.array(some), n=pa.array(some * epoch))
-        deltas.append(part.delta())
-    found = merging.joined(schema, deltas)
-    assert (found is not None) == joins
-    if found is not None:
-        assert found.num_rows == 60_000
-        assert merging.net(schema, [found]).equals(merging.net(schema, deltas))
+        rows = pa.table({"key": some, "n": some * epoch})
+        changes.append(keyed.by_key(rows.select(["key"]).slice(0, 0), rows))
+    found = merging.net(schema, changes, may_join=True)
+    assert (found.num_rows == 60_000) == joins
+    assert merging.net(schema, [found]).equals(merging.net(schema, changes))
 
 
 def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:

@@ -176,7 +176,7 @@ def test_base_and_deltas_are_the_state_at_every_commit(
             delta = live.delta()
             if delta is not None:
                 delta = ipc_table(ipc_bytes(delta))
-                assert_net(delta, set(committed.rows), set(model.rows), composite)
+                assert_net(delta, list(committed.rows), set(model.rows), composite)
                 follower.apply(delta)
                 for _, later in snapshots:
                     later.append(delta)
@@ -202,10 +202,22 @@ def test_base_and_deltas_are_the_state_at_every_commit(
         assert restored.size_bytes == live.size_bytes
 
 
-def assert_net(delta: pa.Table, before: set[Any], after: set[Any], composite: bool) -> None:
+def assert_net(delta: pa.Table, then: list[Any], after: set[Any], composite: bool) -> None:
     """Each deleted key was in the base, each changed key is in the state, none comes twice."""
-    gone = [row[0] for row in rows_of(delta, composite) if row[-1]]
-    changed = [row[0] for row in rows_of(delta, composite) if not row[-1]]
+    rows, before = rows_of(delta, composite), set(then)
+    if "__row" in delta.schema.names:
+        places = [row[-1] for row in rows]
+        new = [row[0] for row in rows if row[-1] >= len(then)]
+        assert places == sorted(places) and places[len(rows) - len(new) :] == list(
+            range(len(then), len(then) + len(new))
+        )
+        assert not set(new) & before
+        unnamed = (None, None) if composite else None
+        assert {row[0] for row in rows if row[-1] < len(then)} <= {unnamed}
+        gone, changed = [], [*(then[p] for p in places if p < len(then)), *new]
+    else:
+        gone = [row[0] for row in rows if row[-1]]
+        changed = [row[0] for row in rows if not row[-1]]
     assert len(set(gone)) == len(gone) and set(gone) <= before
     assert len(set(changed)) == len(changed) and set(changed) <= after
     assert before - after <= set(gone)

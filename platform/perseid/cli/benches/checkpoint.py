@@ -33,13 +33,12 @@ from perseid.cli.benches.timeline import Timeline
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 
-MEDIUM_BYTES = 100_000_000  # a larger state leaves room for a shorter topic only
 CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
 CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
 SMALL_BYTES = 10_000_000  # bytes: more keys than that are not drawn in a period
-# A state of a gigabyte has a full snapshot each fourth checkpoint, which then takes longer too.
-_WINDOW_S, _WINDOW_S_PER_GB = 75.0, 45.0
+# A small state is copied for each checkpoint; of a larger one each seventh is a full snapshot.
+_WINDOW_S, _WINDOW_LONG_S = 75.0, 150.0
 _KEY_BYTES = 88
 _FRESH_S = 120.0
 
@@ -57,9 +56,11 @@ class Settings:
 
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
-        window_s = self.window_s or _WINDOW_S + _WINDOW_S_PER_GB * size / 1e9
-        fastest = FASTEST if size <= MEDIUM_BYTES else FASTEST_LONG
-        return Window.of(self.warm_up_s, window_s, self.records, fastest)
+        small = size <= SMALL_BYTES
+        window_s = self.window_s or (_WINDOW_S if small else _WINDOW_LONG_S)
+        return Window.of(
+            self.warm_up_s, window_s, self.records, FASTEST if small else FASTEST_LONG
+        )
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
