@@ -67,12 +67,12 @@ def measure(size: int, width: int, share: float, directory: str, store: LocalSto
     path, crc = checkpoint.write_manifest(store, manifest)
     second = PartOrder("job", IDENTITY, directory, 1, EPOCHS + 1, EPOCHS + 1, (path, crc),
                        schemas, ())  # fmt: skip
-    net_s, done = timed(lambda: make(second, LocalFiles(), store))
+    net_s, done = timed(lambda: make(second, LocalFiles(mapped=True), store))
     restore_s, sections = timed(
         lambda: checkpoint.read_state(store, written(store, second, done), "counts", 0)
     )
     whole_order = PartOrder(*[*fields(second)[:6], None, *fields(second)[7:]])
-    whole_s, _ = timed(lambda: make(whole_order, LocalFiles(), store))
+    whole_s, _ = timed(lambda: make(whole_order, LocalFiles(mapped=True), store))
     table.restore(ipc_table(sections["state.total"]))
     snapshot_s, _ = timed(lambda: log_snapshot(table, directory))
     order_s, _ = timed(lambda: PartOrder(*fields(second)).encode())

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RetryableError
+from perseid.state import files as state_files
 from perseid.state.files import Files, LocalFiles
 from perseid.testing.files import MemoryFiles
 
 
-@pytest.fixture(params=["memory", "memory-sync", "local", "local-sync"])
-def files(request: pytest.FixtureRequest) -> Files:
+@pytest.fixture(params=["memory", "memory-sync", "local", "local-sync", "mapped"])
+def files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Files:
     kind, _, sync = request.param.partition("-")
+    if kind == "mapped":
+        monkeypatch.setattr(state_files, "MAPPED_BYTES", 1)
+        return LocalFiles(mapped=True)
     if kind == "memory":
         return MemoryFiles(sync=bool(sync))
     return LocalFiles(sync=bool(sync))
@@ -125,6 +129,14 @@ def test_files_are_renamed_too(files: Files, top: str) -> None:
     files.write_new(f"{top}/a", [b"1"])
     assert files.rename(f"{top}/a", f"{top}/a.damaged")
     assert files.list(top) == ["a.damaged"]
+
+
+def test_what_was_read_outlives_the_file(files: Files, top: str) -> None:
+    files.write_new(f"{top}/a", [b"one" * 1000])
+    found = files.read(f"{top}/a")
+    files.delete(f"{top}/a")
+    files.write_new(f"{top}/a", [b"two"])
+    assert found == b"one" * 1000
 
 
 def test_of_many_writers_one_wins(tmp_path: Path) -> None:

@@ -46,6 +46,32 @@ def _written_large(table: pa.Table) -> pa.Buffer:
     return made
 
 
+def ipc_chunks(table: pa.Table) -> list[memoryview]:
+    """As `ipc_bytes`, in chunks; those of a large table are its own memory, nothing is copied."""
+    if table.nbytes <= _LARGE_BYTES:
+        return [memoryview(ipc_bytes(table))]
+    sink = _Chunks()
+    _write(table, pa.PythonFile(sink, mode="w"))
+    return sink.found
+
+
+class _Chunks:
+    """A file as `pa.PythonFile` wants it, to which Arrow hands columns as they are."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.found: list[memoryview] = []
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        self.found.append(memoryview(data).cast("B"))
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def _write(table: pa.Table, sink: Any) -> None:
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
         writer.write_table(table)

@@ -59,12 +59,19 @@ class Header:
 
 
 def encode(header: Header, sections: Mapping[str, Any]) -> list[memoryview]:
-    """The file as chunks to be written one after another. `sections` are bytes-like."""
-    views = {name: memoryview(data).cast("B") for name, data in sections.items()}
+    """The file as chunks to be written one after another.
+
+    `sections` are bytes-like, or lists of memoryviews of bytes (`arrow.ipc_chunks`).
+    """
+    views = {
+        name: data if isinstance(data, list) else [memoryview(data).cast("B")]
+        for name, data in sections.items()
+    }
+    sizes = {name: sum(map(len, parts)) for name, parts in views.items()}
     places, end = [], 0
-    for name, view in views.items():
-        places.append([name, end, len(view)])
-        end = _aligned(end + len(view))
+    for name, size in sizes.items():
+        places.append([name, end, size])
+        end = _aligned(end + size)
     text = orjson.dumps({
         "kind": header.kind, "identity": header.identity, "epoch": header.epoch,
         "generation": header.generation, "token_offset": header.token_offset, "sections": places,
@@ -73,9 +80,9 @@ def encode(header: Header, sections: Mapping[str, Any]) -> list[memoryview]:
     size = start + end + _CRC.size
     front = _PREFIX.pack(MAGIC, VERSION, 0, len(text), size) + text
     chunks = [memoryview(front.ljust(start, b"\0"))]
-    for view in views.values():
-        chunks.append(view)
-        padding = _aligned(len(view)) - len(view)
+    for name, parts in views.items():
+        chunks.extend(parts)
+        padding = _aligned(sizes[name]) - sizes[name]
         if padding:
             chunks.append(memoryview(bytes(padding)))
     chunks.append(memoryview(_CRC.pack(checksum(chunks))))

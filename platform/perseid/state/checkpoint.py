@@ -163,7 +163,10 @@ def read_state(store: Store, manifest: Manifest, operator: str, partition: int) 
     schemas = schemas_of(changes[-1], links[-1].path)
     found = whole_sections(schemas, base, changes)
     found |= emitted(changes[-1])
-    return {name: memoryview(data) for name, data in found.items()}
+    return {
+        name: memoryview(b"".join(data) if isinstance(data, list) else data)
+        for name, data in found.items()
+    }
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

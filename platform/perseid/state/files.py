@@ -12,11 +12,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable
+from mmap import ACCESS_READ, mmap
 from typing import Any, Protocol
 
 from perseid.errors import RetryableError
 
 TEMPORARY = ".tmp"
+MAPPED_BYTES = 1 << 20  # a smaller file is read in less time than it takes to map it
 
 
 class Files(Protocol):
@@ -26,7 +28,7 @@ class Files(Protocol):
         """Names in `directory`, sorted, temporary files too. FileNotFoundError when it is gone."""
         ...
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> bytes | memoryview:
         """The whole file. FileNotFoundError when it is gone."""
         ...
 
@@ -66,10 +68,13 @@ class LocalFiles:
     State logs do without: they lie in memory by default, a process's death loses nothing that was
     written, and after a power failure damaged files are found by their CRC and computed again. The
     checkpoint store syncs.
+
+    `mapped`: large files are read as maps, without a copy of them in memory. A disk that cannot
+    read a page of one then ends the process, so it is for one whose end is expected.
     """
 
-    def __init__(self, *, sync: bool = False) -> None:
-        self._sync = sync
+    def __init__(self, *, sync: bool = False, mapped: bool = False) -> None:
+        self._sync, self._mapped = sync, mapped
 
     def list(self, directory: str) -> list[str]:
         try:
@@ -77,8 +82,10 @@ class LocalFiles:
         except NotADirectoryError as error:
             raise FileNotFoundError(directory) from error
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> bytes | memoryview:
         with faults("read", path), open(path, "rb") as file:
+            if self._mapped and os.fstat(file.fileno()).st_size >= MAPPED_BYTES:
+                return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
             return file.read()
 
     def size(self, path: str) -> int:

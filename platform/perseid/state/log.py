@@ -163,7 +163,10 @@ class StateLog:
     def write_snapshot(
         self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
     ) -> LogEntry:
-        """Writes the state at the end of `epoch`; a valid one that is there already is returned."""
+        """Writes the state at the end of `epoch`; a valid one that is there already is returned.
+
+        `sections` as in `blob.encode`.
+        """
         return self._write(SNAPSHOT, epoch, generation, token_offset, sections)
 
     # Remove -------------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ class StateLog:
             chunks = _then_reach(chunks, "log.before-rename", self.identity.operator)
         with fenced(self.directory):
             made = self._files.write_new(self._path(kind, epoch), chunks)
-        if made:
+        if made and not any(isinstance(data, list) for data in sections.values()):
             return LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
         entry = self._read(kind, epoch)
         if entry.header.token_offset != token_offset:
@@ -283,7 +286,7 @@ class StateLog:
                 f"{self._path(kind, epoch)} is of the token at {entry.header.token_offset}, not of "
                 f"the one at {token_offset}; it is stale and must be discarded first"
             )
-        return replace(entry, found=True)
+        return replace(entry, found=not made)
 
     def _refuse_gap(self, epoch: int) -> None:
         last = self.last_epoch()

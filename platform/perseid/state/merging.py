@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from perseid.errors import DamagedFile
 from perseid.state import deltas as keyed
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.arrow import ipc_bytes, ipc_chunks, ipc_table
 from perseid.state.blob import Sections
 from perseid.state.columns import conform, numbers
 from perseid.state.dense import INDEX, VALUE
@@ -49,7 +49,8 @@ def whole_sections(
 ) -> dict[str, Any]:
     """The state sections of a snapshot: those of `base` with the deltas of log entries applied.
 
-    A primitive that has neither is empty and gets no section.
+    A primitive that has neither is empty and gets no section. Changed ones are lists of chunks,
+    which share memory with `base` (`arrow.ipc_chunks`).
     """
     deltas = list(entries)
     found: dict[str, Any] = {}
@@ -58,7 +59,7 @@ def whole_sections(
         tables = [ipc_table(d[STATE + name]) for d in deltas if STATE + name in d]
         if tables:
             table = ipc_table(section) if section is not None else None
-            section = ipc_bytes(whole(schema, table, net(schema, tables)))
+            section = ipc_chunks(whole(schema, table, net(schema, tables)))
         if section is not None:
             found[STATE + name] = section
     return found

@@ -127,7 +127,7 @@ def _taken_over(
 def _read(files: Files, path: str) -> PartOrder | None:
     """Before it is taken over: one that cannot be read now is left to a later look."""
     try:
-        return PartOrder.decode(files.read(path))
+        return PartOrder.decode(bytes(files.read(path)))
     except FileNotFoundError:  # another heir, or a newer owner, has it
         return None
     except json.JSONDecodeError as error:

@@ -58,7 +58,7 @@ def _read(lines: queue.Queue[bytes]) -> None:
 def _answer(line: bytes) -> bytes:
     store, order = orjson.loads(line)
     try:
-        done = make(PartOrder.decode(order.encode()), LocalFiles(), _store(store))
+        done = make(PartOrder.decode(order.encode()), LocalFiles(mapped=True), _store(store))
     except PerseidError as error:
         return orjson.dumps([None, describe(error)]) + b"\n"
     except Exception as error:  # whatever it is, who waits for the part has to hear of it

@@ -20,7 +20,7 @@ import pyarrow as pa
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import DamagedFile, RetryableError
 from perseid.records import CheckpointPointer, PartFile
-from perseid.state.arrow import ipc_bytes
+from perseid.state.arrow import ipc_chunks
 from perseid.state.blob import Header, Identity
 from perseid.state.checkpoint import (
     NET,
@@ -96,7 +96,7 @@ class StateCopy:
     def write(self, files: Files, order: PartOrder) -> None:
         """Puts it into the log as one file, unless one of the epoch is there."""
         log = StateLog(files, order.directory, order.identity)
-        sections = {STATE + name: ipc_bytes(table) for name, table in self.tables.items()}
+        sections = {STATE + name: ipc_chunks(table) for name, table in self.tables.items()}
         log.write_snapshot(
             order.epoch, order.generation, order.token_offset, {**sections, **self.emitted}
         )

@@ -1,10 +1,11 @@
 """Tables as Arrow IPC streams: what is kept of a table that has no rows."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from perseid.state import arrow
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.arrow import ipc_bytes, ipc_chunks, ipc_table
 
 COLUMNS = pa.schema([("key", pa.string()), ("count", pa.int64())])
 
@@ -32,3 +33,13 @@ def test_a_large_table_is_the_same_stream_in_a_buffer_of_its_size() -> None:
         arrow._write(table, sink)
         assert ipc_bytes(table) == sink.getvalue()
         assert ipc_table(ipc_bytes(table)).equals(table)
+
+
+def test_chunks_are_the_same_bytes_and_of_a_large_table_its_own_memory() -> None:
+    small, half = pa.table({"n": [1, 2]}), pa.table({"n": np.arange(200_000), "k": ["x"] * 200_000})
+    large = pa.concat_tables([half, half])  # as two chunks, so two batches
+    for table in (small, half, large):
+        assert b"".join(ipc_chunks(table)) == ipc_bytes(table)
+    memory = half["n"].chunk(0).buffers()[1].address
+    found = [pa.py_buffer(chunk) for chunk in ipc_chunks(large)]
+    assert [buffer.address for buffer in found].count(memory) == 2

@@ -30,6 +30,13 @@ def test_what_is_read_is_what_was_written(sections: dict[str, bytes]) -> None:
     assert {name: bytes(view) for name, view in found.items()} == sections
 
 
+@given(st.lists(st.binary(max_size=100), max_size=4), st.binary(max_size=9))
+def test_a_section_in_chunks_is_the_same_file(chunks: list[bytes], other: bytes) -> None:
+    parts = [memoryview(chunk) for chunk in chunks]
+    in_chunks = b"".join(encode(HEADER, {"a": parts, "b": other}))
+    assert in_chunks == written({"a": b"".join(chunks), "b": other})
+
+
 def test_sections_are_aligned_views_of_the_file() -> None:
     data = written({"a": b"\xaa" * 9, "b": b"\xbb" * 65})
     _, sections = decode(data, where="f")
