@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from perseid.errors import DamagedFile
@@ -14,6 +15,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions()
 _READ = pa.ipc.IpcReadOptions()
 _SMALL_BYTES = 256  # of a table of few columns and no rows
 _LARGE_BYTES = 1 << 20  # worth writing twice, the first time to nowhere
+BATCH_ROWS = 1 << 16  # of large tables in chunks
 
 
 def ipc_bytes(table: pa.Table) -> pa.Buffer:
@@ -47,12 +49,35 @@ def _written_large(table: pa.Table) -> pa.Buffer:
 
 
 def ipc_chunks(table: pa.Table) -> list[memoryview]:
-    """As `ipc_bytes`, in chunks; those of a large table are its own memory, nothing is copied."""
-    if table.nbytes <= _LARGE_BYTES:
-        return [memoryview(ipc_bytes(table))]
+    """IPC bytes in chunks, which are the memory of the table itself wherever they can.
+
+    Record batches of BATCH_ROWS, however the table is cut: equal tables have equal bytes. Only a
+    batch over the edge of two chunks is copied.
+    """
     sink = _Chunks()
-    _write(table, pa.PythonFile(sink, mode="w"))
+    with pa.ipc.new_stream(
+        pa.PythonFile(sink, mode="w"), table.schema, options=_OPTIONS
+    ) as writer:
+        for start in range(0, len(table), BATCH_ROWS):
+            rows = table.slice(start, BATCH_ROWS).combine_chunks()
+            columns = [_exact(column.chunk(0)) for column in rows.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=table.schema))
     return sink.found
+
+
+def _exact(array: pa.Array) -> pa.Array:
+    """The same without what lies around it in memory, some of which Arrow would write, too."""
+    kind = array.type
+    if array.null_count == 0 and pa.types.is_primitive(kind) and kind.bit_width >= 8:
+        return array
+    if array.null_count == 0 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        _, offsets, data = array.buffers()
+        places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+        first, end = int(places[0]), int(places[-1])
+        rebased = pa.py_buffer(places - np.int32(first) if first else places)
+        text = data.slice(first, end - first)
+        return pa.Array.from_buffers(kind, len(array), [None, rebased, text])
+    return pa.concat_arrays([array, array.slice(0, 0)])
 
 
 class _Chunks:

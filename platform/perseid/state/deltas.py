@@ -36,7 +36,6 @@ JOINED = b"joined"  # in the metadata: a key may come again, or both forms are t
 JOINED_ROWS = 50_000  # fewer are merged in no time
 JOINED_SHARE = 2 / 3  # of different keys among the rows: a net delta would save a third at most
 SAMPLE = 1_024
-CHUNKS_MAX = 16  # of a snapshot's keys, each from a snapshot with new rows
 
 
 def by_key(gone: pa.Table, rows: pa.Table) -> pa.Table:
@@ -98,7 +97,7 @@ def whole(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -> pa.Tab
     for run in runs(keys, delta):
         base = (_whole_by_row if is_by_row(run) else _whole_by_key)(keys, base, run)
     assert base is not None, "a delta has a row at least"
-    return base
+    return base.replace_schema_metadata(None)
 
 
 def _runs(deltas: Sequence[pa.Table]) -> list[list[pa.Table]]:
@@ -214,7 +213,6 @@ def _whole_by_key(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -
     rows = delta.filter(pa.array(~deleted)).drop_columns([DELETED]).combine_chunks()
     if base is None or not len(base):
         return rows
-    base = base.combine_chunks()
     new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
     stays = _rows_of(keys, delta.filter(pa.array(deleted)), base) < 0
     known = np.zeros(len(rows), bool)
@@ -234,8 +232,6 @@ def _replaced(
 ) -> pa.Table:  # fmt: skip
     """The keys `kept` and `added`; the columns at `index` in those of `base` and then `rows`."""
     found = pa.concat_tables([kept, added])
-    if any(column.num_chunks > CHUNKS_MAX for column in found.columns):
-        found = found.combine_chunks()
     values = [name for name in base.schema.names if name not in keys]
     both = pa.concat_tables([base.select(values), rows.select(values)]).combine_chunks()
     taken = both.take(pa.array(index))
@@ -248,7 +244,7 @@ def _rows_of(keys: Sequence[str], rows: pa.Table, base: pa.Table) -> Values:
     """For each row of `base`, which of `rows` (different keys) has its key, or -1."""
     if not len(rows):
         return np.full(len(base), -1)
-    return groups(tuple(_array(rows[name]) for name in keys), [_array(base[n]) for n in keys])
+    return groups(tuple(_array(rows[name]) for name in keys), [base[n] for n in keys])
 
 
 def _flagged(rows: pa.Table, deleted: bool) -> pa.Table:

@@ -132,16 +132,20 @@ class StateLog:
             yield self._read(DELTA, epoch)
             expected += 1
 
-    def bytes_behind(self) -> tuple[int, int]:
-        """Bytes of the newest snapshot, and of all deltas behind it; (0, 0) without a snapshot."""
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of the newest snapshot, of all deltas behind it, and how many these are.
+
+        Zeros without a snapshot.
+        """
         base = max(self.snapshots(), default=None)
         if base is None:
-            return 0, 0
+            return 0, 0, 0
         behind = [self._path(DELTA, epoch) for epoch in self.epochs() if epoch > base]
         try:
-            return self._files.size(self._path(SNAPSHOT, base)), sum(map(self._files.size, behind))
+            base_bytes = self._files.size(self._path(SNAPSHOT, base))
+            return base_bytes, sum(map(self._files.size, behind)), len(behind)
         except FileNotFoundError:
-            return self.bytes_behind()  # collected meanwhile; FencedError when all of it is gone
+            return self.sizes()  # collected meanwhile; FencedError when all of it is gone
 
     # Write --------------------------------------------------------------------------------------
 

@@ -169,7 +169,8 @@ class PartWriter:
     """The other process. It ends when this one does, since its input does then."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**part_writer.MEMORY, **os.environ, "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-m", part_writer.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,

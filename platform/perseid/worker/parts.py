@@ -40,6 +40,7 @@ from perseid.topics.records import PartDone
 AT_ONCE_BYTES = 64 << 20  # of a partition's snapshot: some 25 ms of its task with keys of 88 bytes
 MERGED_BYTES = 1 << 20  # of deltas: what is merged in a few milliseconds is left to the part writer
 LOG_BYTES = 64 << 20  # deltas of the log that are left alone, whatever the snapshot's size
+LOG_FILES = 4_096  # and how many of them
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,13 @@ def make(
     started_s = clock.monotonic_s()
     log = StateLog(files, order.directory, order.identity)
     before = _before(order, store)
-    sections: Mapping[str, Any]
+    sections: Mapping[str, Any] = {}
+    if _outgrown(log, whole_part=before is None):
+        sections = write_snapshot(log, order).sections
     if before is None:
         kind, chain = PART, tuple[PartFile, ...]()
-        sections = _checked(log, order, write_snapshot(log, order)).sections
+        sections = sections or state_of(log, order)
     else:
-        if _outgrown(log):
-            write_snapshot(log, order)
         part = before.part(order.identity.operator, order.identity.partition)
         kind, chain = NET, part.files(before.epoch)
         sections = _net(log, order, before.epoch)
@@ -168,14 +169,21 @@ def make(
 def write_snapshot(log: StateLog, order: PartOrder) -> LogEntry:
     """Puts the state of the order's epoch into the log as one file, unless it is there."""
     if order.epoch in log.snapshots():
-        return log.snapshot(order.epoch)
+        return _checked(log, order, log.snapshot(order.epoch))
+    sections = state_of(log, order)
+    return log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+
+
+def state_of(log: StateLog, order: PartOrder) -> Mapping[str, Any]:
+    """The sections of a snapshot of the order's epoch: of that state always the same bytes."""
     base, entries = log.load(order.epoch)
-    if base is None or not entries:
+    if base is None:
         raise _short(log, order)
+    if not entries:
+        return _checked(log, order, base).sections
     last = _checked(log, order, entries[-1])
     sections = whole_sections(order.schemas, base.sections, [e.sections for e in entries])
-    sections |= {name: last.sections[name] for name in order.emitted}
-    return log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+    return sections | {name: last.sections[name] for name in order.emitted}
 
 
 def _net(log: StateLog, order: PartOrder, after: int) -> dict[str, Any]:
@@ -202,10 +210,18 @@ def _before(order: PartOrder, store: Store) -> Manifest | None:
     return manifest if usable and manifest.may_grow else None
 
 
-def _outgrown(log: StateLog) -> bool:
-    """Whether the log's deltas outweigh its snapshot: so a new one costs no more than they did."""
-    base_bytes, behind_bytes = log.bytes_behind()
-    return behind_bytes > max(base_bytes, LOG_BYTES)
+def _outgrown(log: StateLog, *, whole_part: bool) -> bool:
+    """Whether the log gets a new snapshot.
+
+    With a part that has the whole state that is little more to do, but for a large one: then it is
+    when the deltas outweigh the snapshot, so that it costs no more than they did.
+    """
+    base_bytes, behind_bytes, count = log.sizes()
+    return (
+        (whole_part and base_bytes <= AT_ONCE_BYTES)
+        or behind_bytes > max(base_bytes, LOG_BYTES)
+        or count > LOG_FILES
+    )
 
 
 def _checked(log: StateLog, order: PartOrder, last: LogEntry) -> LogEntry:

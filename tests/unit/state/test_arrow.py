@@ -1,5 +1,7 @@
 """Tables as Arrow IPC streams: what is kept of a table that has no rows."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -35,11 +37,26 @@ def test_a_large_table_is_the_same_stream_in_a_buffer_of_its_size() -> None:
         assert ipc_table(ipc_bytes(table)).equals(table)
 
 
-def test_chunks_are_the_same_bytes_and_of_a_large_table_its_own_memory() -> None:
-    small, half = pa.table({"n": [1, 2]}), pa.table({"n": np.arange(200_000), "k": ["x"] * 200_000})
-    large = pa.concat_tables([half, half])  # as two chunks, so two batches
-    for table in (small, half, large):
-        assert b"".join(ipc_chunks(table)) == ipc_bytes(table)
-    memory = half["n"].chunk(0).buffers()[1].address
-    found = [pa.py_buffer(chunk) for chunk in ipc_chunks(large)]
-    assert [buffer.address for buffer in found].count(memory) == 2
+def test_chunks_of_equal_tables_are_the_same_bytes_and_their_own_memory() -> None:
+    rows = 3 * arrow.BATCH_ROWS + 7
+    numbers = range(rows)
+    whole = pa.table({
+        "n": np.arange(rows), "k": [f"k{n}" for n in numbers], "b": [n % 3 == 0 for n in numbers],
+        "s": [None if n % 7 else str(n) for n in numbers], "m": [n or None for n in numbers],
+        "l": [[n] * (n % 3) for n in numbers], "w": pa.array(map(str, numbers), pa.large_string()),
+    })  # fmt: skip
+    edges = [0, 1, arrow.BATCH_ROWS, arrow.BATCH_ROWS + 100, rows]
+    pieces = [whole.slice(a, b - a).combine_chunks() for a, b in pairwise(edges)]
+    written = b"".join(ipc_chunks(whole))
+    assert ipc_table(written).equals(whole)
+    assert b"".join(ipc_chunks(pa.concat_tables(pieces))) == written
+    assert b"".join(ipc_chunks(ipc_table(written))) == written
+    again = [pa.py_buffer(chunk).address for chunk in ipc_chunks(whole)]
+    memory = whole["n"].chunk(0).buffers()[1].address
+    assert memory in again
+    assert memory + 8 * arrow.BATCH_ROWS in again
+
+
+def test_chunks_of_a_table_without_rows_are_a_stream() -> None:
+    nothing = COLUMNS.empty_table()
+    assert ipc_table(b"".join(ipc_chunks(nothing))).equals(nothing)

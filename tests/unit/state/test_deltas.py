@@ -163,16 +163,6 @@ def test_a_log_from_before_deltas_by_row_goes_on_with_them() -> None:
     assert whole.combine_chunks().equals(live.snapshot())
 
 
-def test_a_snapshot_that_grew_often_does_not_fall_to_pieces() -> None:
-    live = table("a")
-    whole = live.snapshot()
-    for number in range(60):
-        live.add([f"x{number}"], n=1)
-        whole = merging.whole(live.schema(), whole, changed(live))
-        assert whole["key"].num_chunks <= deltas.CHUNKS_MAX
-    assert whole.combine_chunks().equals(live.snapshot())
-
-
 @pytest.mark.parametrize("rows", [2, 4])
 @pytest.mark.parametrize("new", [["x"], []])
 def test_a_delta_by_row_of_another_state_is_refused(rows: int, new: list[str]) -> None:

@@ -24,7 +24,7 @@ from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
 from perseid.state.merging import STATE
 from perseid.testing.files import Crashed
 from perseid.worker import parts
-from perseid.worker.parts import base_of, collectable, make
+from perseid.worker.parts import base_of, collectable, make, write_snapshot
 
 Rows = list[tuple[str, int]]
 
@@ -390,6 +390,55 @@ def test_an_epoch_that_an_earlier_attempt_ran_is_left_to_the_part_writer(
     assert history.copy is None
     history.complete(order)
     history.check()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every state is too large to be copied at once."""
+    monkeypatch.setattr(parts, "AT_ONCE_BYTES", -1)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_whole_part_of_a_large_state_leaves_the_log_as_it_is(
+    begin: Callable[[int], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a file of its size in memory, and nothing is gained while deltas are few."""
+    history = begin(7)
+    for _ in range(LINKS_MAX + 2):
+        history.run()
+        history.complete(history.order())
+    assert history.links == [*range(LINKS_MAX + 1), 0]
+    assert history.state.log.snapshots() == [0]
+    monkeypatch.setattr(parts, "LOG_FILES", LINKS_MAX + 2)
+    for _ in range(2):
+        history.run()
+        history.complete(history.order())
+        history.check()
+    assert history.state.log.snapshots() == [history.epoch - 1]
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_whole_part_is_the_same_bytes_whatever_snapshots_the_log_has(
+    begin: Callable[[int], History], seed: int
+) -> None:
+    """An order that comes late may write one, and then this part be made again."""
+    history = begin(seed)
+    history.run()
+    late = history.order()
+    for _ in range(3):
+        history.run()
+    order = history.order()
+    log, store = history.state.log, history.partition.store
+    first = make(order, history.partition.files, store)
+    written = bytes(store.read(first.path))
+    store.delete(first.path)
+    assert log.snapshots() == [0]
+    write_snapshot(log, late)
+    again = make(order, history.partition.files, store)
+    assert log.snapshots() == [0, late.epoch]
+    assert (again.path, again.crc, again.bytes) == (first.path, first.crc, first.bytes)
+    assert bytes(store.read(first.path)) == written
 
 
 def test_an_order_for_an_epoch_that_was_taken_back_is_refused(
