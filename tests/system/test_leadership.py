@@ -25,6 +25,7 @@ from perseid.embedded import Cluster
 from perseid.jobs import repository
 from perseid.jobs.trees import store_archive
 from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
+from perseid.records.version import PROTOCOL
 from perseid.registry import Registry
 from perseid.state.store import open_store
 from perseid.testing.stack import example, group_offsets
@@ -113,7 +114,10 @@ class Stage:
         sha = store_archive(open_store(self.deployment.store), tree)
         entry = JobEntry(self.job, uuid.uuid4().hex, tree.revision, sha, "running", 1, 0)
         self.registry.put_job_entry(entry, None)
-        me = WorkerInfo("w1", INCARNATION, "localhost", os.getpid(), os.getpid(), 1, "none", 0)
+        pid = os.getpid()
+        me = WorkerInfo(
+            "w1", INCARNATION, "localhost", pid, pid, 1, "none", 0, protocol=PROTOCOL
+        )
         self.registry.register_worker(me)
         self.worker.thread.start()
         self._input.start()

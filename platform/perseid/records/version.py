@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-PROTOCOL = 1
+PROTOCOL = 2  # deltas that name rows by their place (`perseid.state.deltas`)
 OLDEST = 1  # the oldest protocol whose data this version goes on with
 
 

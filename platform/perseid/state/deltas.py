@@ -210,7 +210,8 @@ def _net_by_key(keys: Sequence[str], rows: pa.Table) -> pa.Table:
 
 def _whole_by_key(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -> pa.Table:
     deleted = _deleted(delta)
-    rows = delta.filter(pa.array(~deleted)).drop_columns([DELETED]).combine_chunks()
+    names = [name for name in delta.schema.names if name != DELETED]
+    rows = delta.select(names).filter(pa.array(~deleted)).combine_chunks()
     if base is None or not len(base):
         return rows
     new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
@@ -252,6 +253,8 @@ def _flagged(rows: pa.Table, deleted: bool) -> pa.Table:
 
 
 def _deleted(rows: pa.Table) -> Values:
+    if DELETED not in rows.schema.names:  # a primitive that never deletes leaves it out
+        return np.zeros(len(rows), bool)
     flags: Values = rows[DELETED].to_numpy()
     return flags.astype(bool)
 

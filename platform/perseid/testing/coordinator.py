@@ -26,6 +26,7 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
+from perseid.records.version import PROTOCOL
 from perseid.state.checkpoint import checkpoint_folder
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.records import (
@@ -73,7 +74,8 @@ def job_entry(name: str = "wordcount", **changes: object) -> JobEntry:
 
 
 def worker_info(incarnation: str) -> WorkerInfo:
-    return WorkerInfo(incarnation.partition("-")[0], incarnation, "host", 1, 1, 2, "local[2]", 0)
+    name = incarnation.partition("-")[0]
+    return WorkerInfo(name, incarnation, "host", 1, 1, 2, "local[2]", 0, protocol=PROTOCOL)
 
 
 @dataclass

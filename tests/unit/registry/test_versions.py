@@ -18,13 +18,13 @@ from perseid.records import (
 from perseid.records.version import OLDEST, PROTOCOL, Build, this_build
 from perseid.registry import Registry, codec, lead, paths, versions
 from perseid.registry.versions import Written
-from perseid.state import blob, checkpoint
+from perseid.state import blob, checkpoint, deltas, dense, keyed, pool
 from perseid.testing.registry import FakeZooKeeper
 
 SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"
 # What processes of one protocol must agree on. A change of it is seen here: if a process of before
 # could misread it, raise PROTOCOL; if not, say in the commit why, and put the new value here.
-AGREED = {1: "a7318501fd3876bf"}
+AGREED = {1: "a7318501fd3876bf", 2: "2ac2ff281758f87e"}
 
 
 def agreed() -> str:
@@ -33,7 +33,11 @@ def agreed() -> str:
     fields = [f"{n}.{f.name}: {f.type}" for n, k in kinds for f in dataclasses.fields(k)]
     schemas = [path.read_text() for path in sorted(SCHEMAS.glob("*.avsc"))]
     numbers = [codec.FORMAT, blob.VERSION, checkpoint.FORMAT]
-    text = "\n".join([*sorted(fields), *schemas, *map(str, numbers)])
+    columns = [
+        deltas.DELETED, deltas.ROW, deltas.COUNT, deltas.JOINED, keyed.WRITTEN,
+        dense.INDEX, dense.VALUE, pool.BEFORE,
+    ]  # fmt: skip
+    text = "\n".join([*sorted(fields), *schemas, *map(str, [*numbers, *columns])])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -227,6 +227,13 @@ def test_deltas_are_joined_where_most_keys_come_once(keys: int, joins: bool) -> 
     assert merging.net(schema, [found]).equals(merging.net(schema, changes))
 
 
+def test_rows_by_key_of_a_primitive_that_never_deletes_need_no_flag() -> None:
+    schema = Table(key=pa.string(), n=pa.int64()).schema()
+    first, second = pa.table({"key": ["a", "b"], "n": [1, 2]}), pa.table({"key": ["b"], "n": [3]})
+    found = merging.whole(schema, first, merging.net(schema, [second, second]))
+    assert found.to_pydict() == {"key": ["a", "b"], "n": [1, 3]}
+
+
 def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:
     schemas = {"n": Value(pa.int64()).schema(), "m": Value(pa.int64()).schema()}
     some = {"state.n": ipc_bytes(pa.table({"value": [1]})), "out": b"x"}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from perseid.errors import RetryableError
 from perseid.records import Plan, WorkerInfo
+from perseid.records.version import PROTOCOL
 from perseid.registry import Registry, SessionState
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Process
@@ -72,7 +73,7 @@ class WorkerLife:
             registry.watch(self._note_change)
             registry.register_worker(
                 WorkerInfo(self.worker.name, self.incarnation, f"h{self.worker.host}", 1, 1, 2,
-                           "local[2]", 0)
+                           "local[2]", 0, protocol=PROTOCOL)
             )  # fmt: skip
         except RetryableError:
             self.world.simulation.kill(self.group)
