@@ -159,19 +159,22 @@ class StateLog:
         """
         if self._tip != epoch - 1:
             self._refuse_gap(epoch)
-        entry = self._write(DELTA, epoch, generation, token_offset, sections)
+        header = Header(DELTA, self.identity, epoch, generation, token_offset)
+        entry = self._write(header, sections)
+        if entry is None:
+            entry = LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
         crashpoints.reach("log.after-rename", self.identity.operator)
         self._tip = epoch
         return entry
 
     def write_snapshot(
         self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
-    ) -> LogEntry:
-        """Writes the state at the end of `epoch`; a valid one that is there already is returned.
+    ) -> None:
+        """Writes the state at the end of `epoch`, unless a valid one is there already.
 
         `sections` as in `blob.encode`.
         """
-        return self._write(SNAPSHOT, epoch, generation, token_offset, sections)
+        self._write(Header(SNAPSHOT, self.identity, epoch, generation, token_offset), sections)
 
     # Remove -------------------------------------------------------------------------------------
 
@@ -273,24 +276,22 @@ class StateLog:
             raise DamagedFile(f"{path} is of epoch {header.epoch}")
         return LogEntry(header, sections)
 
-    def _write(
-        self, kind: str, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
-    ) -> LogEntry:
-        header = Header(kind, self.identity, epoch, generation, token_offset)
+    def _write(self, header: Header, sections: Mapping[str, Any]) -> LogEntry | None:
+        """Makes a file; the one that is there already, of the same token, is returned."""
+        kind, epoch = header.kind, header.epoch
         chunks: Iterable[memoryview] = blob.encode(header, sections)
         if kind == DELTA:
             chunks = _then_reach(chunks, "log.before-rename", self.identity.operator)
         with fenced(self.directory):
-            made = self._files.write_new(self._path(kind, epoch), chunks)
-        if made and not any(isinstance(data, list) for data in sections.values()):
-            return LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
+            if self._files.write_new(self._path(kind, epoch), chunks):
+                return None
         entry = self._read(kind, epoch)
-        if entry.header.token_offset != token_offset:
+        if entry.header.token_offset != header.token_offset:
             raise RetryableError(
                 f"{self._path(kind, epoch)} is of the token at {entry.header.token_offset}, not of "
-                f"the one at {token_offset}; it is stale and must be discarded first"
+                f"the one at {header.token_offset}; it is stale and must be discarded first"
             )
-        return replace(entry, found=not made)
+        return replace(entry, found=True)
 
     def _refuse_gap(self, epoch: int) -> None:
         last = self.last_epoch()

@@ -168,10 +168,10 @@ def make(
 
 def write_snapshot(log: StateLog, order: PartOrder) -> LogEntry:
     """Puts the state of the order's epoch into the log as one file, unless it is there."""
-    if order.epoch in log.snapshots():
-        return _checked(log, order, log.snapshot(order.epoch))
-    sections = state_of(log, order)
-    return log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+    if order.epoch not in log.snapshots():
+        sections = state_of(log, order)
+        log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
+    return _checked(log, order, log.snapshot(order.epoch))
 
 
 def state_of(log: StateLog, order: PartOrder) -> Mapping[str, Any]:
