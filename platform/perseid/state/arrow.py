@@ -54,14 +54,13 @@ def ipc_chunks(table: pa.Table) -> list[memoryview]:
     Record batches of BATCH_ROWS, however the table is cut: equal tables have equal bytes. Only a
     batch over the edge of two chunks is copied.
     """
+    batches = []
+    for start in range(0, len(table), BATCH_ROWS):
+        rows = table.slice(start, BATCH_ROWS).combine_chunks()
+        columns = [_exact(column.chunk(0)) for column in rows.columns]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=table.schema))
     sink = _Chunks()
-    with pa.ipc.new_stream(
-        pa.PythonFile(sink, mode="w"), table.schema, options=_OPTIONS
-    ) as writer:
-        for start in range(0, len(table), BATCH_ROWS):
-            rows = table.slice(start, BATCH_ROWS).combine_chunks()
-            columns = [_exact(column.chunk(0)) for column in rows.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=table.schema))
+    _write(pa.Table.from_batches(batches, table.schema), pa.PythonFile(sink, mode="w"))
     return sink.found
 
 

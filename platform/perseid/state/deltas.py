@@ -76,10 +76,15 @@ def placed(delta: pa.Table, count: int) -> tuple[Slots, int]:
     return places, known
 
 
-def runs(keys: Sequence[str], delta: pa.Table) -> Iterator[pa.Table]:
-    """The deltas of one form, each key once, that `delta` comes to, in their order."""
-    for parts in _runs([delta]):
-        yield _net(keys, parts, may_join=False)
+def runs(
+    keys: Sequence[str], deltas: Sequence[pa.Table], *, may_join: bool = False
+) -> list[pa.Table]:
+    """The deltas of one form, each key once, that `deltas` come to, in their order.
+
+    `may_join`: as in `net`; a key may then come again in those by key.
+    """
+    parts = [part for delta in deltas for part in _forms(delta)]
+    return [_net(keys, list(run), may_join=may_join) for _, run in groupby(parts, is_by_row)]
 
 
 def net(keys: Sequence[str], deltas: Sequence[pa.Table], *, may_join: bool = False) -> pa.Table:
@@ -88,22 +93,16 @@ def net(keys: Sequence[str], deltas: Sequence[pa.Table], *, may_join: bool = Fal
     `may_join`: those by key may be left as they are where most keys come once. To find that out
     takes at most a fifth of the time of a net delta.
     """
-    nets = [_net(keys, parts, may_join=may_join) for parts in _runs(deltas)]
+    nets = runs(keys, deltas, may_join=may_join)
     return nets[0] if len(nets) == 1 else _joined(nets)
 
 
-def whole(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -> pa.Table:
-    """The snapshot `base`, None being empty, after `delta`."""
-    for run in runs(keys, delta):
+def whole(keys: Sequence[str], base: pa.Table | None, deltas: Sequence[pa.Table]) -> pa.Table:
+    """The snapshot `base`, None being empty, after `deltas`, at least one."""
+    for run in runs(keys, deltas):
         base = (_whole_by_row if is_by_row(run) else _whole_by_key)(keys, base, run)
     assert base is not None, "a delta has a row at least"
     return base.replace_schema_metadata(None)
-
-
-def _runs(deltas: Sequence[pa.Table]) -> list[list[pa.Table]]:
-    """Neighbours of one form."""
-    parts = [part for delta in deltas for part in _forms(delta)]
-    return [list(run) for _, run in groupby(parts, is_by_row)]
 
 
 def _forms(delta: pa.Table) -> Iterator[pa.Table]:

@@ -133,8 +133,12 @@ class Keyed(Primitive):
         self._now_ms = self._oldest_ms = None
 
     def apply(self, delta: pa.Table) -> None:
+        self.apply_all([delta])
+
+    def apply_all(self, changes: Sequence[pa.Table]) -> None:
+        """As the few that they come to: a restore has hundreds of small ones."""
         assert not self._rows.changed, "apply on uncommitted changes"
-        for run in deltas.runs(list(self._keys.types), delta):
+        for run in deltas.runs(list(self._keys.types), changes):
             self._apply_run(run)
             self.commit()
         self._oldest_ms = None
@@ -149,11 +153,6 @@ class Keyed(Primitive):
         deleted = run[deltas.DELETED]
         self._rows.remove(self._keys.known_distinct(run.filter(deleted)))
         self._rows.load(run.filter(pc.invert(deleted)), save=save)
-
-    def apply_all(self, changes: Sequence[pa.Table]) -> None:
-        """As their net delta: a restore has hundreds of small ones."""
-        if changes:
-            self.apply(deltas.net(list(self._keys.types), changes))
 
     def snapshot(self) -> pa.Table:
         return self._rows.take(self._rows.all_slots())

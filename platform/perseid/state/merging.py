@@ -1,7 +1,7 @@
 """Net deltas and whole states out of the files of a state log, without any operator.
 
     net(schema, [d1, d2, d3])      one delta that does what the three do, one after the other
-    whole(schema, base, delta)     the snapshot of a primitive with `base` after `apply(delta)`
+    whole(schema, base, [d1, d2])  the snapshot of a primitive with `base` after `apply_all`
 
 All keep the promise of deltas (`primitives`): the order of rows is what it would have been. They
 work on columns alone and build no index of the state, so a snapshot costs a pass over its rows. A
@@ -59,7 +59,7 @@ def whole_sections(
         tables = [ipc_table(d[STATE + name]) for d in deltas if STATE + name in d]
         if tables:
             table = ipc_table(section) if section is not None else None
-            section = ipc_chunks(whole(schema, table, net(schema, tables)))
+            section = ipc_chunks(whole(schema, table, tables))
         if section is not None:
             found[STATE + name] = section
     return found
@@ -88,16 +88,15 @@ def net(schema: Schema, deltas: Sequence[pa.Table], *, may_join: bool = False) -
     return _pool_net(schema, deltas) if kind == "pool" else _dense_net(deltas)
 
 
-def whole(schema: Schema, base: pa.Table | None, delta: pa.Table) -> pa.Table:
-    """The snapshot after `delta`; a `base` of None is an empty primitive."""
+def whole(schema: Schema, base: pa.Table | None, deltas: Sequence[pa.Table]) -> pa.Table:
+    """The snapshot after `deltas`, at least one; a `base` of None is an empty primitive."""
     kind = schema["kind"]
+    if kind not in ("value", "pool", "vector", "matrix"):
+        return keyed.whole(list(schema["key"]), base, deltas)
+    delta = net(schema, deltas)
     if kind == "value":
         return delta
-    if kind == "pool":
-        return _pool_whole(schema, base, delta)
-    if kind in ("vector", "matrix"):
-        return _dense_whole(schema, base, delta)
-    return keyed.whole(list(schema["key"]), base, delta)
+    return (_pool_whole if kind == "pool" else _dense_whole)(schema, base, delta)
 
 
 # Vector, Matrix ---------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ class Timers(Table):
         super().commit()
         self._soonest = self._then
 
-    def apply(self, delta: pa.Table) -> None:
-        super().apply(delta)
+    def apply_all(self, changes: Sequence[pa.Table]) -> None:
+        super().apply_all(changes)
         self._forget()
 
     def restore(self, snapshot: pa.Table) -> None:

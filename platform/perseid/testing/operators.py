@@ -153,7 +153,8 @@ class Harness:
         parts = []
         for state in self._states:
             order = state.part_order(self._job.name, 1, self.number, self._issued, None)
-            parts.append(write_snapshot(state.log, order).sections)
+            write_snapshot(state.log, order)
+            parts.append(state.log.snapshot(self.number).sections)
         return Snapshot(self.number, self.now, tuple(parts))
 
     def restore(self, snapshot: Snapshot) -> None:

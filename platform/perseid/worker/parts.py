@@ -135,12 +135,12 @@ def make(
     started_s = clock.monotonic_s()
     log = StateLog(files, order.directory, order.identity)
     before = _before(order, store)
-    sections: Mapping[str, Any] = {}
     if _outgrown(log, whole_part=before is None):
-        sections = write_snapshot(log, order).sections
+        write_snapshot(log, order)
+    sections: Mapping[str, Any]
     if before is None:
         kind, chain = PART, tuple[PartFile, ...]()
-        sections = sections or state_of(log, order)
+        sections = state_of(log, order)
     else:
         part = before.part(order.identity.operator, order.identity.partition)
         kind, chain = NET, part.files(before.epoch)
@@ -166,16 +166,18 @@ def make(
     )
 
 
-def write_snapshot(log: StateLog, order: PartOrder) -> LogEntry:
+def write_snapshot(log: StateLog, order: PartOrder) -> None:
     """Puts the state of the order's epoch into the log as one file, unless it is there."""
     if order.epoch not in log.snapshots():
         sections = state_of(log, order)
         log.write_snapshot(order.epoch, order.generation, order.token_offset, sections)
-    return _checked(log, order, log.snapshot(order.epoch))
 
 
 def state_of(log: StateLog, order: PartOrder) -> Mapping[str, Any]:
-    """The sections of a snapshot of the order's epoch: of that state always the same bytes."""
+    """The sections of a snapshot of the order's epoch: of that state always the same bytes.
+
+    As views of the log's snapshot of that epoch, where it has one; else as in `blob.encode`.
+    """
     base, entries = log.load(order.epoch)
     if base is None:
         raise _short(log, order)

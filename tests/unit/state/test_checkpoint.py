@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile
 from perseid.records import PartFile, crashpoints
 from perseid.state import checkpoint
 from perseid.state.blob import Header, Identity
-from perseid.state.checkpoint import Manifest, Part
+from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
 from perseid.state.store import LocalStore
 from perseid.testing.store import MemoryStore
 
@@ -151,3 +153,25 @@ def test_a_process_killed_during_the_upload_leaves_no_part(tmp_path: Path) -> No
     assert store.list() == []
     assert subprocess.run(command, env=env, check=False).returncode == 0
     assert store.list() == [PATH]
+
+
+@given(
+    whole=st.integers(1, 1000), links=st.lists(st.integers(1, 400), max_size=10),
+    other=st.integers(1, 1000),
+)  # fmt: skip
+@settings(max_examples=200)
+def test_chains_end_by_their_length_or_by_their_bytes(
+    whole: int, links: list[int], other: int
+) -> None:
+    whole, links, other = whole << 12, [size << 12 for size in links], other << 12
+    sizes = [whole, *links]
+    chain = tuple(PartFile(f"p{i}", i, size, 1) for i, size in enumerate(sizes[:-1]))
+    epoch = len(links)
+    manifest = Manifest("j", "u", epoch, 1, 1, "r", 0, 0, (
+        Part("a", 0, f"p{epoch}", sizes[-1], 1, chain), Part("a", 1, "q", other, 1),
+    ))  # fmt: skip
+    light = sum(links) <= max(1 << 16, (whole + other) / 2)
+    assert manifest.may_grow == (len(links) < LINKS_MAX and light)
+    assert manifest.base_epoch == 0
+    newer = replace(manifest, parts=manifest.parts[1:])
+    assert newer.base_epoch == epoch

@@ -136,13 +136,13 @@ def test_deltas_of_both_forms_come_to_one_that_does_what_they_do() -> None:
     assert [deltas.is_by_row(d) for d in changes] == [True, True, False, True, True]
     base = table("a", "b")
     one = deltas.net(["key"], changes)
-    assert [len(run) for run in deltas.runs(["key"], one)] == [4, 2, 3]
+    assert [len(run) for run in deltas.runs(["key"], [one])] == [4, 2, 3]
     again = deltas.net(["key"], [deltas.net(["key"], changes[:3]), *changes[3:]])
     for change in (one, again):
         copy = copy_of(base)
         copy.apply(change)
         assert copy.snapshot().equals(live.snapshot())
-        whole = merging.whole(live.schema(), base.snapshot(), change)
+        whole = merging.whole(live.schema(), base.snapshot(), [change])
         assert whole.combine_chunks().equals(live.snapshot())
 
 
@@ -159,7 +159,7 @@ def test_a_log_from_before_deltas_by_row_goes_on_with_them() -> None:
     copy.restore(base)
     copy.apply_all(changes)
     assert copy.snapshot().equals(live.snapshot())
-    whole = merging.whole(live.schema(), base, merging.net(live.schema(), changes))
+    whole = merging.whole(live.schema(), base, changes)
     assert whole.combine_chunks().equals(live.snapshot())
 
 
@@ -175,7 +175,7 @@ def test_a_delta_by_row_of_another_state_is_refused(rows: int, new: list[str]) -
         with pytest.raises(DamagedFile, match=f"for 3 rows .* for a state of {rows} rows"):
             other.apply(delta)
         with pytest.raises(DamagedFile, match="it was made for another one"):
-            merging.whole(other.schema(), other.snapshot(), delta)
+            merging.whole(other.schema(), other.snapshot(), [delta])
 
 
 def test_a_delta_by_row_that_adds_a_known_key_is_refused() -> None:

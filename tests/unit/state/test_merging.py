@@ -200,7 +200,7 @@ def test_net_deltas_and_merged_snapshots_are_the_state(
         some = [d for d in deltas[first:last] if d is not None]
         if some:
             change = merged(live.schema(), some)
-            base = merging.whole(live.schema(), base, change)
+            base = merging.whole(live.schema(), base, [change])
             copy.apply(change)
         if base is not None:
             assert listed(base) == states[last - 1]
@@ -230,7 +230,7 @@ def test_deltas_are_joined_where_most_keys_come_once(keys: int, joins: bool) -> 
 def test_rows_by_key_of_a_primitive_that_never_deletes_need_no_flag() -> None:
     schema = Table(key=pa.string(), n=pa.int64()).schema()
     first, second = pa.table({"key": ["a", "b"], "n": [1, 2]}), pa.table({"key": ["b"], "n": [3]})
-    found = merging.whole(schema, first, merging.net(schema, [second, second]))
+    found = merging.whole(schema, first, [second, second])
     assert found.to_pydict() == {"key": ["a", "b"], "n": [1, 3]}
 
 

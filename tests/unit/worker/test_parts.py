@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from perseid.coordinator import checkpoints
 from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.spec import MAIN
-from perseid.records import CheckpointPointer, PartFile
+from perseid.records import CheckpointPointer
 from perseid.state import Pool, Table, Value, checkpoint
 from perseid.state.arrow import ipc_table
 from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
@@ -482,25 +480,3 @@ def test_the_log_gets_a_snapshot_of_its_own_before_its_deltas_outweigh_it(
         history.complete(history.order())
     assert history.links == [0, 1, 2]
     assert history.state.log.snapshots() == [2]  # collected up to the checkpoint before the newest
-
-
-@given(
-    whole=st.integers(1, 1000), links=st.lists(st.integers(1, 400), max_size=10),
-    other=st.integers(1, 1000),
-)  # fmt: skip
-@settings(max_examples=200)
-def test_chains_end_by_their_length_or_by_their_bytes(
-    whole: int, links: list[int], other: int
-) -> None:
-    whole, links, other = whole << 12, [size << 12 for size in links], other << 12
-    sizes = [whole, *links]
-    chain = tuple(PartFile(f"p{i}", i, size, 1) for i, size in enumerate(sizes[:-1]))
-    epoch = len(links)
-    manifest = Manifest("j", "u", epoch, 1, 1, "r", 0, 0, (
-        Part("a", 0, f"p{epoch}", sizes[-1], 1, chain), Part("a", 1, "q", other, 1),
-    ))  # fmt: skip
-    light = sum(links) <= max(1 << 16, (whole + other) / 2)
-    assert manifest.may_grow == (len(links) < LINKS_MAX and light)
-    assert manifest.base_epoch == 0
-    newer = replace(manifest, parts=manifest.parts[1:])
-    assert newer.base_epoch == epoch
