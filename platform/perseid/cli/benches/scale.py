@@ -37,6 +37,7 @@ from perseid.errors import PermanentError
 
 _KEYS = 100_000
 _JOB_PARALLELISM = 2  # of each of several jobs: as many as cores
+_EARLY_SHARES = 3  # of a job's share of the records: the first runs alone until the last has begun
 _LOOK_S = 10.0
 _PEAK_LOOK_S = 5.0  # a look at gigabytes costs a tenth of a second of a core
 _SETTLED_SHARE = 0.25  # of a long run, which is left out of the slope
@@ -106,7 +107,8 @@ def _jobs(place: Place, settings: Settings) -> Iterator[dict[str, Any]]:
 def _point(
     place: Place, figure: str, x: int, shapes: list[Shape], settings: Settings
 ) -> dict[str, Any]:
-    source = filled(place, shapes[0].keys, settings.window.records // len(shapes))
+    shares = _EARLY_SHARES if len(shapes) > 1 else 1
+    source = filled(place, shapes[0].keys, settings.window.records * shares // len(shapes))
     rows = []
     for number in range(settings.runs):
         once = partial(_once, place, shapes, source, settings)
