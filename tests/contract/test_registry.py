@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -254,6 +256,25 @@ def test_a_writer_finds_nodes_again_that_it_remembered_and_others_removed(
     client.write(Delete(paths.plan("wordcount")))
     fenced.put_plan(plan(2))
     assert registry.plan("wordcount") == plan(2)
+
+
+def test_a_read_outlives_the_end_of_its_session(server: ZooKeeperServer) -> None:
+    """On ZooKeeper alone: the fake, to be harder on its users, answers no read meanwhile."""
+    client = KazooCoordination(server.hosts, f"/perseid/test-{next(_roots)}", session_s=2.0)
+    client.start(timeout_s=_PATIENCE_S)
+    registry = Registry(client)
+    registry.put_job_entry(job_entry(), None)
+    states: queue.Queue[SessionState] = queue.Queue()
+    client.on_session(states.put)
+    ending = threading.Thread(target=_expire_real, args=(client,))
+    ending.start()
+    seen: list[SessionState] = []
+    while SessionState.LOST not in seen or seen[-1] is not SessionState.CONNECTED:
+        assert registry.jobs() == {"wordcount": job_entry()}  # so one is always under way
+        with contextlib.suppress(queue.Empty):
+            seen.append(states.get_nowait())
+    ending.join()
+    client.close()
 
 
 def test_a_fenced_leader_writes_nothing(service: Service) -> None:

@@ -1,8 +1,10 @@
 """`Coordination` on a real ZooKeeper through kazoo.
 
-Only kazoo's connection, requests and one-shot watches are used, none of its recipes. Every request
-has a timeout, because kazoo itself would wait without limit while the connection is suspended, and
-the results of every transaction are inspected, because kazoo returns failures instead of raising.
+Only kazoo's connection, requests, retries and one-shot watches are used, none of its recipes. Every
+request has a timeout, because kazoo itself would wait without limit while the connection is
+suspended, and the results of every transaction are inspected, because kazoo returns failures
+instead of raising. A read is asked again when the connection or session ended under it, since it
+belongs to neither; a write never is.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Permissions
 
 from perseid.errors import RefusedError, RetryableError
@@ -154,8 +157,9 @@ class KazooCoordination:
                 watch.arm()
 
     def _ask(self, request: Callable[[str], Any], path: str) -> Any:
+        again = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=self._timeout_s)
         try:
-            return request(self._root + path).get(timeout=self._timeout_s)
+            return again(lambda: request(self._root + path).get(timeout=self._timeout_s))
         except NoNodeError:
             raise
         except NoAuthError:

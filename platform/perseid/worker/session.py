@@ -27,9 +27,16 @@ COMPILE_LATE = (
 )
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
 JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
-# glibc gives every few threads a heap of their own and hands what is free in them to no other. Most
-# threads of a Python worker are Kafka clients' and wait.
-ARENAS = ("MALLOC_ARENA_MAX", "2")
+# Of the Python workers. glibc gives every few threads a heap of their own and hands what is free in
+# them to no other; most threads here are Kafka clients' and wait. What an epoch gave back the next
+# one needs, so it stays with the process: to give a page to the kernel and take it again costs more
+# than what is done with it.
+MEMORY = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MIMALLOC_PURGE_DELAY": "-1",  # of Arrow's memory: never
+}
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
@@ -52,7 +59,7 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
-    f"spark.executorEnv.{ARENAS[0]}": ARENAS[1],
+    **{f"spark.executorEnv.{name}": value for name, value in MEMORY.items()},
 }  # fmt: skip
 
 
@@ -91,13 +98,14 @@ def open_session(
 ) -> SparkSession:
     """A new Spark application for one worker; `cores` is what it takes of a cluster master.
 
-    $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. $MALLOC_ARENA_MAX wins over
-    ours for what the driver starts.
+    $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. The environment's own
+    variables of MEMORY win over ours for what the driver starts.
     """
     from pyspark.sql import SparkSession
 
     master = spark_master(master)
-    os.environ.setdefault(*ARENAS)
+    for variable, value in MEMORY.items():
+        os.environ.setdefault(variable, value)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     host = driver_host(master)
     os.environ["SPARK_PUBLIC_DNS"] = host
