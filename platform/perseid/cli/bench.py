@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from perseid.cli import canvas, output
-from perseid.cli.benches.catalogue import BENCHES, Asked
+from perseid.cli.benches.asked import Asked, parse_numbers, parse_size, parse_sizes
+from perseid.cli.benches.catalogue import BENCHES
 from perseid.errors import UsageError
 
 COLUMNS = ("figure", "query", "setting", "x", "system", "version", "guarantee", "rows_per_s",
@@ -91,8 +92,10 @@ def bench(
              "--seconds": seconds, "--sizes": sizes, "--keys": keys, "--partitions": partitions,
              "--jobs": jobs, "--minutes": minutes, "--master": master,
              "--state-dir": state_dir}  # fmt: skip
-    asked = Asked(_peers(name, given), runs, state, lines, records, seconds, sizes, keys,
-                  partitions, jobs, minutes, master, state_dir)  # fmt: skip
+    size = None if state is None else parse_size("--state", state)
+    asked = Asked(_peers(name, given), runs, size, lines, records, seconds, *_sizes(name, sizes),
+                  parse_numbers("--keys", keys), parse_numbers("--partitions", partitions),
+                  parse_numbers("--jobs", jobs), minutes, master, state_dir)  # fmt: skip
     if plot is not None:
         canvas.check_installed()
     result = BENCHES[name].run(asked, data)
@@ -104,6 +107,12 @@ def bench(
     else:
         results.show(result, COLUMNS)
     output.note(f"appended to {path}")
+
+
+def _sizes(name: str, text: str | None) -> tuple[tuple[int, ...] | None, bool]:
+    if text is None:
+        return None, True
+    return parse_sizes("--sizes", text, may_be_timed=name == "checkpoint")
 
 
 def _peers(name: str, given: Mapping[str, object]) -> tuple[str, ...]:

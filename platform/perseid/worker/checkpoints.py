@@ -29,7 +29,7 @@ from perseid.records.marks import Mark, alive, mark
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import homes, part_orders, part_writer
+from perseid.worker import homes, part_orders, part_writer, spare_memory
 
 if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
@@ -170,7 +170,7 @@ class PartWriter:
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, sys.path))
-        environment = {**part_writer.MEMORY, **os.environ, "PYTHONPATH": path}
+        environment = {**spare_memory.PART_WRITER, **os.environ, "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-m", part_writer.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,

@@ -33,6 +33,8 @@ from typing import Any, NoReturn
 import pyspark.daemon
 from pyspark.util import enable_faulthandler
 
+from perseid.worker.spare_memory import SpareMemory
+
 IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
 ABANDONED_S = 1.0  # a task that Spark has given up may still go on for so long
 TICK_S = 0.5
@@ -237,6 +239,7 @@ def _live(control: socket.socket, work: Work) -> NoReturn:
 
 
 def _serve(control: socket.socket, work: Work) -> int:
+    spare = SpareMemory()
     while True:
         _, received, _, _ = socket.recv_fds(control, 1, 1)
         if not received:  # the daemon has ended
@@ -246,6 +249,7 @@ def _serve(control: socket.socket, work: Work) -> int:
                 return 1
         gc.collect(1)  # not the old generation, which has the resident state (README, Decisions)
         control.send(_IDLE)
+        spare.give_back_when_due()
 
 
 def _end(_number: int, _frame: Any) -> NoReturn:

@@ -23,13 +23,6 @@ from perseid.topics.records import PartDone
 from perseid.worker.parts import PartOrder, make
 
 NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (README)
-# Memory that one part needed is kept for the next: fresh pages cost the whole machine time, a
-# virtual one most of all.
-MEMORY = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-}
 
 
 def request(store: str, order: PartOrder) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
+from perseid.worker import spare_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,17 +28,6 @@ COMPILE_LATE = (
 )
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
 JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
-# Of the Python workers. glibc gives every few threads a heap of their own and hands what is free in
-# them to no other; most threads here are Kafka clients' and wait. What an epoch gave back the next
-# one needs, so it stays with the process: to give a page to the kernel and take it again costs more
-# than what is done with it.
-MEMORY = {
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MIMALLOC_PURGE_DELAY": "-1",  # of Arrow's memory: never
-}
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
@@ -59,7 +49,7 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
-    **{f"spark.executorEnv.{name}": value for name, value in MEMORY.items()},
+    **{f"spark.executorEnv.{name}": value for name, value in spare_memory.WORKERS.items()},
 }  # fmt: skip
 
 
@@ -87,10 +77,12 @@ def spark_master(master: str) -> str:
 
 def driver_host(master: str) -> str:
     """Where executors reach the driver: on this machine alone where the master is on it, too."""
-    found = re.match(r"spark://(\[[^]]+\]|[^:,/]+)", master)
-    if local_cores(master) or (found is not None and found[1] in LOOPBACK):
-        return "127.0.0.1"
-    return socket.gethostname()
+    return "127.0.0.1" if _is_here(master) else socket.gethostname()
+
+
+def _is_here(master: str) -> bool:
+    """Whether nothing of the application's leaves this machine."""
+    return local_cores(master) > 0 or _LOOPBACK.match(master) is not None
 
 
 def open_session(
@@ -99,12 +91,12 @@ def open_session(
     """A new Spark application for one worker; `cores` is what it takes of a cluster master.
 
     $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. The environment's own
-    variables of MEMORY win over ours for what the driver starts.
+    variables win over `spare_memory.WORKERS` for what the driver starts.
     """
     from pyspark.sql import SparkSession
 
     master = spark_master(master)
-    for variable, value in MEMORY.items():
+    for variable, value in spare_memory.WORKERS.items():
         os.environ.setdefault(variable, value)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     host = driver_host(master)
@@ -139,7 +131,7 @@ def warn_if_open(master: str, authenticate: str | None) -> None:
 
     Its secret is a setting of Spark's own files: as one of ours it would be in a command line.
     """
-    if not local_cores(master) and not _LOOPBACK.match(master) and authenticate != "true":
+    if not _is_here(master) and authenticate != "true":
         log.warning(
             "Spark at %s asks nobody for a secret (spark.authenticate), so whoever reaches its "
             "ports can run code there; compose/SECURITY.md says what to set", master

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from perseid.cli.benches.measuring import rows
-from perseid.cli.benches.recovery import Settings, parse_size
+from perseid.cli.benches.recovery import Settings
 from perseid.cli.benches.results import median_row, ratios
-from perseid.errors import UsageError
 
 
 def test_median_row_takes_medians_of_numbers_and_keeps_texts() -> None:
@@ -43,19 +40,6 @@ def test_rows_compare_ours_with_each() -> None:
 def test_a_column_that_only_one_side_has_gives_no_ratio() -> None:
     one_sided = {"a": [{"system": "a", "rows_per_s": 1.0}], "b": [dict[str, Any](system="b")]}
     assert "ratio" not in rows(one_sided)[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("100MB", 100_000_000), ("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["100", "MB", "100mb", "-1MB", ""])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="100MB"):
-        parse_size(text)
 
 
 def test_the_state_has_the_size_asked_for() -> None:

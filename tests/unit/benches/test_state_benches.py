@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.benches import catalogue, checkpoint, restore, scale, timed
-from perseid.cli.benches.catalogue import Asked
+from perseid.cli.benches import checkpoint, restore, scale, timed
 from perseid.cli.benches.keyed import Shape, Window, check_origin
 from perseid.cli.benches.keys import BLOCK, Keys, ends_of
 from perseid.cli.benches.reading import Record
 from perseid.cli.benches.timeline import Checkpoint, Epoch, Timeline, ends_at, speed
-from perseid.errors import PermanentError, UsageError
+from perseid.errors import PermanentError
 from perseid.records import PartFile
 from perseid.topics import codec
 from perseid.topics.records import EpochDone, PartDone, SourceRange, Token
@@ -208,15 +207,3 @@ def test_windows_must_have_the_points_that_were_sent() -> None:
     timed.judge(sent, Counter({("a", 0): 3, ("b", 0): 4, ("a", 30): 5}))
     with pytest.raises(PermanentError, match="1 of 3 windows"):
         timed.judge(sent, Counter({("a", 0): 3, ("a", 30): 5}))
-
-
-@pytest.mark.parametrize("text", ["", "0", "a", "10,,", "1.5"])
-def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--keys"):
-        catalogue._numbers("--keys", text)
-
-
-def test_numbers_come_in_order() -> None:
-    assert catalogue._numbers("--jobs", "20,1,5") == (1, 5, 20)
-    assert catalogue._numbers("--jobs", None) is None
-    assert Asked().minutes is None

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseid.errors import RefusedError, UsageError
+from perseid.cli.benches.asked import TIMED, Asked
+from perseid.errors import RefusedError
 
 if TYPE_CHECKING:
     from perseid.cli.benches.bench_cluster import Place
@@ -20,26 +21,6 @@ if TYPE_CHECKING:
 
 SEEDS = 40
 NEXMARK_RECORDS, NEXMARK_RUNS = 1_000_000, 5
-TIMED = "tmi"  # among --sizes: the second part of `bench checkpoint`
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the user said. `peers` are those that run; None means the benchmark's own default."""
-
-    peers: tuple[str, ...] = ()
-    runs: int | None = None
-    state: str | None = None
-    lines: int | None = None
-    records: int | None = None
-    seconds: int | None = None
-    sizes: str | None = None
-    keys: str | None = None
-    partitions: str | None = None
-    jobs: str | None = None
-    minutes: float | None = None
-    master: str | None = None
-    state_dir: Path | None = None
 
 
 Result = dict[str, Any]
@@ -125,8 +106,7 @@ def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Resu
     from perseid.cli.benches.peer_sides import Spark
     from perseid.cli.benches.sides import Perseid
 
-    size = None if asked.state is None else recovery.parse_size(asked.state)
-    settings = _set(recovery.Settings(), state_bytes=size, runs=asked.runs)
+    settings = _set(recovery.Settings(), state_bytes=asked.state, runs=asked.runs)
     peers = [Spark(found, place, "wordcount", memory="4g") for found in installed.values()]
     ours = [Perseid(place.cluster), Perseid(place.cluster, workers=1)]
     rows = recovery.run(place, [*ours, *peers], settings)
@@ -134,17 +114,15 @@ def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Resu
 
 
 def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import checkpoint, recovery, results, timed
+    from perseid.cli.benches import checkpoint, results, timed
 
-    given = asked.sizes.split(",") if asked.sizes is not None else None
-    sizes = None if given is None else tuple(map(recovery.parse_size, set(given) - {TIMED}))
     settings = _set(
-        checkpoint.Settings(), sizes=sizes, records=asked.records, window_s=asked.seconds,
+        checkpoint.Settings(), sizes=asked.sizes, records=asked.records, window_s=asked.seconds,
         runs=asked.runs,
     )  # fmt: skip
     rows = checkpoint.run(place, settings)
     described = checkpoint.described(settings)
-    if given is None or TIMED in given:
+    if asked.timed:
         moments = _set(timed.Settings(), window_s=asked.seconds, runs=asked.runs)
         rows += timed.run(place, moments)
         described[TIMED] = timed.described(moments)
@@ -152,11 +130,9 @@ def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> R
 
 
 def _restore(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import recovery, restore, results
+    from perseid.cli.benches import restore, results
 
-    given = asked.sizes.split(",") if asked.sizes is not None else None
-    sizes = None if given is None else tuple(map(recovery.parse_size, given))
-    settings = _set(restore.Settings(), sizes=sizes, runs=asked.runs)
+    settings = _set(restore.Settings(), sizes=asked.sizes, runs=asked.runs)
     return results.document("restore", restore.described(settings), restore.run(place, settings))
 
 
@@ -164,12 +140,7 @@ def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result
     """All axes, or only those that are asked for."""
     from perseid.cli.benches import results, scale
 
-    axes: dict[str, Any] = {
-        name: _numbers(f"--{name}", text)
-        for name, text in (
-            ("keys", asked.keys), ("partitions", asked.partitions), ("jobs", asked.jobs)
-        )
-    }  # fmt: skip
+    axes = {"keys": asked.keys, "partitions": asked.partitions, "jobs": asked.jobs}
     if asked.minutes is not None or any(found is not None for found in axes.values()):
         axes = {name: found or () for name, found in axes.items()}
     settings = _set(
@@ -177,19 +148,6 @@ def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result
         window_s=asked.seconds, runs=asked.runs, master=asked.master,
     )  # fmt: skip
     return results.document("scale", scale.described(settings), scale.run(place, settings))
-
-
-def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
-    """The numbers of "1000,100000", in order; UsageError for anything else."""
-    if text is None:
-        return None
-    try:
-        found = sorted({int(number) for number in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or found[0] < 1:
-        raise UsageError(f"{option} {text}: expected whole numbers from 1 such as 1000,100000")
-    return tuple(found)
 
 
 def _planners(asked: Asked, _data: Path | None) -> Result:

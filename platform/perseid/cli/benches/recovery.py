@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from perseid.cli.benches.results import median_row, ratios
 from perseid.cli.benches.sides import RecoveringSide, running
 from perseid.cli.trials.feed import Feed, judge, measure
 from perseid.cli.trials.stage import Names
-from perseid.errors import PermanentError, UsageError
+from perseid.errors import PermanentError
 
 WORD_BYTES = 88
 # A row of the snapshot as Arrow keeps it: the word, its offset (4 bytes), the count (8 bytes).
@@ -34,7 +33,6 @@ _WORDS_PER_LINE = 10
 # A request that was under way at the kill may still be appended; no system is back so soon.
 _UNDER_WAY_MS = 250
 _WAIT_S = 300.0
-_SIZES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +49,6 @@ class Settings:
     @property
     def state_lines(self) -> int:
         return max(self.state_bytes // ROW_BYTES // _WORDS_PER_LINE, 1)
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "100MB"; decimal and binary units."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text)
-    if found is None or found[2] not in _SIZES:
-        raise UsageError(f"--state {text}: expected a size such as 100MB or 64MiB")
-    return int(float(found[1]) * _SIZES[found[2]])
 
 
 def run(place: Place, sides: list[RecoveringSide], settings: Settings) -> list[dict[str, Any]]:

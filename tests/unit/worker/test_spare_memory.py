@@ -1,0 +1,53 @@
+"""What a Python worker keeps and gives back, seen in a process with its environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from perseid.worker.spare_memory import GIVE_BACK_S, PART_WRITER, WORKERS
+
+MB = 1 << 20
+USED = 200 * MB
+PROGRAM = """
+import sys
+
+import numpy as np
+import orjson
+import psutil
+import pyarrow as pa
+
+from perseid.worker.spare_memory import SpareMemory
+
+now_s = 0.0
+spare = SpareMemory(lambda: now_s)
+size = psutil.Process().memory_info
+begun, used, step = size().rss, int(sys.argv[1]), 1 << 18
+blocks = [pa.allocate_buffer(step) for _ in range(used // step // 2)]
+for block in blocks:
+    np.frombuffer(block, np.uint8)[:] = 1
+blocks += [np.ones(step, np.uint8) for _ in range(used // step // 2)]
+blocks = block = None
+seen = []
+for now_s in map(float, sys.argv[2:]):
+    given = spare.give_back_when_due()
+    seen.append([given, size().rss - begun])
+print(orjson.dumps(seen).decode())
+"""
+
+
+@pytest.mark.parametrize("environment", [WORKERS, PART_WRITER])
+def test_spare_memory_is_kept_until_it_is_given_back(environment: dict[str, str]) -> None:
+    times = [GIVE_BACK_S - 1, GIVE_BACK_S, 2 * GIVE_BACK_S - 1, 2 * GIVE_BACK_S]
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(USED), *map(str, times)],
+        env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    early, due, again, due_again = orjson.loads(ran.stdout)
+    assert [early[0], due[0], again[0], due_again[0]] == [False, True, False, True]
+    assert early[1] > 0.9 * USED
+    assert due[1] < 0.2 * USED
