@@ -14,6 +14,10 @@ def test_demo_survives_the_loss_of_worker_and_leader(running: RunningCluster) ->
     )
     assert ran.code == 0, ran.stderr
     found = ran.document
+    # The demo leaves its job, stopped, to be looked at.
+    jobs = {row["name"]: row["state"] for row in running.do("jobs", "list")["jobs"]}
+    assert jobs[found["job"]] == "stopped"
+    running.do("jobs", "remove", found["job"], "--purge")
     assert (found["records"], found["seed"]) == (20_000, 7)
     assert {found[k] for k in ("lost", "duplicated", "reordered", "wrong")} == {0}
     assert [kill["what"] for kill in found["kills"]] == ["worker", "coordinator"]
@@ -23,10 +27,6 @@ def test_demo_survives_the_loss_of_worker_and_leader(running: RunningCluster) ->
         assert kill["seconds_to_output"] > 0
     assert found["kills"][0]["owner_before"] != found["kills"][0]["owner_after"]
     assert found["epochs_after_last_kill"] >= 20
-    # The demo leaves its job, stopped, to be looked at.
-    jobs = {row["name"]: row["state"] for row in running.do("jobs", "list")["jobs"]}
-    assert jobs[found["job"]] == "stopped"
-    running.do("jobs", "remove", found["job"], "--purge")
 
 
 def test_a_role_can_be_paused(running: RunningCluster) -> None:

@@ -44,7 +44,11 @@ class Victims:
         self._job = job
 
     def owner(self) -> Owner | None:
-        """The live owner of the job's fragment; None between two owners, or without ZooKeeper."""
+        """The live owner of the job's fragment; None between two owners, or without ZooKeeper.
+
+        ZooKeeper shows a dead worker until its session ends, and what it had sent may be committed
+        meanwhile.
+        """
         try:
             plan = self._registry.plan(self._job)
             if plan is None or plan.owner is None:
@@ -53,7 +57,9 @@ class Victims:
             worker = next(found, None)
         except PerseidError:
             return None
-        return Owner(plan.owner, worker) if worker is not None else None
+        if worker is None or mark(worker.pid) is None:
+            return None
+        return Owner(plan.owner, worker)
 
     def owner_id(self) -> str | None:
         """The incarnation of the live owner."""

@@ -1,0 +1,55 @@
+"""Whom the trials take for the owner of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from perseid.cli.trials.victims import Victims
+from perseid.errors import RetryableError
+from perseid.records import WorkerInfo
+
+
+class Shown:
+    """What ZooKeeper shows."""
+
+    def __init__(self, owner: str | None, pid: int) -> None:
+        self.owner = owner
+        self._workers = [WorkerInfo("w1", "w1-a", "here", pid, 1, 2, "local[2]", 0)]
+
+    def plan(self, job: str) -> Any:
+        assert job == "wordcount"
+        return self
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._workers
+
+
+class Away(Shown):
+    def workers(self) -> list[WorkerInfo]:
+        raise RetryableError("ZooKeeper is away")
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "seen"),
+    [(Shown, "w1-a", "w1-a"), (Shown, None, None), (Shown, "w2-a", None), (Away, "w1-a", None)],
+)
+def test_a_worker_that_zookeeper_still_shows_after_its_death_owns_nothing(
+    kind: type[Shown], owner: str | None, seen: str | None
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        shown: Any = kind(owner, worker.pid)
+        victims = Victims(None, shown, "wordcount")  # type: ignore[arg-type]
+        assert victims.owner_id() == seen
+        found = victims.find("worker")
+        assert (found.pid if found is not None else None) == (worker.pid if seen else None)
+        if found is not None:
+            assert victims.kill(found)
+        else:
+            worker.kill()
+        worker.wait()
+        assert victims.owner_id() is None
+        assert victims.find("worker") is None
