@@ -92,8 +92,8 @@ def bench(
              "--seconds": seconds, "--sizes": sizes, "--keys": keys, "--partitions": partitions,
              "--jobs": jobs, "--minutes": minutes, "--master": master,
              "--state-dir": state_dir}  # fmt: skip
-    size = None if state is None else parse_size("--state", state)
-    asked = Asked(_peers(name, given), runs, size, lines, records, seconds, *_sizes(name, sizes),
+    asked = Asked(_peers(name, given), runs, parse_size("--state", state), lines, records, seconds,
+                  *parse_sizes("--sizes", sizes, may_be_timed=name == "checkpoint"),
                   parse_numbers("--keys", keys), parse_numbers("--partitions", partitions),
                   parse_numbers("--jobs", jobs), minutes, master, state_dir)  # fmt: skip
     if plot is not None:
@@ -107,12 +107,6 @@ def bench(
     else:
         results.show(result, COLUMNS)
     output.note(f"appended to {path}")
-
-
-def _sizes(name: str, text: str | None) -> tuple[tuple[int, ...] | None, bool]:
-    if text is None:
-        return None, True
-    return parse_sizes("--sizes", text, may_be_timed=name == "checkpoint")
 
 
 def _peers(name: str, given: Mapping[str, object]) -> tuple[str, ...]:

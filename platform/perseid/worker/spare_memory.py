@@ -1,8 +1,8 @@
 """Memory that an epoch or a part gave back: it stays with the process for the next one.
 
 To give a page to the kernel and take it again costs more than what is done with it, on a virtual
-machine most of all. What a process has not needed for GIVE_BACK_S goes back all the same, else its
-size would be that of the largest epoch that it ever had.
+machine most of all. What a Python worker has not needed for GIVE_BACK_S goes back all the same,
+else its size would be that of the largest epoch that it ever had.
 """
 
 from __future__ import annotations

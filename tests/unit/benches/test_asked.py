@@ -23,10 +23,15 @@ def test_sizes_that_are_none(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "sizes", "timed"),
-    [("10MB,1kB,10MB", (10_000_000, 1000), False), ("tmi", (), True), ("1kB,tmi", (1000,), True)],
+    [
+        ("10MB,1kB,10MB", (10_000_000, 1000), False),
+        ("tmi", (), True),
+        ("1kB,tmi", (1000,), True),
+        (None, None, True),
+    ],
 )
 def test_sizes_of_checkpoint_may_name_the_tmi_job(
-    text: str, sizes: tuple[int, ...], timed: bool
+    text: str | None, sizes: tuple[int, ...] | None, timed: bool
 ) -> None:
     assert parse_sizes("--sizes", text, may_be_timed=True) == (sizes, timed)
 
@@ -45,3 +50,4 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
 
 def test_numbers_come_in_order() -> None:
     assert parse_numbers("--jobs", "20,1,5,5") == (1, 5, 20)
+    assert parse_numbers("--jobs", None) is None

@@ -35,19 +35,23 @@ class Asked:
     state_dir: Path | None = None
 
 
-def parse_size(option: str, text: str) -> int:
-    """Bytes of "100MB"; decimal and binary units. UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text)
-    if found is None or found[2] not in _UNITS:
-        raise UsageError(f"{option} {text}: expected a size such as 100MB or 64MiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+def parse_size(option: str, text: str | None) -> int | None:
+    """Bytes of "100MB", or None; decimal and binary units. UsageError for anything else."""
+    return None if text is None else _bytes(option, text)
 
 
-def parse_sizes(option: str, text: str, *, may_be_timed: bool) -> tuple[tuple[int, ...], bool]:
-    """Bytes of "10MB,1GB", in the order given, and whether TIMED, if it may, stands among them."""
+def parse_sizes(
+    option: str, text: str | None, *, may_be_timed: bool
+) -> tuple[tuple[int, ...] | None, bool]:
+    """Bytes of "10MB,1GB", in the order given, and whether TIMED, if it may, stands among them.
+
+    `text` None: the benchmark's own sizes, TIMED among them.
+    """
+    if text is None:
+        return None, True
     given = text.split(",")
     plain = [size for size in given if not (may_be_timed and size == TIMED)]
-    sizes = tuple(parse_size(option, size) for size in dict.fromkeys(plain))
+    sizes = tuple(_bytes(option, size) for size in dict.fromkeys(plain))
     return sizes, len(plain) < len(given)
 
 
@@ -62,3 +66,10 @@ def parse_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     if not found or found[0] < 1:
         raise UsageError(f"{option} {text}: expected whole numbers from 1 such as 1000,100000")
     return tuple(found)
+
+
+def _bytes(option: str, text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text)
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(f"{option} {text}: expected a size such as 100MB or 64MiB")
+    return int(float(found[1]) * _UNITS[found[2]])
