@@ -22,6 +22,7 @@ def _real_kafka(cluster: Cluster) -> Iterator[Kafka]:
     kafka = kafka_handle.real(cluster.deployment.kafka)
     yield kafka
     kafka.ranges.close()
+    kafka.sources.close()
 
 
 @pytest.fixture(params=["fake", "real"])

@@ -12,6 +12,7 @@ from perseid.testing.conformance import kafka, kafka_side, redis, redis_side, zo
 from perseid.testing.conformance import zookeeper_side as zoo_side
 from perseid.testing.counters import FakeCounters, FakeRedis
 from perseid.testing.kafka import (
+    FakeColumnReader,
     FakeLogReader,
     FakeLogWriter,
     FakeMessage,
@@ -31,9 +32,9 @@ SUITES: list[tuple[list[Any], Callable[[], Any]]] = [
     (list(redis.SCRIPTS), redis_side.FakeSide),
 ]
 MODELS = [
-    FakeLogReader, FakeLogWriter, FakeMessage, FakeRangeReader, FakeTopics, FakeTransaction,
-    FakeTransactions, ModelDisk, ModelKafka, ModelLog, FakeCoordination, FakeZooKeeper, Tree,
-    FakeCounters, FakeRedis,
+    FakeColumnReader, FakeLogReader, FakeLogWriter, FakeMessage, FakeRangeReader, FakeTopics,
+    FakeTransaction, FakeTransactions, ModelDisk, ModelKafka, ModelLog, FakeCoordination,
+    FakeZooKeeper, Tree, FakeCounters, FakeRedis,
 ]  # fmt: skip
 # How tests plant faults in a model, which has no counterpart in a server.
 PLANTED = {

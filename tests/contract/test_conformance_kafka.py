@@ -11,6 +11,7 @@ from perseid.testing.broker import KafkaServer
 from perseid.testing.conformance import Script
 from perseid.testing.conformance.kafka import SCRIPTS
 from perseid.testing.conformance.kafka_side import BrokerSide, KafkaSide, ModelSide
+from perseid.testing.kafka import FakeRangeReader
 from perseid.testing.kafka_handle import Kafka
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.engine import SimulatedClock, Simulation
@@ -18,9 +19,9 @@ from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.network import Network
 from perseid.testing.simulation.ports import (
     SimulatedBroker,
+    SimulatedColumnReader,
     SimulatedLogReader,
     SimulatedLogWriter,
-    SimulatedRangeReader,
     SimulatedTopics,
     SimulatedTransactions,
 )
@@ -35,6 +36,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerSide]:
         side = BrokerSide(server)
         yield side
         side.kafka.ranges.close()
+        side.kafka.sources.close()
 
 
 @dataclass
@@ -54,7 +56,7 @@ def simulated(simulation: Simulation) -> SimulatedKafka:
     broker = SimulatedBroker(simulation, gates, Network(simulation, gates), model)
     return SimulatedKafka(
         SimulatedTopics(broker), SimulatedTransactions(broker), SimulatedLogWriter(broker),
-        SimulatedRangeReader(broker), model, broker=broker,
+        FakeRangeReader(model), SimulatedColumnReader(broker), model, broker=broker,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.partitioner import partitions
 from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink_ports import octets
 
 
 def identity(kafka: Kafka) -> SinkIdentity:
@@ -34,7 +35,7 @@ def test_our_partitions_are_the_producers(real_kafka: Kafka) -> None:
             topic, b"", key, on_delivery=lambda _, m: found.update({m.key(): m.partition()})
         )
     assert producer.flush(20) == 0
-    ours = partitions(keys, 7).tolist()
+    ours = partitions(octets(keys), 7).tolist()
     # The client treats an empty key as none, and spreads it at random.
     assert [p for k, p in zip(keys, ours, strict=True) if k] == [found[k] for k in keys if k]
 
@@ -64,7 +65,7 @@ def test_the_broker_dies_while_epochs_are_committed(
         keys: list[bytes | None] = [b"%d" % i for i in range(2000)]
         values = [b"%d:%d" % (epoch, i) for i in range(2000)]
         sink.commit(epoch, epoch, 1, [SinkBatch(topic, keys, values)])
-        for value, partition in zip(values, partitions(keys, 3).tolist(), strict=True):
+        for value, partition in zip(values, partitions(octets(keys), 3).tolist(), strict=True):
             written[partition].append(value)
     killer.join()
     assert [real_kafka.values(topic, p) for p in range(3)] == written

@@ -12,7 +12,7 @@ from perseid.topics import codec
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import Claim
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.worker.sink_ports import PartitionBatch, octets
 
 
 def look(kafka: Kafka, topic: str, *, committed: bool = True) -> Look:
@@ -28,7 +28,8 @@ def test_what_is_produced_is_where_any_consumer_looks_for_it(real_kafka: Kafka) 
     assert sorted((r.key, r.value) for r in found) == sorted(
         (k.decode(), v.decode()) for k, v in records if k is not None
     )
-    where = dict(zip([k for k, _ in records], partitions([k for k, _ in records], 3), strict=True))
+    keys = [k for k, _ in records]
+    where = dict(zip(keys, partitions(octets(keys), 3), strict=True))
     assert all(r.partition == where[(r.key or "").encode()] for r in found)
 
 

@@ -12,6 +12,7 @@ from perseid.topics import names
 from perseid.topics.partitioner import partitions
 from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
 from perseid.worker.sink_outputs import checksum
+from perseid.worker.sink_ports import octets
 
 
 def session(kafka: Kafka, who: SinkIdentity) -> SinkSession:
@@ -37,14 +38,14 @@ def test_an_epoch_is_written_and_its_windows_are_in_the_ledger(kafka: Kafka) -> 
     sink = session(kafka, who)
     done = sink.commit(11, 100, 1, [SinkBatch(topic, keys, values)])
     assert (done.skipped, done.attempts) == (False, 1)
-    where = partitions(keys, 4).tolist()
+    where = partitions(octets(keys), 4).tolist()
     for partition in range(4):
         expected = [v for v, p in zip(values, where, strict=True) if p == partition]
         assert kafka.values(topic, partition) == expected
     assert sum(w.count for w in done.windows) == 3000
     for window in done.windows:
         rows = [i for i, p in enumerate(where) if p == window.partition]
-        told = checksum([keys[i] for i in rows], [values[i] for i in rows])
+        told = checksum(octets([keys[i] for i in rows]), octets([values[i] for i in rows]))
         assert window.checksum == told
     record = kafka.ledger().last(names.ledger(who.job), 1, timeout_s=20)
     assert record is not None

@@ -177,7 +177,7 @@ def test_only_coordinators_commit_offsets_of_a_jobs_group(
         transactional = clients.transactional(brokers, f"perseid.{OURS}.offsets")
         transactional.init_transactions(10)
         transactional.begin_transaction()
-        with closing(clients.reader(brokers, **{"group.id": names.group(OURS)})) as reader:  # type: ignore[arg-type]
+        with closing(clients.reader(brokers, **{"group.id": names.group(OURS)})) as reader:
             group = reader.consumer_group_metadata()
         place = TopicPartition(f"{OURS}-in", 0, 1)
         transactional.send_offsets_to_transaction([place], group, 10)

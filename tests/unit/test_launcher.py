@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = (
     "sh", "readlink", "dirname", "cat", "cmp", "head", "flock", "awk", "rm", "mv", "mkdir", "cp",
-    "chmod",
+    "chmod", "grep",
 )  # fmt: skip
 # Makes a .venv whose python logs what pip is asked for, and whose perseid echoes its arguments.
 PYTHON = """\
@@ -25,6 +25,7 @@ case "$*" in
     *"-m pip install"*)
         echo "$*" >>"$PIP_LOG"
         [ -z "$OFFLINE" ] || exit 1 ;;
+    *kernels/build.py*) [ -z "$NO_COMPILER" ] || grep -q compiler.lock "$PIP_LOG" ;;
     *-V*) echo Python 3.11.0 ;;
 esac
 """
@@ -37,7 +38,12 @@ def tree(tmp_path: Path) -> Path:
     (root / "platform").mkdir(parents=True)
     shutil.copy(REPOSITORY / "perseid", root / "perseid")
     (root / "pyproject.toml").write_text("[project]\n")
-    (root / "platform" / "java.lock").touch()
+    for lock in ("java.lock", "compiler.lock"):
+        (root / "platform" / lock).touch()
+    kernels = root / "platform" / "perseid" / "kernels"
+    kernels.mkdir(parents=True)
+    for name in ("kernels.h", "folds.c", "build.py"):
+        (kernels / name).touch()
     (root / "platform" / "requirements.lock").write_text(
         "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nz==1 \\\n"
     )
@@ -53,11 +59,14 @@ def with_python(tree: Path, script: str = PYTHON) -> None:
     python.chmod(0o755)
 
 
-def launch(tree: Path, *arguments: str, offline: bool = False) -> subprocess.CompletedProcess[str]:
+def launch(
+    tree: Path, *arguments: str, offline: bool = False, compiler: bool = True
+) -> subprocess.CompletedProcess[str]:
     environment = {
         "PATH": str(tree.parent / "bin"),
         "PIP_LOG": str(tree.parent / "pip.log"),
         "OFFLINE": "1" if offline else "",
+        "NO_COMPILER": "" if compiler else "1",
     }
     return subprocess.run(
         [tree / "perseid", *arguments], env=environment, capture_output=True, text=True, check=False
@@ -105,7 +114,10 @@ def test_later_uses_install_nothing_and_print_nothing_else(tree: Path) -> None:
     assert installs(tree) == before
 
 
-@pytest.mark.parametrize("changed", ["platform/requirements.lock", "pyproject.toml"])
+CHANGED = ["platform/requirements.lock", "pyproject.toml", "platform/perseid/kernels/folds.c"]
+
+
+@pytest.mark.parametrize("changed", CHANGED)
 def test_a_changed_lock_is_installed(changed: str, tree: Path) -> None:
     with_python(tree)
     launch(tree, "version")
@@ -114,6 +126,17 @@ def test_a_changed_lock_is_installed(changed: str, tree: Path) -> None:
         file.write("# new\n")
     assert launch(tree, "version").stdout == "ran version\n"
     assert len(installs(tree)) == 2 * before
+
+
+@pytest.mark.security("5.16")
+def test_a_machine_without_a_compiler_gets_the_locked_one(tree: Path) -> None:
+    with_python(tree)
+    ran = launch(tree, "version", compiler=False)
+    assert (ran.returncode, ran.stdout) == (0, "ran version\n")
+    assert "no C compiler works on this machine" in ran.stderr
+    compiler, project = installs(tree)[-2:]
+    assert "--require-hashes" in compiler and compiler.endswith("compiler.lock")
+    assert "--no-deps" in project
 
 
 def test_offline_says_so_and_the_next_try_starts_again(tree: Path) -> None:

@@ -19,7 +19,10 @@ from perseid.jobs import document
 from perseid.worker import session
 
 REPOSITORY = Path(__file__).parents[2]
-LOCKS = [REPOSITORY / "platform" / f"{name}.lock" for name in ("requirements", "java", "audit")]
+LOCKS = [
+    REPOSITORY / "platform" / f"{name}.lock"
+    for name in ("requirements", "java", "compiler", "audit")
+]
 ROOTS = ("platform", "topics", "jobs", "coordinator", "replay")
 _LOCKED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==(?P<version>[^\s;\\]+)")
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
+from perseid.kernels.library import one
 from perseid.state.undo import Cells, Slots, Undo, Values
 
 type_is = pa.types
@@ -34,11 +35,9 @@ def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
     """
     try:
         if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
+            values = one(values)
         elif not isinstance(values, pa.Array):
             values = from_python(values, kind)
-        if isinstance(values, pa.ChunkedArray):  # combine_chunks of no chunks, or of too much
-            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         raise BadInputError(

@@ -1,21 +1,18 @@
 """XXH64 over Arrow and NumPy columns, all rows at once.
 
-The algorithm is that of https://github.com/Cyan4973/xxHash (doc/xxhash_spec.md). Keys of 32 bytes
-and more, which have another main loop and are rare, go through the xxhash library one by one.
+The algorithm is that of https://github.com/Cyan4973/xxHash (doc/xxhash_spec.md).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
+
+from perseid.kernels import hashing
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
-_LONG = 32
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -32,20 +29,11 @@ def hashed_bits(kind: pa.DataType) -> int | None:
     return None
 
 
-def of_bytes(values: pa.LargeBinaryArray, seeds: Hashes) -> Hashes:
-    """The hash of each value with its seed; of a null, the hash of no bytes."""
-    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
-    data = values.buffers()[2] or pa.py_buffer(b"")
-    starts, lengths = offsets[:-1], np.diff(offsets)
-    found = seeds + np.uint64(_P5) + lengths.astype(np.uint64)
-    with np.errstate(over="ignore"):
-        done = _lanes(found, data, starts, lengths)
-        _tails(found, data, starts + done, lengths - done)
-        found = _avalanche(found)
-    for row in np.flatnonzero(lengths >= _LONG).tolist():
-        value = data[int(starts[row]) : int(starts[row] + lengths[row])]
-        found[row] = xxhash.xxh64_intdigest(value, int(seeds[row]))
-    return found
+def of_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
+    """The hash of each string or binary with its seed; of a null, the hash of no bytes."""
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        values = values.cast(pa.binary())
+    return hashing.xxh64(values, seeds)
 
 
 def of_int64(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
@@ -60,40 +48,6 @@ def of_int32(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
     with np.errstate(over="ignore"):
         found = seeds + np.uint64(_P5) + np.uint64(4)
         return _avalanche(_four(found, (values & 0xFFFFFFFF).view(np.uint64)))
-
-
-def _lanes(found: Hashes, data: Any, starts: Any, lengths: Any) -> Any:
-    """Takes in all whole eights of bytes of short values; how many bytes those are."""
-    done = np.where(lengths < _LONG, lengths & ~7, lengths)
-    words = _at_every_byte(data, np.dtype("<u8"))
-    for lane in range(0, _LONG, 8):
-        rows = np.flatnonzero((lengths >= lane + 8) & (lengths < _LONG))
-        if not len(rows):
-            break
-        found[rows] = _eight(found[rows], words[starts[rows] + lane])
-    return done
-
-
-def _tails(found: Hashes, data: Any, starts: Any, left: Any) -> None:
-    """Takes in what is left behind the eights: a four, then up to three bytes."""
-    rows = np.flatnonzero(left >= 4)
-    if len(rows):
-        words = _at_every_byte(data, np.dtype("<u4"))
-        found[rows] = _four(found[rows], words[starts[rows]].astype(np.uint64))
-    starts, left = starts + (left & 4), left & 3
-    octets = np.frombuffer(data, np.uint8)
-    for place in range(3):
-        rows = np.flatnonzero(left > place)
-        if not len(rows):
-            break
-        octet = octets[starts[rows] + place].astype(np.uint64)
-        found[rows] = _rotate(found[rows] ^ octet * np.uint64(_P5), 11) * np.uint64(_P1)
-
-
-def _at_every_byte(data: Any, kind: np.dtype[Any]) -> Any:
-    """A view of `data` whose element i is the number of `kind` that begins at byte i."""
-    count = max(0, len(data) - kind.itemsize + 1)
-    return np.ndarray((count,), kind, np.frombuffer(data, np.uint8), strides=(1,))
 
 
 def _eight(found: Hashes, values: Hashes) -> Hashes:

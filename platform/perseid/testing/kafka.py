@@ -10,10 +10,12 @@ from perseid.errors import RetryableError
 from perseid.testing.kafka_model import Fault, ModelKafka, ModelRecord
 from perseid.testing.kafka_topics import FakeTopics
 from perseid.topics.admin import Partition
+from perseid.topics.columns import Records
 from perseid.topics.log import Entry
 from perseid.worker.sink_ports import PartitionBatch, Written
 
 __all__ = [
+    "FakeColumnReader",
     "FakeLogReader",
     "FakeLogWriter",
     "FakeMessage",
@@ -148,6 +150,24 @@ class FakeRangeReader:
         """Nothing is open."""
 
 
+class FakeColumnReader:
+    """ColumnReader on the model."""
+
+    def __init__(self, kafka: ModelKafka) -> None:
+        self._ranges = FakeRangeReader(kafka)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]:
+        for found in self._ranges.read(topic, partition, start, end):
+            rows = [(m.offset(), m.timestamp()[1], m.key(), m.value()) for m in found]
+            yield Records.of(partition, rows)
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        return self._ranges.identities(topics)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class FakeTransactions:
     """Transactions on the model."""
 
@@ -218,12 +238,7 @@ class FakeTransaction:
         self._sequence.check(place)
         transaction.touched.add(place)
         self._sent = True
-        offsets = [
-            self._kafka.append(
-                place, key, value, batch.headers[row] if batch.headers else (), transaction
-            )
-            for row, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
-        ]
+        offsets = [self._kafka.append(place, *record, transaction) for record in batch.records()]
         self._sequence.note(place, offsets[0])
         self._sequence.note(place, offsets[-1])
         self._written[place] = Written(offsets[0], offsets[-1])

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from perseid.testing.kafka import (
+    FakeColumnReader,
     FakeLogReader,
     FakeLogWriter,
     FakeRangeReader,
@@ -16,7 +17,7 @@ from perseid.testing.kafka import (
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter, LogReader, LogWriter
-from perseid.topics.ranges import RangeReader
+from perseid.topics.ranges import ColumnReader, RangeReader
 from perseid.worker.sink_kafka import KafkaTransactions
 from perseid.worker.sink_ports import Transactions
 
@@ -31,6 +32,7 @@ class Kafka:
     transactions: Transactions
     writer: LogWriter
     ranges: RangeReader | FakeRangeReader
+    sources: ColumnReader | FakeColumnReader
     model: ModelKafka | None = None
     bootstrap: str = ""
 
@@ -72,6 +74,7 @@ def real(bootstrap: str) -> Kafka:
         KafkaTransactions(bootstrap),
         KafkaLogWriter(bootstrap),
         RangeReader(bootstrap),
+        ColumnReader(bootstrap),
         bootstrap=bootstrap,
     )
 
@@ -84,5 +87,6 @@ def fake() -> Kafka:
         FakeTransactions(model),
         FakeLogWriter(model),
         FakeRangeReader(model),
+        FakeColumnReader(model),
         model=model,
     )

@@ -55,7 +55,7 @@ def _arrow_type(kind: Any, field: str) -> pa.DataType:
 
 
 def decode_avro(
-    values: Sequence[bytes | None],
+    values: pa.BinaryArray,
     avro: dict[str, Any],
     schema: pa.Schema,
     reader: dict[str, Any] | None = None,
@@ -70,7 +70,7 @@ def decode_avro(
     rows: list[Any] = []
     kept: list[int] = []
     refused: dict[int, str] = {}
-    for index, value in enumerate(values):
+    for index, value in enumerate(values.to_pylist()):
         stream = io.BytesIO(value or b"")
         try:
             row = fastavro.schemaless_reader(stream, parsed, resolved)

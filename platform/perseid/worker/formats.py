@@ -1,8 +1,9 @@
 """Kafka record values to Arrow: text, bytes, json and avro.
 
-Each format first tries the whole batch at once; only when that fails are records looked at one by
-one, to find which are refused and why. Refused records leave the epoch as dead letters or stop the
-job (architecture.md section 4); they are never dropped in silence.
+Each format first tries the whole batch at once (JSON in two ways, the quick one for plain objects
+alone); only when that fails are records looked at one by one, to find which are refused and why.
+Refused records leave the epoch as dead letters or stop the job (architecture.md section 4); they
+are never dropped in silence.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.json as pj
 
 from perseid.jobs.column_types import ARROW_TYPES
+from perseid.kernels import json_text
 from perseid.records.redaction import misfit
 from perseid.topics.schema_registry import Schema
 from perseid.worker.wire_format import (
@@ -83,26 +86,23 @@ def _only(kind: str, schema: pa.Schema, decoder: Callable[[Schema], Decode]) -> 
     return found
 
 
-def keep(values: Values, refused: Refusals) -> Values:
-    return [v for i, v in enumerate(values) if i not in refused] if refused else values
-
-
 def _value_schema(kind: pa.DataType) -> pa.Schema:
     return pa.schema([("value", kind)])
 
 
 def _decode_bytes(values: Values) -> tuple[pa.Table, Refusals]:
-    return pa.table({"value": pa.array(values, type=pa.binary())}), {}
+    return pa.table({"value": values}), {}
 
 
 def _decode_text(values: Values) -> tuple[pa.Table, Refusals]:
-    raw = pa.array(values, type=pa.binary())
     try:
-        return pa.table({"value": raw.cast(pa.string())}), {}
+        return pa.table({"value": values.cast(pa.string())}), {}
     except pa.ArrowInvalid:
-        refused = {i: reason for i, v in enumerate(values) if (reason := _not_utf8(v))}
-        kept = pa.array(keep(values, refused), type=pa.binary())
-        return pa.table({"value": kept.cast(pa.string())}), refused
+        told = enumerate(values.to_pylist())
+        refused = {i: reason for i, v in told if (reason := _not_utf8(v))}
+        keep = np.ones(len(values), bool)
+        keep[list(refused)] = False
+        return pa.table({"value": values.filter(pa.array(keep)).cast(pa.string())}), refused
 
 
 def _not_utf8(value: bytes | None) -> str:
@@ -114,14 +114,14 @@ def _not_utf8(value: bytes | None) -> str:
 
 
 def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]:
-    if not values:
-        return schema.empty_table(), {}
-    table = _json_lines(values, schema)
+    table = json_text.read(values, schema)
+    if table is None:
+        table = _json_lines(values.to_pylist(), schema)
     if table is not None:
         return table, {}
     rows: list[dict[str, Any]] = []
     refused: Refusals = {}
-    for index, value in enumerate(values):
+    for index, value in enumerate(values.to_pylist()):
         row, reason = _json_row(value, schema)
         if row is None:
             refused[index] = reason
@@ -130,7 +130,7 @@ def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]
     return pa.Table.from_pylist(rows, schema=schema), refused
 
 
-def _json_lines(values: Values, schema: pa.Schema) -> pa.Table | None:
+def _json_lines(values: list[bytes | None], schema: pa.Schema) -> pa.Table | None:
     """All values at once, or None when one of them needs a closer look.
 
     Every value must be one object on one line: then as many rows as values means one row each.

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from perseid.errors import BadInputError, PermanentError
 from perseid.jobs import key_types
+from perseid.kernels.library import one
 from perseid.state import xxh64
 from perseid.state.xxh64 import Hashes
 
@@ -57,11 +58,11 @@ def check_inputs(operator: str, key: tuple[str, ...], tables: Mapping[str, pa.Ta
 
 def _hash_bytes(column: pa.ChunkedArray, seeds: Hashes | int) -> Hashes:
     """XXH64 of the bytes; a null leaves the seed as it is, as Spark does."""
-    values = column.cast(pa.large_binary()).combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = one(column)
     start = np.broadcast_to(np.asarray(seeds, dtype=np.uint64), (len(values),))
     hashed = xxh64.of_bytes(values, start)
+    if not values.null_count:
+        return hashed
     return np.where(values.is_null().to_numpy(zero_copy_only=False), start, hashed)
 
 

@@ -8,12 +8,10 @@ is clean when it was answered before the client can have sent anything a second 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from itertools import repeat
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +19,7 @@ from perseid.errors import RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition
+from perseid.topics.librdkafka import TopicProducer
 from perseid.worker.sink_ports import SPARES_MAX, PartitionBatch, Written
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ FIRST_WAIT_S = 0.1  # usual is 5 ms
 CONNECT_S = 5.0
 # The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.
 CLEAN_COMMIT_S = 0.75 * clients.RETRY_BACKOFF_MS / 1000
-_CHUNK_RECORDS = 10_000  # for which no other thread runs: 5 ms; far below the client's queue
+_CHUNK_RECORDS = 10_000  # far below the client's queue
 # Of a flush: the client sends what is there, and spins while more is there than one request a
 # partition can take. So it is told to again and again, and sleeps between until an answer comes.
 _FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
@@ -109,6 +108,7 @@ class KafkaTransaction:
         self._awaited: dict[Partition, int] = {}
         self._offsets: dict[Partition, list[int]] = {}
         self._failed: KafkaError | None = None
+        self._topics: dict[str, TopicProducer] = {}
 
     def begin(self) -> None:
         self._call("begin_transaction")
@@ -157,6 +157,8 @@ class KafkaTransaction:
 
     def close(self) -> None:
         producer, self._producer = self._producer, None
+        while self._topics:  # before the producer goes
+            self._topics.popitem()[1].close()
         if producer is not None and self._open:
             from confluent_kafka import KafkaException
 
@@ -183,28 +185,35 @@ class KafkaTransaction:
         headers = batch.headers[row] if batch.headers is not None else None
         self._await_room(1)
         self._needed().produce(
-            batch.topic, batch.values[row], batch.keys[row], batch.partition,
+            batch.topic, batch.values[row].as_py(), batch.keys[row].as_py(), batch.partition,
             on_delivery=self._delivered, headers=list(headers) if headers else None,
         )  # fmt: skip
 
     def _send_middle(self, batch: PartitionBatch) -> None:
-        """All but the first and last record, without reports.
-
-        Each by `produce`: the client's `produce_batch` takes a dictionary a record and no headers,
-        and is slower. Without headers no Python code runs between two calls.
-        """
+        """All but the first and last record, without reports; those with headers one by one."""
         end = len(batch.values) - 1
-        produce = self._needed().produce
         for start in range(1, end, _CHUNK_RECORDS):
-            rows = slice(start, min(start + _CHUNK_RECORDS, end))
-            keys, values = batch.keys[rows], batch.values[rows]
-            self._await_room(len(values))
+            stop = min(start + _CHUNK_RECORDS, end)
+            self._await_room(stop - start)
             if batch.headers is None:
-                places = repeat(batch.topic), values, keys, repeat(batch.partition)
-                deque(map(produce, *places), maxlen=0)
+                self._send_rows(batch, start, stop)
                 continue
-            for key, value, headers in zip(keys, values, batch.headers[rows], strict=True):
-                produce(batch.topic, value, key, batch.partition, headers=list(headers))
+            part = slice(start, stop)
+            keys, values = batch.keys[part].to_pylist(), batch.values[part].to_pylist()
+            for key, value, headers in zip(keys, values, batch.headers[part], strict=True):
+                self._needed().produce(
+                    batch.topic, value, key, batch.partition, headers=list(headers)
+                )
+
+    def _send_rows(self, batch: PartitionBatch, start: int, stop: int) -> None:
+        from confluent_kafka import KafkaException
+
+        if batch.topic not in self._topics:
+            self._topics[batch.topic] = TopicProducer(self._needed(), batch.topic)
+        topic = self._topics[batch.topic]
+        error = topic.produce(batch.partition, batch.keys, batch.values, start, stop)
+        if error is not None:
+            raise KafkaException(error)
 
     def _await_room(self, records: int) -> None:
         """Waits while the client's queue has no room for so many records."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from perseid.errors import PermanentError
+from perseid.kernels.library import all_bytes
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import SinkWindow
@@ -16,6 +20,7 @@ from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Written
 RUN = 1 << 63  # set in every checksum of a run; sums of before 2026-11-22 are below it
 _BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2
 _KEY_SHOWN_BYTES = 80
+_RADIX_MAX = 2**16  # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly
 
 
 def divide(
@@ -30,21 +35,14 @@ def divide(
         info = topics[batch.topic]
         _check_sizes(batch, info.message_bytes_max)
         where = partitions(batch.keys, info.partitions, first_unkeyed)
-        for partition in np.flatnonzero(np.bincount(where)).tolist():
-            rows = np.flatnonzero(where == partition).tolist()
-            divided.append(_part(batch, partition, rows))
+        divided += _parts(batch, where, info.partitions)
     return divided
 
 
-def checksum(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
+def checksum(keys: pa.BinaryArray, values: pa.BinaryArray) -> int:
     """That of SinkWindow; without a key, or a value, a record counts as one with an empty one."""
-    try:
-        lengths = np.fromiter(map(len, values), "<i4", len(values))  # type: ignore[arg-type]
-    except TypeError:  # dead letters without a value
-        lengths = np.fromiter((len(v or b"") for v in values), "<i4", len(values))
-    joined_keys = b"".join(filter(None, keys))
-    joined_values = b"".join(filter(None, values))
-    return RUN | crc32(joined_values, crc32(joined_keys, crc32(lengths.tobytes())))
+    lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype("<i4", copy=False)
+    return RUN | crc32(all_bytes(values), crc32(all_bytes(keys), crc32(lengths.tobytes())))
 
 
 def windows(
@@ -66,7 +64,7 @@ def windows(
 def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
     by_topic: dict[str, list[SinkBatch]] = {}
     for batch in batches:
-        if batch.values:
+        if len(batch.values):
             by_topic.setdefault(batch.topic, []).append(batch)
     joined = []
     for topic, several in by_topic.items():
@@ -78,35 +76,38 @@ def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
         joined.append(
             SinkBatch(
                 topic,
-                [k for b in several for k in b.keys],
-                [v for b in several for v in b.values],
+                pa.concat_arrays([b.keys for b in several]),
+                pa.concat_arrays([b.values for b in several]),
                 headers if with_headers else None,
             )
         )
     return joined
 
 
-def _part(batch: SinkBatch, partition: int, rows: list[int]) -> PartitionBatch:
-    if len(rows) == len(batch.values):
-        return PartitionBatch(batch.topic, partition, batch.keys, batch.values, batch.headers)
-    keys, values, headers = batch.keys, batch.values, batch.headers
-    return PartitionBatch(
-        batch.topic,
-        partition,
-        [keys[i] for i in rows],
-        [values[i] for i in rows],
-        None if headers is None else [headers[i] for i in rows],
-    )
+def _parts(
+    batch: SinkBatch, where: npt.NDArray[np.int64], count: int
+) -> Iterator[PartitionBatch]:
+    """The batch by partition, each part in the batch's order."""
+    order = where.astype(np.uint16 if count <= _RADIX_MAX else np.int64).argsort(kind="stable")
+    bounds = np.append(0, np.bincount(where, minlength=count).cumsum())
+    rows = pa.array(order)
+    keys, values = batch.keys.take(rows), batch.values.take(rows)
+    for partition in np.flatnonzero(np.diff(bounds)).tolist():
+        start, end = bounds[partition : partition + 2].tolist()
+        headers = None
+        if batch.headers is not None:
+            headers = [batch.headers[i] for i in order[start:end].tolist()]
+        part = keys[start:end], values[start:end]
+        yield PartitionBatch(batch.topic, partition, *part, headers)
 
 
 def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
     """Exact for the one record that could be too big: it would be alone in its record batch."""
-    longest = (max(map(len, filter(None, some)), default=0) for some in (batch.keys, batch.values))
-    biggest = sum(longest)
-    if biggest + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
+    longest = (pc.max(pc.binary_length(some)).as_py() or 0 for some in (batch.keys, batch.values))
+    if sum(longest) + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
         return
-    for row, value in enumerate(batch.values):
-        key = batch.keys[row]
+    keys, values = batch.keys.to_pylist(), batch.values.to_pylist()
+    for row, (key, value) in enumerate(zip(keys, values, strict=True)):
         headers = batch.headers[row] if batch.headers is not None else ()
         size = record_batch_bytes(key, value, headers)
         if size > bytes_max:

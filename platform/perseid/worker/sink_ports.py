@@ -6,28 +6,37 @@ come may mean either outcome, and a producer must not be used again after one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
 
 from perseid.topics.admin import Partition
 
 SPARES_MAX = 16  # connected producers that wait for their next epoch
 
 Headers = Sequence[tuple[str, bytes]]
+Octets: TypeAlias = Sequence[bytes | None] | pa.BinaryArray
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
     """Records for one sink topic, in order. `headers`, when given, are one list a record.
 
-    A value is None only in the dead letter of a record that had none.
+    Keys and values may be given as sequences of bytes and are binary arrays afterwards. A value is
+    null only in the dead letter of a record that had none.
     """
 
     topic: str
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
     headers: Sequence[Headers] | None = None
+
+    def __init__(
+        self, topic: str, keys: Octets, values: Octets, headers: Sequence[Headers] | None = None
+    ) -> None:
+        _set(self, topic=topic, keys=octets(keys), values=octets(values), headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +45,31 @@ class PartitionBatch:
 
     topic: str
     partition: int
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
     headers: Sequence[Headers] | None = None
+
+    def __init__(
+        self, topic: str, partition: int, keys: Octets, values: Octets,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:  # fmt: skip
+        _set(self, topic=topic, partition=partition, keys=octets(keys), values=octets(values),
+             headers=headers)  # fmt: skip
+
+    def records(self) -> Iterator[tuple[bytes | None, bytes | None, Headers]]:
+        """Key, value and headers of each, one by one."""
+        headers = self.headers or [()] * len(self.values)
+        return zip(self.keys.to_pylist(), self.values.to_pylist(), headers, strict=True)
+
+
+def octets(values: Octets) -> pa.BinaryArray:
+    """Values as a binary array."""
+    return values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+
+
+def _set(batch: object, **fields: object) -> None:
+    for name, value in fields.items():
+        object.__setattr__(batch, name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged
+from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
 from perseid.worker import event_time, formats, schemas
 from perseid.worker.refused import Refused
@@ -23,7 +24,8 @@ from perseid.worker.refused import Refused
 if TYPE_CHECKING:
     from perseid.jobs.spec import EventTimeSpec
     from perseid.records.access import Bootstrap
-    from perseid.topics.ranges import RangeReader
+    from perseid.topics.columns import Record, Records
+    from perseid.topics.ranges import ColumnReader
     from perseid.topics.records import SourceRange, Token
     from perseid.worker.schemas import Address
 
@@ -86,9 +88,9 @@ class SplitCount:
     late: int = 0
     event_times: dict[int, int] = field(default_factory=dict)
 
-    def add(self, values: list[bytes | None]) -> None:
+    def add(self, values: pa.BinaryArray) -> None:
         self.count += len(values)
-        self.crc = zlib.crc32(b"".join(filter(None, values)), self.crc)
+        self.crc = zlib.crc32(all_bytes(values), self.crc)
 
     def read(self) -> ReadCount:
         return ReadCount(
@@ -111,21 +113,21 @@ def _cached_format(
 
 
 class Ranges(Protocol):
-    """Reads [start, end) of a partition as `perseid.topics.ranges.RangeReader` does."""
+    """Reads [start, end) of a partition as `perseid.topics.ranges.ColumnReader` does."""
 
     def read(
         self, topic: str, partition: int, start: int, end: int
-    ) -> Iterator[Sequence[Any]]: ...
+    ) -> Iterator[Records]: ...
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]: ...
 
 
 @cache
-def ranges(bootstrap: Bootstrap) -> RangeReader:
+def ranges(bootstrap: Bootstrap) -> ColumnReader:
     """One reader a process: its consumers stay positioned behind what they read last."""
-    from perseid.topics.ranges import RangeReader
+    from perseid.topics.ranges import ColumnReader
 
-    return RangeReader(bootstrap)
+    return ColumnReader(bootstrap)
 
 
 def read_split(
@@ -141,8 +143,8 @@ def read_split(
     ranges = token.splits[split] if split < len(token.splits) else ()
     mine = [found for found in ranges if found.source == plan.name and found.end > found.start]
     for found in mine:
-        for messages in reader.read(found.topic, found.partition, found.start, found.end):
-            yield _decode(plan, found, messages, token, count)
+        for records in reader.read(found.topic, found.partition, found.start, found.end):
+            yield _decode(plan, found, records, token, count)
     if mine:
         _check_identity(reader, mine)
     crashpoints.reach("source.after-read")
@@ -167,28 +169,22 @@ def _check_identity(reader: Ranges, ranges: Sequence[SourceRange]) -> None:
 
 
 def _decode(
-    plan: SourcePlan,
-    found: SourceRange,
-    messages: Sequence[Any],
-    token: Token,
-    count: SplitCount,
+    plan: SourcePlan, found: SourceRange, records: Records, token: Token, count: SplitCount
 ) -> pa.Table:
-    values = [m.value() for m in messages]
-    count.add(values)
-    table, refused = _format(plan).decode(values)
+    count.add(records.values)
+    table, refused = _format(plan).decode(records.values)
     if refused:
-        _refuse(plan, found, messages, refused, count)
-        messages = [m for i, m in enumerate(messages) if i not in refused]
+        _refuse(plan, found, records, refused, count)
+        records = records.without(refused)
     for name in plan.metadata:
-        column = pa.array(_metadata(name, messages), type=METADATA[name])
-        table = table.append_column(name, column)
-    return table if plan.event_time is None else _timed(plan, found, messages, table, token, count)
+        table = table.append_column(name, _metadata(name, records))
+    return table if plan.event_time is None else _timed(plan, found, records, table, token, count)
 
 
 def _timed(
     plan: SourcePlan,
     found: SourceRange,
-    messages: Sequence[Any],
+    records: Records,
     table: pa.Table,
     token: Token,
     count: SplitCount,
@@ -199,11 +195,11 @@ def _timed(
     if column in table.schema.names:
         times = event_time.milliseconds(table[column])
     else:
-        times = event_time.milliseconds(pa.array(_metadata(column, messages), METADATA[column]))
+        times = event_time.milliseconds(_metadata(column, records))
     wrong = event_time.wrong(times)
     if wrong:
         reasons = {i: event_time.told(column, times[i]) for i in wrong}
-        _refuse(plan, found, messages, reasons, count)
+        _refuse(plan, found, records, reasons, count)
     largest = event_time.largest(times)
     if largest is not None:
         before = count.event_times.get(found.partition, largest)
@@ -211,7 +207,7 @@ def _timed(
     late = event_time.late(times, token.watermark_ms)
     count.late += len(late)
     if plan.event_time.late == "dlq":
-        bad = [_refused(found, messages[i], "LateRecord", reason)
+        bad = [_refused(found, records[i], "LateRecord", reason)
                for i, reason in event_time.told_late(late, times, token.watermark_ms).items()]
         count.refused.extend(bad)
     gone = wrong if plan.event_time.late == "update" else [*wrong, *late]
@@ -221,37 +217,38 @@ def _timed(
 def _refuse(
     plan: SourcePlan,
     found: SourceRange,
-    messages: Sequence[Any],
+    records: Records,
     reasons: dict[int, str],
     count: SplitCount,
 ) -> None:
-    """Makes dead letters of the messages with these indices, or stops the job."""
-    bad = [_refused(found, messages[i], "BadInputError", r) for i, r in reasons.items()]
+    """Makes dead letters of the records with these indices, or stops the job."""
+    bad = [_refused(found, records[i], "BadInputError", r) for i, r in reasons.items()]
     if not plan.tolerate:
         raise BadInputError(bad[0].explain())
     count.refused.extend(bad)
 
 
-def _refused(found: SourceRange, message: Any, kind: str, reason: str) -> Refused:
+def _refused(found: SourceRange, record: Record, kind: str, reason: str) -> Refused:
     return Refused(
         topic=found.topic,
         partition=found.partition,
-        offset=message.offset(),
-        key=message.key(),
-        value=message.value(),
+        offset=record.offset(),
+        key=record.key(),
+        value=record.value(),
         kind=kind,
         reason=reason,
     )
 
 
-def _metadata(name: str, messages: Sequence[Any]) -> list[Any]:
+def _metadata(name: str, records: Records) -> pa.Array:
+    kind = METADATA[name]
     if name == "key":
-        return [m.key() for m in messages]
+        return records.keys
     if name == "timestamp":
-        return [m.timestamp()[1] for m in messages]
+        return pa.array(records.timestamps).cast(kind)
     if name == "partition":
-        return [m.partition() for m in messages]
-    return [m.offset() for m in messages]
+        return pa.repeat(pa.scalar(records.partition, kind), len(records))
+    return pa.array(records.offsets, kind)
 
 
 def compare(plan: SourcePlan, token: Token, split: int, count: SplitCount) -> None:

@@ -312,7 +312,7 @@ def _sink_batches(
         yield SinkBatch(sink.topic, keys, values, headers)
 
 
-def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> list[bytes]:
+def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> pa.BinaryArray:
     values = encode.values(output, sink.format, read_avro(context, sink.schema_file))
     if sink.registry is None:
         return values

@@ -8,14 +8,16 @@ one with its reason, as in every other format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from perseid.clocks import Clock, SystemClock
 from perseid.topics.schema_registry import Schema, SchemaRegistry
 
-Values = Sequence[bytes | None]
+Values: TypeAlias = pa.BinaryArray
 Refusals = dict[int, str]
 Decode = Callable[[Values], tuple[pa.Table, Refusals]]
 DecoderOf = Callable[[Schema, int], Decode]  # from the writer's schema and its id
@@ -27,10 +29,10 @@ LAG_S = 0.5  # a replica of the registry may know a new id this much later
 FORGET_S = 30.0  # an unknown id is asked for again behind this
 
 
-def frame(number: int, payloads: Sequence[bytes]) -> list[bytes]:
+def frame(number: int, payloads: pa.BinaryArray) -> pa.BinaryArray:
     """The payloads behind the head of the schema with this id."""
-    head = b"\x00" + number.to_bytes(4, "big")
-    return [head + payload for payload in payloads]
+    head = pa.scalar(b"\x00" + number.to_bytes(4, "big"), pa.binary())
+    return pc.binary_join_element_wise(head, payloads, b"")
 
 
 class KnownSchemas:
@@ -74,7 +76,8 @@ class Framed:
         Raises:
             RetryableError: the registry does not answer.
         """
-        numbers, refused = _heads(values)
+        plain = values.to_pylist()
+        numbers, refused = _heads(plain)
         fitting = np.setdiff1d(np.arange(len(values)), list(refused))
         known = self._schemas.among(np.unique(numbers[fitting]).tolist())
         tables, places = [], []
@@ -84,8 +87,8 @@ class Framed:
                 reason = f"schema id {number} is not known to the registry"
                 refused.update(dict.fromkeys(rows.tolist(), reason))
                 continue
-            payloads = [(values[row] or b"")[HEAD_BYTES:] for row in rows.tolist()]
-            table, bad = self._decoder(number, known[number])(payloads)
+            payloads = [(plain[row] or b"")[HEAD_BYTES:] for row in rows.tolist()]
+            table, bad = self._decoder(number, known[number])(pa.array(payloads, pa.binary()))
             refused.update({int(rows[index]): reason for index, reason in bad.items()})
             tables.append(table)
             places.append(np.delete(rows, list(bad)))
@@ -103,7 +106,7 @@ class Framed:
         return table if len(tables) == 1 else table.take(np.argsort(np.concatenate(places)))
 
 
-def _heads(values: Values) -> tuple[np.ndarray, Refusals]:
+def _heads(values: Sequence[bytes | None]) -> tuple[np.ndarray, Refusals]:
     """The id of each value, and which values are not of the wire format."""
     cut = (v[:HEAD_BYTES] if v is not None and len(v) >= HEAD_BYTES else _NONE for v in values)
     heads = np.frombuffer(b"".join(cut), _HEAD)

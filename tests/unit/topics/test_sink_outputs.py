@@ -10,10 +10,15 @@ import pytest
 from perseid.errors import PermanentError
 from perseid.topics.admin import TopicInfo
 from perseid.topics.partitioner import partitions
-from perseid.worker.sink_outputs import checksum, divide, windows
-from perseid.worker.sink_ports import SinkBatch, Written
+from perseid.worker import sink_outputs
+from perseid.worker.sink_outputs import divide, windows
+from perseid.worker.sink_ports import Octets, SinkBatch, Written, octets
 
 TOPICS = {n: TopicInfo(n, "id", 4, message_bytes_max=2000) for n in ("a", "b")}
+
+
+def checksum(keys: Octets, values: Octets) -> int:
+    return sink_outputs.checksum(octets(keys), octets(values))
 
 
 def test_each_record_goes_once_to_its_partition_in_order() -> None:
@@ -21,11 +26,11 @@ def test_each_record_goes_once_to_its_partition_in_order() -> None:
     values = [b"%d" % i for i in range(100)]
     headers = [[("n", v)] for v in values]
     found = divide([SinkBatch("a", keys, values, headers)], TOPICS, 0)
-    where = partitions(keys, 4).tolist()
+    where = partitions(octets(keys), 4).tolist()
     for batch in found:
         rows = [i for i, p in enumerate(where) if p == batch.partition]
-        assert list(batch.values) == [values[i] for i in rows]
-        assert list(batch.keys) == [keys[i] for i in rows]
+        assert batch.values.to_pylist() == [values[i] for i in rows]
+        assert batch.keys.to_pylist() == [keys[i] for i in rows]
         assert list(batch.headers or ()) == [headers[i] for i in rows]
     assert sum(len(b.values) for b in found) == 100
 
@@ -38,7 +43,7 @@ def test_batches_of_one_topic_follow_each_other_and_empty_ones_vanish() -> None:
         ],
         TOPICS, 0,
     )  # fmt: skip
-    assert [(b.topic, list(b.values)) for b in found] == [("a", [b"1", b"2"])]
+    assert [(b.topic, b.values.to_pylist()) for b in found] == [("a", [b"1", b"2"])]
     assert [list(h) for h in found[0].headers or ()] == [[], [("h", b"x")]]
 
 
@@ -53,9 +58,10 @@ def test_the_checksum_is_of_lengths_keys_and_values_in_their_order() -> None:
 def test_a_dead_letter_without_a_value_is_one_record_and_counts_as_empty() -> None:
     headers = [[("h", b"x")], [("h", b"y")]]
     [found] = divide([SinkBatch("a", [b"k", b"k"], [None, b"1"], headers)], TOPICS, 0)
-    assert list(found.values) == [None, b"1"]
+    assert found.values.to_pylist() == [None, b"1"]
     assert checksum(found.keys, found.values) == checksum([b"k", b"k"], [b"", b"1"])
-    assert [b.values for b in divide([SinkBatch("a", [None], [None])], TOPICS, 0)] == [[None]]
+    [found] = divide([SinkBatch("a", [None], [None])], TOPICS, 0)
+    assert found.values.to_pylist() == [None]
 
 
 def test_the_checksum_tells_what_was_written_otherwise() -> None:

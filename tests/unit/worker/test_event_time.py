@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.jobs.spec import EventTimeSpec
+from perseid.topics import columns
 from perseid.topics.records import SourceRange, Token
 from perseid.worker.event_time import END_MS, FIRST_MS
 from perseid.worker.source import SourcePlan, SplitCount, read_split
@@ -21,44 +21,30 @@ Late = Literal["drop", "dlq", "update"]
 TIMES = st.integers(FIRST_MS, END_MS - 1)
 
 
-@dataclass
-class Message:
-    """A Kafka record as confluent-kafka has it."""
+Row = tuple[int, int, bytes | None, bytes | None]  # offset, timestamp, key, value
 
-    at: int
-    data: bytes
-    time_ms: int = 0
 
-    def value(self) -> bytes:
-        return self.data
-
-    def key(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.time_ms
+def row(offset: int, content: dict[str, Any], time_ms: int = 0) -> Row:
+    return offset, time_ms, None, json.dumps(content).encode()
 
 
 class Records:
     """Partitions of one topic, handed out in batches of two."""
 
-    def __init__(self, *partitions: list[Message]) -> None:
+    def __init__(self, *partitions: list[Row]) -> None:
         self.partitions = partitions
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[columns.Records]:
         found = self.partitions[partition][start:end]
         for at in range(0, len(found), 2):
-            yield found[at : at + 2]
+            yield columns.Records.of(partition, found[at : at + 2])
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id")
 
 
-def rows(times: list[int | None]) -> list[Message]:
-    return [Message(i, json.dumps({"ms": ms, "i": i}).encode()) for i, ms in enumerate(times)]
+def rows(times: list[int | None]) -> list[Row]:
+    return [row(i, {"ms": ms, "i": i}) for i, ms in enumerate(times)]
 
 
 def read(
@@ -125,7 +111,7 @@ def test_a_row_without_a_time_stops_the_job_or_is_a_dead_letter(ms: int | None, 
 
 def test_a_timestamp_column_and_the_record_time() -> None:
     texts = ["1969-12-31T23:59:59.9995Z", "1970-01-01T00:00:00.0105Z"]
-    records = Records([Message(i, json.dumps({"ms": t, "i": i}).encode(), 50 - i)
+    records = Records([row(i, {"ms": t, "i": i}, 50 - i)
                        for i, t in enumerate(texts)])  # fmt: skip
     found, count = read(records, 0, kind="timestamp")
     assert ([r["i"] for r in found], count.event_times) == ([1], {0: 10})

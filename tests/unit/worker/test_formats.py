@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.worker.formats import make
+from perseid.worker.sink_ports import octets
 
 COLUMNS = {"user": "string", "n": "int64", "share": "float64", "on": "bool"}
 AVRO: dict[str, Any] = {
@@ -35,20 +36,21 @@ def avro_bytes(row: dict[str, Any]) -> bytes:
 
 
 def test_text_is_utf8() -> None:
-    found, refused = make("text", None, None).decode([b"a b", "é".encode(), b"", None])
+    found, refused = make("text", None, None).decode(octets([b"a b", "é".encode(), b"", None]))
     assert found["value"].to_pylist() == ["a b", "é", "", None]
     assert (found.schema, refused) == (pa.schema([("value", pa.string())]), {})
 
 
 def test_text_refuses_only_what_is_not_utf8() -> None:
-    found, refused = make("text", None, None).decode([b"ok", b"a\xffb", None, b"\xc3", b"too"])
+    values = octets([b"ok", b"a\xffb", None, b"\xc3", b"too"])
+    found, refused = make("text", None, None).decode(values)
     assert found["value"].to_pylist() == ["ok", None, "too"]
     assert sorted(refused) == [1, 3]
     assert refused[1] == "not valid UTF-8: invalid start byte at byte 1"
 
 
 def test_bytes_take_everything() -> None:
-    found, refused = make("bytes", None, None).decode([b"\xff\x00", None])
+    found, refused = make("bytes", None, None).decode(octets([b"\xff\x00", None]))
     assert (found["value"].to_pylist(), refused) == ([b"\xff\x00", None], {})
 
 
@@ -58,7 +60,7 @@ def test_json_takes_declared_columns_and_leaves_others() -> None:
         b'{"n": null, "user": "bob"}',
         b"{}",
     ]
-    found, refused = make("json", COLUMNS, None).decode(values)
+    found, refused = make("json", COLUMNS, None).decode(octets(values))
     assert refused == {}
     assert found.to_pylist() == [
         {"user": "ann", "n": 1, "share": 0.5, "on": True},
@@ -82,27 +84,27 @@ def test_json_takes_declared_columns_and_leaves_others() -> None:
     ],
 )
 def test_json_refuses_and_says_why(bad: bytes | None, reason: str) -> None:
-    found, refused = make("json", COLUMNS, None).decode([b'{"n": 1}', bad, b'{"n": 2}'])
+    found, refused = make("json", COLUMNS, None).decode(octets([b'{"n": 1}', bad, b'{"n": 2}']))
     assert found["n"].to_pylist() == [1, 2]
     assert list(refused) == [1]
     assert reason in refused[1]
 
 
 def test_json_on_several_lines_is_one_record() -> None:
-    found, refused = make("json", COLUMNS, None).decode([b'{\n "n": 1\n}', b' {"n": 2} '])
+    found, refused = make("json", COLUMNS, None).decode(octets([b'{\n "n": 1\n}', b' {"n": 2} ']))
     assert (found["n"].to_pylist(), refused) == ([1, 2], {})
 
 
 def test_json_timestamps() -> None:
     kind = make("json", {"at": "timestamp"}, None)
-    found, refused = kind.decode([b'{"at": "2026-11-21T09:30:00Z"}'])
+    found, refused = kind.decode(octets([b'{"at": "2026-11-21T09:30:00Z"}']))
     assert refused == {}
     assert found["at"].to_pylist() == [datetime(2026, 11, 21, 9, 30, tzinfo=UTC)]
 
 
 def test_formats_keep_their_schema_without_rows() -> None:
     for kind in (make("json", COLUMNS, None), make("text", None, None), make("avro", None, AVRO)):
-        found, refused = kind.decode([])
+        found, refused = kind.decode(octets([]))
         assert (found.schema, found.num_rows, refused) == (kind.schema, 0, {})
 
 
@@ -113,14 +115,14 @@ def test_formats_keep_their_schema_without_rows() -> None:
 )  # fmt: skip
 def test_corners_of_json_do_not_depend_on_their_neighbours(corner: bytes) -> None:
     kind = make("json", COLUMNS, None)
-    alone, bad_alone = kind.decode([corner])
-    beside, bad_beside = kind.decode([corner, b"["])
+    alone, bad_alone = kind.decode(octets([corner]))
+    beside, bad_beside = kind.decode(octets([corner, b"["]))
     assert str(alone.to_pylist()) == str(beside.to_pylist())
     assert (0 in bad_alone, 1 in bad_beside) == (0 in bad_beside, True)
 
 
 def test_json_that_is_not_utf8_is_refused() -> None:
-    _, refused = make("json", COLUMNS, None).decode([b'{"user": "\xff"}', b'{"user": "a"}'])
+    _, refused = make("json", COLUMNS, None).decode(octets([b'{"user": "\xff"}', b'{"user": "a"}']))
     assert list(refused) == [0]
 
 
@@ -141,8 +143,8 @@ def test_what_becomes_of_a_json_record_does_not_depend_on_its_neighbours(
     values: list[bytes | None],
 ) -> None:
     kind = make("json", COLUMNS, None)
-    together, refused = kind.decode(values)
-    alone = [kind.decode([value]) for value in values]
+    together, refused = kind.decode(octets(values))
+    alone = [kind.decode(octets([value])) for value in values]
     assert together.to_pylist() == [row for table, _ in alone for row in table.to_pylist()]
     assert sorted(refused) == [i for i, (_, bad) in enumerate(alone) if bad]
 
@@ -154,7 +156,7 @@ def test_avro_mixed_with_what_is_none() -> None:
         {"user": "bob", "n": None, "at": at},
     ]
     values = [avro_bytes(good[0]), b"\x02", avro_bytes(good[1]), avro_bytes(good[0]) + b"!", None]
-    found, refused = make("avro", None, AVRO).decode(values)
+    found, refused = make("avro", None, AVRO).decode(octets(values))
     assert found.to_pylist() == good
     assert sorted(refused) == [1, 3, 4]
     assert refused[3] == "bytes are left over behind the Avro record"

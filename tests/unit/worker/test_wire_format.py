@@ -26,6 +26,7 @@ from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, SchemaRegistry
 from perseid.worker import encode
 from perseid.worker.formats import Format, make
+from perseid.worker.sink_ports import octets
 from perseid.worker.wire_format import FORGET_S, KnownSchemas, frame
 
 USER, N = {"name": "user", "type": "string"}, {"name": "n", "type": "int"}
@@ -113,10 +114,10 @@ def test_old_and_new_records_come_out_in_order_as_the_reader_wants_them(world: W
             row = {"at": datetime(2026, 1, 2, tzinfo=UTC), "user": "é", "n": 2**40 + i, "kind": "x"}
             values.append(avro(world.new, NEW, row))
             wanted.append(row)
-    found, refused = world.avro().decode(values)
+    found, refused = world.avro().decode(octets(values))
     assert (found.to_pylist(), refused) == (wanted, {})
     assert found.schema == world.avro().schema
-    world.avro().decode(values)
+    world.avro().decode(octets(values))
     assert sorted(world.asked_by_id()) == [
         f"GET schemas/ids/{number}" for number in sorted({world.old, world.new})
     ]
@@ -138,7 +139,7 @@ def test_each_record_that_does_not_fit_says_why(world: World) -> None:
     values: list[bytes | None] = [good]
     for value in bad:
         values += [value, good]
-    found, refused = world.avro().decode(values)
+    found, refused = world.avro().decode(octets(values))
     assert found["user"].to_pylist() == ["a"] * (len(bad) + 1)
     assert sorted(refused) == list(range(1, 2 * len(bad), 2))
     for index, said in zip(sorted(refused), bad.values(), strict=True):
@@ -152,7 +153,7 @@ def test_json_records(world: World) -> None:
         message(world.object, b'{"user": 5}'),
         message(world.object, b'{"user": "c"}'),
     ]
-    found, refused = world.json().decode(values)
+    found, refused = world.json().decode(octets(values))
     assert found.to_pylist() == [{"user": "a", "n": 1}, {"user": "c", "n": None}]
     assert refused[1] == f"schema id {world.old} is AVRO, expected JSON"
     assert "does not fit the columns user, n" in refused[2]
@@ -161,10 +162,10 @@ def test_json_records(world: World) -> None:
 def test_an_unknown_id_is_asked_for_twice_and_then_for_a_while_not(world: World) -> None:
     value = message(777_777, b"\x00")
     for _ in range(3):
-        assert list(world.avro().decode([value, value])[1]) == [0, 1]
+        assert list(world.avro().decode(octets([value, value]))[1]) == [0, 1]
     assert world.asked_by_id() == ["GET schemas/ids/777777"] * 2
     world.clock.sleep(FORGET_S)
-    world.avro().decode([value])
+    world.avro().decode(octets([value]))
     assert len(world.asked_by_id()) == 4
 
 
@@ -179,7 +180,7 @@ def test_a_new_id_that_a_replica_learns_late_is_no_unknown_one() -> None:
     clock = ManualClock()
     kind = make("avro", None, NEW, KnownSchemas(Late("main", "http://none"), clock))
     row = {"at": None, "user": "a", "n": 1, "kind": "k"}
-    found, refused = kind.decode([avro(1, NEW, row)])
+    found, refused = kind.decode(octets([avro(1, NEW, row)]))
     assert (found.to_pylist(), refused) == ([row], {})
 
 
@@ -188,12 +189,12 @@ def test_a_registry_that_is_away_refuses_nothing() -> None:
     with closing(HttpSchemaRegistry("main", "http://127.0.0.1:1", clock=clock)) as registry:
         kind = make("avro", None, NEW, KnownSchemas(registry, clock))
         with pytest.raises(RetryableError, match="schema registry main"):
-            kind.decode([message(1, b"")])
+            kind.decode(octets([message(1, b"")]))
 
 
 def test_without_records_there_are_columns(world: World) -> None:
     for kind in (world.avro(), world.json()):
-        found, refused = kind.decode([])
+        found, refused = kind.decode(octets([]))
         assert (found.schema, found.num_rows, refused) == (kind.schema, 0, {})
 
 
@@ -204,8 +205,9 @@ def test_a_sinks_records_are_what_fastavro_reads_by_hand() -> None:
         "fields": [{"name": "word", "type": "string"}, {"name": "n", "type": ["null", "long"]}],
     }  # fmt: skip
     for value, row in zip(
-        frame(70_000, encode.values(table, "avro", schema)), table.to_pylist(), strict=True
-    ):
+        frame(70_000, encode.values(table, "avro", schema)).to_pylist(), table.to_pylist(),
+        strict=True,
+    ):  # fmt: skip
         assert value[:5] == b"\x00\x00\x01\x11\x70"
         assert fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None) == row
 
@@ -234,8 +236,8 @@ def test_whatever_bytes_come_each_is_a_row_or_refused(framed: bool, payloads: li
     known = KnownSchemas(cast(SchemaRegistry, One())) if framed else None
     kind = make("avro", None, EXACT, known)
     values = [message(1, p) if framed else p for p in payloads]
-    together, refused = kind.decode(values)
-    alone = [kind.decode([value]) for value in values]
+    together, refused = kind.decode(octets(values))
+    alone = [kind.decode(octets([value])) for value in values]
     assert sorted(refused) == [i for i, (_, bad) in enumerate(alone) if bad]
     rows = [row for table, _ in alone for row in table.to_pylist()]
     assert len(rows) + len(refused) == len(values)
@@ -248,6 +250,6 @@ def test_a_number_too_large_for_its_column_is_refused_alone(number: int) -> None
     schema: dict[str, Any] = {"type": "record", "name": "R", "fields": [N]}
     wide = {**schema, "fields": [{**N, "type": "long"}]}
     values = [avro(1, wide, {"n": n})[5:] for n in (1, number, 2)]
-    found, refused = make("avro", None, schema).decode(values)
+    found, refused = make("avro", None, schema).decode(octets(values))
     assert found.to_pylist() == [{"n": 1}, {"n": 2}]
     assert "does not fit the columns n" in refused[1]

@@ -33,13 +33,16 @@ GROUP = "perseid-unused"  # librdkafka wants one, and looks for its coordinator;
 
 
 def _common(bootstrap: Bootstrap) -> dict[str, Any]:
+    return {**_connecting(bootstrap), "logger": LOG, "error_cb": _log_error}
+
+
+def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
+    """Settings of every client, all of them librdkafka's."""
     secured = _secured(bootstrap.access) if isinstance(bootstrap, Brokers) else {}
     return {
         "bootstrap.servers": str(bootstrap),
         **secured,
         "client.id": "perseid",
-        "logger": LOG,
-        "error_cb": _log_error,
         "socket.timeout.ms": 10_000,  # a paused broker is an unknown outcome after this long
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,
@@ -83,18 +86,23 @@ def _note_refusal(error: KafkaError) -> None:
         _not_let_in[:] = [(time.monotonic(), error.str())]
 
 
-def reader(
+def reader(bootstrap: Bootstrap, **over: Any) -> Consumer:
+    """A consumer for `assign`, with the settings of `reading`."""
+    from confluent_kafka import Consumer
+
+    return Consumer({**_common(bootstrap), **reading(bootstrap, **over)})
+
+
+def reading(
     bootstrap: Bootstrap,
     *,
     isolation: Isolation = "read_committed",
     fetch_wait_ms: int = 100,
     **over: Any,
-) -> Consumer:
-    """A consumer for `assign`: no group, no commits, an error instead of a silent reset."""
-    from confluent_kafka import Consumer
-
-    return Consumer({
-        **_common(bootstrap),
+) -> dict[str, Any]:
+    """Settings of a consumer: no group, no commits, an error instead of a silent reset."""
+    return {
+        **_connecting(bootstrap),
         "group.id": GROUP,
         "isolation.level": isolation,
         "check.crcs": True,
@@ -104,10 +112,10 @@ def reader(
         "enable.partition.eof": True,  # tells the end of a range behind markers and aborted records
         "fetch.queue.backoff.ms": 1,  # the default stalls a re-assigned consumer for a second
         "fetch.wait.max.ms": fetch_wait_ms,
-        "queued.min.messages": 50_000,
+        "queued.min.messages": 100_000,
         "queued.max.messages.kbytes": 32_768,  # prefetched bytes a consumer may hold
         **over,
-    })  # fmt: skip
+    }
 
 
 def writer(bootstrap: Bootstrap) -> Producer:

@@ -13,6 +13,8 @@ from perseid.errors import PermanentError, ReplayDataLost, RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
+from perseid.topics.columns import Records
+from perseid.topics.librdkafka import PartitionConsumer
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -22,66 +24,42 @@ _BRIEF = {"queued.min.messages": 5_000, "fetch.message.max.bytes": 262_144}
 _SILENCE_S = 1.0  # of a new cursor, before it asks whether its topic is there at all
 
 
-class Cursor:
-    """`position` is the offset up to which everything readable has been handed out.
+class _Position:
+    """What all cursors know: where they stand, and what the client's errors mean there."""
 
-    `brief`: it is not expected to go on behind the first range, so it fetches little ahead.
-    """
-
-    def __init__(
-        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
-        *, brief: bool = False,
-    ) -> None:  # fmt: skip
-        from confluent_kafka import TopicPartition
-
+    def __init__(self, topic: str, partition: int, start: int) -> None:
         self.topic, self.partition, self.position = topic, partition, start
-        self._consumer: Consumer = clients.reader(
-            bootstrap, isolation=isolation, **(_BRIEF if brief else {})
-        )
-        self._consumer.assign([TopicPartition(topic, partition, start)])
         self._ask_at_s: float | None = time.monotonic() + _SILENCE_S
 
-    def fetch(self, count: int, timeout_s: float) -> list[Message]:
-        """Up to `count` records behind the position; returns early only with all of them.
-
-        Markers and aborted records are passed over in silence: the position tells. An error of the
-        partition is raised, and the cursor is of no use after it.
-        """
-        found = self._consumer.consume(count, timeout_s)
-        if found:
+    def _heard(self, anything: bool) -> None:
+        """Asks whether the partition is there when nothing has come of it for a while."""
+        if anything:
             self._ask_at_s = None
         elif self._ask_at_s is not None and time.monotonic() > self._ask_at_s:
             self._ask_at_s = None
-            self._check_exists()
-        records = [m for m in found if m.error() is None]
-        if records:
-            self.position = self._offset(records[-1]) + 1
-        if len(records) < len(found):
-            for event in found:
-                if (error := event.error()) is not None:
-                    self._handle(error, event)
-        return records
+            self._check_exists(self._asked())
 
-    def close(self) -> None:
-        self._consumer.close()
-
-    def _handle(self, error: KafkaError, event: Message) -> None:
+    def _handle(self, error: KafkaError, offset: int) -> None:
         from confluent_kafka import KafkaError
 
         if error.code() == KafkaError._PARTITION_EOF:
-            self.position = max(self.position, self._offset(event))
+            self.position = max(self.position, offset)
         elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            raise self._out_of_range()
+            raise self._out_of_range(self._asked())
         else:
             raise clients.as_error(error, f"reading {self.topic}[{self.partition}]")
 
-    def _check_exists(self) -> None:
+    def _asked(self) -> Consumer:
+        """A client for questions."""
+        raise NotImplementedError
+
+    def _check_exists(self, client: Consumer) -> None:
         """The client itself waits in silence for a topic or partition that is not there."""
         from confluent_kafka import KafkaException
 
         here = f"reading {self.topic}[{self.partition}]"
         try:
-            seen = self._consumer.list_topics(self.topic, timeout=_LOOKUP_S).topics[self.topic]
+            seen = client.list_topics(self.topic, timeout=_LOOKUP_S).topics[self.topic]
         except KafkaException as error:
             raise clients.as_error(error.args[0], here) from error
         if seen.error is not None:
@@ -89,13 +67,13 @@ class Cursor:
         if self.partition not in seen.partitions:
             raise PermanentError(f"{here}: the topic has only {len(seen.partitions)} partitions")
 
-    def _out_of_range(self) -> PermanentError | RetryableError:
+    def _out_of_range(self, client: Consumer) -> PermanentError | RetryableError:
         from confluent_kafka import KafkaException, TopicPartition
 
         here = f"{self.topic}[{self.partition}]"
         place = TopicPartition(self.topic, self.partition)
         try:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_LOOKUP_S, cached=False)
+            low, high = client.get_watermark_offsets(place, timeout=_LOOKUP_S, cached=False)
         except KafkaException as error:
             return clients.as_error(error.args[0], f"offsets of {here}")
         if low > self.position:
@@ -105,8 +83,82 @@ class Cursor:
             "was made anew; remove the job and apply it again"
         )
 
+
+class Cursor(_Position):
+    """`position` is the offset up to which everything readable has been handed out."""
+
+    def __init__(
+        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
+        *, brief: bool = False,
+    ) -> None:  # fmt: skip
+        """`brief`: it will not go on behind the first range, so it fetches little ahead."""
+        from confluent_kafka import TopicPartition
+
+        super().__init__(topic, partition, start)
+        self._consumer: Consumer = clients.reader(
+            bootstrap, isolation=isolation, **(_BRIEF if brief else {})
+        )
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+
+    def fetch(self, count: int, timeout_s: float) -> list[Message]:
+        """Up to `count` records behind the position; returns early only with all of them.
+
+        Markers and aborted records are passed over in silence: the position tells. An error of the
+        partition is raised, and the cursor is of no use after it.
+        """
+        found = self._consumer.consume(count, timeout_s)
+        self._heard(bool(found))
+        records = [m for m in found if m.error() is None]
+        if records:
+            self.position = self._offset(records[-1]) + 1
+        if len(records) < len(found):
+            for event in found:
+                if (error := event.error()) is not None:
+                    self._handle(error, self._offset(event))
+        return records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _asked(self) -> Consumer:
+        return self._consumer
+
     @staticmethod
     def _offset(message: Message) -> int:
         offset = message.offset()
         assert offset is not None  # only messages that were never sent have none
         return offset
+
+
+class ColumnCursor(_Position):
+    """The same for sources: records come as columns."""
+
+    def __init__(
+        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
+        *, brief: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(topic, partition, start)
+        self._bootstrap = bootstrap
+        self._asking: Consumer | None = None
+        settings = clients.reading(bootstrap, isolation=isolation, **(_BRIEF if brief else {}))
+        self._consumer = PartitionConsumer(settings, topic, partition, start)
+
+    def fetch(self, count: int, timeout_s: float) -> Records:
+        """As `Cursor.fetch`."""
+        records, events = self._consumer.fetch(count, timeout_s)
+        self._heard(bool(len(records) or events))
+        if len(records):
+            self.position = int(records.offsets[-1]) + 1
+        for event in events:
+            self._handle(event.error, event.offset)
+        return records
+
+    def close(self) -> None:
+        self._consumer.close()
+        if self._asking is not None:
+            self._asking.close()
+
+    def _asked(self) -> Consumer:
+        if self._asking is None:
+            self._asking = clients.reader(self._bootstrap)
+        return self._asking

@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from perseid.errors import RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.clients import Isolation
-from perseid.topics.cursor import Cursor
+from perseid.topics.columns import Records
+from perseid.topics.cursor import ColumnCursor, Cursor
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -27,20 +28,23 @@ CURSORS_MAX = 64  # open consumers of a process; each has three threads
 _WAIT_S = 0.01  # a range with gaps ends with a wait of at most this
 
 
+Batch = TypeVar("Batch", "list[Message]", Records)
+
+
 @dataclass(slots=True)
-class _Place:
+class _Place(Generic[Batch]):
     """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it.
 
     `brief`: the range before was elsewhere, and the next one is expected to be, too.
     """
 
-    cursor: Cursor
+    cursor: Cursor | ColumnCursor
     served_to: int
     brief: bool
-    ahead: list[Message] = field(default_factory=list)
+    ahead: Batch | None = None
 
 
-class RangeReader:
+class _Ranges(Generic[Batch]):
     """Not for two threads at once."""
 
     def __init__(
@@ -49,15 +53,14 @@ class RangeReader:
     ) -> None:  # fmt: skip
         """`timeout_s` is how long a read may make no progress."""
         self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
-        self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
+        self._places: OrderedDict[tuple[str, int], _Place[Batch]] = OrderedDict()
         self._admin: TopicAdmin | None = None
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Batch]:
         """All readable records of [start, end) in order, in batches; `end` <= last stable offset.
 
         Markers and aborted records leave gaps, which are legal. ReplayDataLost when the partition
-        starts above `start`; RetryableError when nothing comes for the time limit. No message has
-        an error; take what you need from a batch with a list comprehension.
+        starts above `start`; RetryableError when nothing comes for the time limit.
         """
         if start >= end:
             return
@@ -83,18 +86,26 @@ class RangeReader:
         while self._places:
             self._places.popitem()[1].cursor.close()
 
-    def _batches(self, place: _Place, end: int) -> Iterator[list[Message]]:
-        ahead, place.ahead = place.ahead, []
-        inside, place.ahead = _split(ahead, end)
-        if inside:
-            yield inside
+    def _open(self, topic: str, partition: int, start: int, brief: bool) -> Cursor | ColumnCursor:
+        raise NotImplementedError
+
+    def _split(self, records: Batch, end: int) -> tuple[Batch, Batch]:
+        """Those below `end`, and the others: only reading beyond it leaves a range with gaps."""
+        raise NotImplementedError
+
+    def _batches(self, place: _Place[Batch], end: int) -> Iterator[Batch]:
+        if place.ahead is not None:
+            inside, place.ahead = self._split(place.ahead, end)
+            if len(inside):
+                yield inside
         deadline_s = time.monotonic() + self._timeout_s
         while place.cursor.position < end:
             before = place.cursor.position
-            found = place.cursor.fetch(min(end - before, BATCH_RECORDS_MAX), _WAIT_S)
+            found: Batch = place.cursor.fetch(  # type: ignore[assignment]
+                min(end - before, BATCH_RECORDS_MAX), _WAIT_S)
             if place.cursor.position > before:
-                inside, place.ahead = _split(found, end)
-                if inside:
+                inside, place.ahead = self._split(found, end)
+                if len(inside):
                     yield inside
                 deadline_s = time.monotonic() + self._timeout_s
             elif time.monotonic() > deadline_s:
@@ -103,7 +114,7 @@ class RangeReader:
                     f"of a range to {end} for {self._timeout_s} s; is the broker up?"
                 )
 
-    def _take(self, topic: str, partition: int, start: int) -> _Place:
+    def _take(self, topic: str, partition: int, start: int) -> _Place[Batch]:
         place = self._places.pop((topic, partition), None)
         goes_on = place is not None and place.served_to == start
         if place is not None and goes_on and not place.brief:
@@ -111,18 +122,34 @@ class RangeReader:
         if place is not None:
             place.cursor.close()
         brief = place is not None and not goes_on
-        cursor = Cursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
-        return _Place(cursor, start, brief)
+        return _Place(self._open(topic, partition, start, brief), start, brief)
 
-    def _keep(self, topic: str, partition: int, place: _Place) -> None:
+    def _keep(self, topic: str, partition: int, place: _Place[Batch]) -> None:
         self._places[topic, partition] = place
         if len(self._places) > CURSORS_MAX:
             self._places.popitem(last=False)[1].cursor.close()
 
 
-def _split(records: list[Message], end: int) -> tuple[list[Message], list[Message]]:
-    """Those below `end`, and the others: a range with gaps is left only by reading beyond it."""
-    if not records or (records[-1].offset() or 0) < end:
-        return records, []
-    cut = next(i for i, m in enumerate(records) if (m.offset() or 0) >= end)
-    return records[:cut], records[cut:]
+class RangeReader(_Ranges["list[Message]"]):
+    """Messages of the client, with all that it knows of them: for tools."""
+
+    def _open(self, topic: str, partition: int, start: int, brief: bool) -> Cursor:
+        return Cursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
+
+    def _split(
+        self, records: list[Message], end: int
+    ) -> tuple[list[Message], list[Message]]:
+        if not records or (records[-1].offset() or 0) < end:
+            return records, []
+        cut = next(i for i, m in enumerate(records) if (m.offset() or 0) >= end)
+        return records[:cut], records[cut:]
+
+
+class ColumnReader(_Ranges[Records]):
+    """Columns, without headers: for sources."""
+
+    def _open(self, topic: str, partition: int, start: int, brief: bool) -> ColumnCursor:
+        return ColumnCursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
+
+    def _split(self, records: Records, end: int) -> tuple[Records, Records]:
+        return records.split(end)

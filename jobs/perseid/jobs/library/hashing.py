@@ -23,7 +23,7 @@ def hashed(columns: Iterable[pa.Array | pa.ChunkedArray], seed: int = 0) -> Hash
         if found is None:
             found = np.full(len(column), seed, np.uint64)
         if type_is.is_string(column.type) or type_is.is_binary(column.type):
-            found = xxh64.of_bytes(conform(column, pa.large_binary(), "a column to hash"), found)
+            found = xxh64.of_bytes(conform(column, pa.binary(), "a column to hash"), found)
         else:
             plain = numbers(conform(column, column.type, "a column to hash"))
             found = xxh64.of_int64(plain.astype(np.int64), found)

@@ -10,20 +10,16 @@ of floats would round otherwise with every other cut into epochs; use the smalle
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.totals import column_of, key_types
 from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
+from perseid.kernels.folds import running_sums
 from perseid.state import Table
 from perseid.state.columns import conform, numbers
-from perseid.state.folds import plus
 from perseid.state.keys import KeyFields
-from perseid.state.undo import Slots, Values
-
-_FEW = 2**16  # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly
 
 
 def running_sum(spec: OperatorSpec) -> type[Operator]:
@@ -47,22 +43,11 @@ def running_sum(spec: OperatorSpec) -> type[Operator]:
             amounts = numbers(conform(batch[column], pa.int64(), f"column {column!r}"))
             after = self.total.add(keys, sum=pa.array(amounts))
             sums = running_sums(keys.numbers(), amounts, after["sum"].to_numpy())
+            if sums is None:
+                raise BadInputError(
+                    f"library:RunningSum: a running sum of {column!r} does not fit into 64 bits; "
+                    "use a larger unit"
+                )
             out.emit(batch.append_column("sum", pa.array(sums)))
 
     return RunningSum
-
-
-def running_sums(rows: Slots, amounts: Values, after: Values) -> Values:
-    """For each row the sum of its key up to it, when `after[k]` is the sum of key k behind them.
-
-    `rows` are the keys' numbers. All sums within are exact modulo 2^64, so only the result has to
-    be looked at: BadInputError when a running sum does not fit into 64 bits.
-    """
-    order = np.argsort(rows.astype(np.uint16) if len(after) <= _FEW else rows, kind="stable")
-    sorted_amounts = amounts[order]
-    running = np.cumsum(sorted_amounts)
-    ends = np.cumsum(np.bincount(rows, minlength=len(after))) - 1
-    shift = after - running[ends]
-    found = np.empty_like(running)
-    found[order] = running + shift[rows[order]]
-    return plus(found - amounts, amounts, pa.int64())

@@ -64,7 +64,7 @@ def source_ranges_one_after_another_and_back(side: KafkaSide) -> Iterator[object
     yield side.ranged(name, 5, 7)
     yield side.ranged(name, 7, 8)
     yield side.ranged(name, 8, 9)
-    side.kafka.ranges.close()  # it can be used again
+    side.kafka.sources.close()  # it can be used again
 
 
 @SCRIPTS.add(
@@ -124,4 +124,5 @@ def what_a_record_carries(side: KafkaSide) -> Iterator[object]:
     transaction.commit(PATIENCE_S)
     side.settle(f"h-{name}")
     found = [m for batch in side.kafka.ranges.read(name, 0, 0, 3) for m in batch]
+    side.kafka.ranges.close()
     yield [(m.offset(), m.key(), m.value(), m.headers(), m.timestamp()[1] > 0) for m in found]

@@ -14,7 +14,7 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.wait import until
 from perseid.topics.admin import Partition
-from perseid.topics.ranges import RangeReader
+from perseid.topics.ranges import ColumnReader
 from perseid.worker.sink_kafka import KafkaTransaction
 from perseid.worker.sink_ports import PartitionBatch, Transaction
 
@@ -90,7 +90,7 @@ class KafkaSide(ABC):
 
     def ranged(self, topic: str, start: int, end: int) -> object:
         """The same by the reader of sources, which stays where it is between two calls."""
-        read = self.kafka.ranges.read
+        read = self.kafka.sources.read
         return outcome(lambda: [m.offset() for b in read(topic, 0, start, end) for m in b])
 
     def make_anew(self, topic: str) -> None:
@@ -175,7 +175,7 @@ class BrokerSide(KafkaSide):
 
     def __init__(self, server: KafkaServer) -> None:
         super().__init__(kafka_handle.real(server.bootstrap))
-        self.kafka.ranges = RangeReader(server.bootstrap, timeout_s=1.0)
+        self.kafka.sources = ColumnReader(server.bootstrap, timeout_s=1.0)
         self.server = server
 
     def flush(self) -> None:

@@ -141,7 +141,7 @@ def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
     for i in range(5):
         side.kafka.writer.append(name, 0, b"new%d" % i)
     yield topics.identities([name])[name] != before
-    yield side.kafka.ranges.identities([name, "nowhere"]) == topics.identities([name])
+    yield side.kafka.sources.identities([name, "nowhere"]) == topics.identities([name])
     yield side.read(name, 3)
     yield side.between(name, 3, 4)
     yield side.read(name, 7)

@@ -12,9 +12,9 @@ from perseid.state.log import adopt
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (
+    SimulatedColumnReader,
     SimulatedFiles,
     SimulatedLogReader,
-    SimulatedRangeReader,
     SimulatedTransactions,
 )
 from perseid.testing.simulation.tasks import (
@@ -235,7 +235,7 @@ class Fragment:
         (entry,) = reader.read_range(topic, 0, at, at + 1, timeout_s=30.0)
         token = decode_token(entry.value)
         if isinstance(token, Token):
-            ranges = SimulatedRangeReader(self.world.broker)
+            ranges = SimulatedColumnReader(self.world.broker)
             counts = reports.read_again(ranges, source_plans(self.context), token)
             self._tell_event_times(EpochOrder(token, at, None), counts)
 

@@ -8,10 +8,9 @@ from typing import Any
 from perseid.errors import RetryableError
 from perseid.testing.files import MemoryFiles
 from perseid.testing.kafka import (
+    FakeColumnReader,
     FakeLogReader,
     FakeLogWriter,
-    FakeMessage,
-    FakeRangeReader,
     FakeTopics,
     FakeTransaction,
 )
@@ -21,6 +20,7 @@ from perseid.testing.simulation.faults import Gates
 from perseid.testing.simulation.network import TIMEOUT_S, Cut, Network
 from perseid.testing.store import MemoryStore
 from perseid.topics.admin import Partition, TopicInfo
+from perseid.topics.columns import Records
 from perseid.topics.log import Entry
 from perseid.worker.sink_ports import PartitionBatch, Written
 
@@ -106,14 +106,14 @@ class SimulatedTopics(FakeTopics):
         return super().starts(partitions)
 
 
-class SimulatedRangeReader(FakeRangeReader):
-    """`perseid.topics.ranges.RangeReader`."""
+class SimulatedColumnReader(FakeColumnReader):
+    """`perseid.topics.ranges.ColumnReader`."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         super().__init__(broker.kafka)
         self._broker = broker
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[FakeMessage]]:
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]:
         self._broker.gates.reach("read")
         self._broker.ask("read")
         return super().read(topic, partition, start, end)

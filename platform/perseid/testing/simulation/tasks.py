@@ -31,9 +31,9 @@ from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Process, SimulatedClock
 from perseid.testing.simulation.ports import (
+    SimulatedColumnReader,
     SimulatedLogReader,
     SimulatedLogWriter,
-    SimulatedRangeReader,
     SimulatedTransactions,
 )
 from perseid.testing.simulation.world import STATE, World
@@ -187,7 +187,7 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
     """Level 0: one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
     counts: Counts = {}
-    reader = SimulatedRangeReader(context.world.broker)
+    reader = SimulatedColumnReader(context.world.broker)
     targets = tuple(t.gid for t in context.layout.of("totals"))
     for port, plan in enumerate(source_plans(context)):
         count = SplitCount()

@@ -1,0 +1,29 @@
+/* What the kernels share: Arrow's columns as C sees them.
+ *
+ * Every kernel is a loop over the rows of one batch. It allocates nothing that outlives it, keeps no
+ * state, and calls no Python, so it runs while other threads of the process do. Sizes are checked by
+ * the Python module that calls it (the name of which is that of the .c file). */
+#ifndef PERSEID_KERNELS_H
+#define PERSEID_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Strings or binaries: value i is data[offsets[i]] up to data[offsets[i + 1]]. */
+typedef struct {
+    const int32_t *offsets;
+    const uint8_t *data;
+    const uint8_t *valid; /* a bit a row, or NULL where nothing is null */
+    int64_t valid_offset; /* the bit of row 0 */
+} binary_column;
+
+static inline int bit_is_set(const uint8_t *bits, int64_t index) {
+    return bits == NULL || (bits[index >> 3] >> (index & 7) & 1);
+}
+
+static inline int is_valid(const binary_column *column, int64_t row) {
+    return bit_is_set(column->valid, column->valid_offset + row);
+}
+
+#endif

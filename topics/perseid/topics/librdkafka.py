@@ -1,0 +1,276 @@
+"""The client's own library, called for whole batches of records.
+
+confluent-kafka makes a Python object of each record that it reads and takes a Python call for each
+that it sends, which costs more than all that Kafka itself does. It is a binding of librdkafka,
+whose interface is public and stable; here is the small part of it that moves records.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping
+from ctypes import byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from perseid.errors import PermanentError
+from perseid.kernels.library import binary, kernels
+from perseid.topics.columns import Records
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+LOG = logging.getLogger("perseid.kafka")
+
+_TEXT_BYTES = 512
+_CONSUMER = 1  # RD_KAFKA_CONSUMER
+# `Handle` of confluent_kafka.h: PyObject_HEAD, then rd_kafka_t *. A contract test holds it to that.
+_HANDLE_OFFSET = 16
+_BATCH_BYTES_MAX = 2**31 - 1  # of one Arrow array; the client fetches far less ahead
+_ERROR = 3  # syslog's
+_WARNING = 4
+
+
+class _Message(ctypes.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", c_int32), ("topic", c_void_p), ("partition", c_int32), ("payload", c_void_p),
+        ("len", c_size_t), ("key", c_void_p), ("key_len", c_size_t), ("offset", c_int64),
+        ("private", c_void_p),
+    )  # fmt: skip
+
+
+_LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+_ErrorCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
+
+
+def _log(_client: int, level: int, facility: bytes, text: bytes) -> None:
+    kind = logging.ERROR if level <= _ERROR else logging.WARNING
+    kind = kind if level <= _WARNING else logging.INFO
+    LOG.log(kind, "%s: %s", facility.decode(errors="replace"), text.decode(errors="replace"))
+
+
+def _log_error(_client: int, code: int, reason: bytes, _opaque: int) -> None:
+    LOG.warning("kafka client: %d: %s", code, reason.decode(errors="replace"))
+
+
+_LOG, _LOG_ERROR = _LogCallback(_log), _ErrorCallback(_log_error)  # as long as any client
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The very librdkafka that confluent-kafka has loaded: its symbols are its extension's."""
+    from confluent_kafka import cimpl
+
+    found = ctypes.CDLL(cimpl.__file__)
+    pointer = c_void_p
+    signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "rd_kafka_conf_new": (pointer, ()),
+        "rd_kafka_conf_destroy": (None, (pointer,)),
+        "rd_kafka_conf_set": (c_int, (pointer, c_char_p, c_char_p, c_char_p, c_size_t)),
+        "rd_kafka_conf_set_log_cb": (None, (pointer, _LogCallback)),
+        "rd_kafka_conf_set_error_cb": (None, (pointer, _ErrorCallback)),
+        "rd_kafka_new": (pointer, (c_int, pointer, c_char_p, c_size_t)),
+        "rd_kafka_set_log_queue": (c_int, (pointer, pointer)),
+        "rd_kafka_poll_set_consumer": (c_int, (pointer,)),
+        "rd_kafka_queue_get_consumer": (pointer, (pointer,)),
+        "rd_kafka_queue_destroy": (None, (pointer,)),
+        "rd_kafka_topic_partition_list_new": (pointer, (c_int,)),
+        "rd_kafka_topic_partition_list_add": (pointer, (pointer, c_char_p, c_int32)),
+        "rd_kafka_topic_partition_list_set_offset":
+            (c_int, (pointer, c_char_p, c_int32, c_int64)),
+        "rd_kafka_topic_partition_list_destroy": (None, (pointer,)),
+        "rd_kafka_assign": (c_int, (pointer, pointer)),
+        "rd_kafka_consume_batch_queue": (c_int64, (pointer, c_int, pointer, c_size_t)),
+        "rd_kafka_message_errstr": (c_char_p, (pointer,)),
+        "rd_kafka_err2str": (c_char_p, (c_int,)),
+        "rd_kafka_consumer_close": (c_int, (pointer,)),
+        "rd_kafka_destroy": (None, (pointer,)),
+        "rd_kafka_topic_new": (pointer, (pointer, c_char_p, pointer)),
+        "rd_kafka_topic_destroy": (None, (pointer,)),
+        "rd_kafka_last_error": (c_int, ()),
+    }  # fmt: skip
+    for name, (result, arguments) in signatures.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+def _address(name: str) -> int:
+    """That of a function, for C code that calls it."""
+    found = ctypes.cast(getattr(_library(), name), c_void_p).value
+    assert found is not None
+    return found
+
+
+def _error(code: int, text: str | None = None) -> KafkaError:
+    from confluent_kafka import KafkaError
+
+    return KafkaError(code, text) if text else KafkaError(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the client tells between records: an error, or the end of the partition."""
+
+    error: KafkaError
+    offset: int
+
+
+class PartitionConsumer:
+    """Reads one partition from an offset on. Not for two threads at once."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], topic: str, partition: int, start: int
+    ) -> None:
+        """`settings` are librdkafka's.
+
+        Raises:
+            PermanentError: librdkafka refuses a setting.
+        """
+        self._partition = partition
+        library = _library()
+        self._client: int | None = _opened(settings)
+        library.rd_kafka_set_log_queue(self._client, None)
+        library.rd_kafka_poll_set_consumer(self._client)
+        self._queue = library.rd_kafka_queue_get_consumer(self._client)
+        places = library.rd_kafka_topic_partition_list_new(1)
+        library.rd_kafka_topic_partition_list_add(places, topic.encode(), partition)
+        library.rd_kafka_topic_partition_list_set_offset(places, topic.encode(), partition, start)
+        failed = library.rd_kafka_assign(self._client, places)
+        library.rd_kafka_topic_partition_list_destroy(places)
+        if failed:
+            self.close()
+            raise PermanentError(f"cannot read {topic}[{partition}]: {_error(failed).str()}")
+
+    def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]:
+        """Up to `count` records and events; returns early only with that many."""
+        messages = np.empty(count, np.uintp)
+        found = _library().rd_kafka_consume_batch_queue(
+            self._queue, max(0, round(timeout_s * 1000)), messages.ctypes.data, count
+        )
+        if found < 0:
+            code = _library().rd_kafka_last_error()
+            return Records.empty(self._partition), [Event(_error(code), -1)]
+        messages = messages[:found]
+        try:
+            return self._taken(messages)
+        finally:
+            kernels().perseid_kafka_destroy(
+                messages.ctypes.data, found, _address("rd_kafka_message_destroy")
+            )
+
+    def close(self) -> None:
+        library = _library()
+        client, self._client = self._client, None
+        if client is not None:
+            library.rd_kafka_queue_destroy(self._queue)
+            library.rd_kafka_consumer_close(client)
+            library.rd_kafka_destroy(client)
+
+    def _taken(self, messages: np.ndarray[Any, np.dtype[np.uintp]]) -> tuple[Records, list[Event]]:
+        at, count = messages.ctypes.data, len(messages)
+        value_bytes, key_bytes = c_int64(), c_int64()
+        rows = kernels().perseid_kafka_measure(at, count, byref(value_bytes), byref(key_bytes))
+        if max(value_bytes.value, key_bytes.value) > _BATCH_BYTES_MAX:
+            raise PermanentError(f"{count} records have {value_bytes.value} bytes at once")
+        values, keys = _Binaries(rows, value_bytes.value), _Binaries(rows, key_bytes.value)
+        offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        kernels().perseid_kafka_copy(
+            at, count, _address("rd_kafka_message_timestamp"), *values.addresses(),
+            *keys.addresses(), offsets.ctypes.data, timestamps.ctypes.data,
+        )  # fmt: skip
+        records = Records(self._partition, values.array(), keys.array(), offsets, timestamps)
+        return records, _events(messages) if rows < count else []
+
+
+class _Binaries:
+    """Memory for so many values with so many bytes together."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self._rows = rows
+        self._offsets = np.empty(rows + 1, np.int32)
+        self._data = pa.allocate_buffer(size)
+        self._valid = np.empty(rows, np.uint8)
+
+    def addresses(self) -> tuple[int, int, int]:
+        return self._offsets.ctypes.data, self._data.address, self._valid.ctypes.data
+
+    def array(self) -> pa.BinaryArray:
+        valid = None
+        if not self._valid.all():
+            valid = pa.py_buffer(np.packbits(self._valid, bitorder="little"))
+        buffers = [valid, pa.py_buffer(self._offsets), self._data]
+        return pa.Array.from_buffers(pa.binary(), self._rows, buffers)
+
+
+def _events(messages: np.ndarray[Any, np.dtype[np.uintp]]) -> list[Event]:
+    events = []
+    for address in messages.tolist():
+        message = _Message.from_address(address)
+        if message.err:
+            text = _library().rd_kafka_message_errstr(address)
+            told = text.decode(errors="replace") if text else None
+            events.append(Event(_error(message.err, told), message.offset))
+    return events
+
+
+def _opened(settings: Mapping[str, Any]) -> int:
+    """A consumer of librdkafka; what it has to say comes while it is polled."""
+    library = _library()
+    conf = library.rd_kafka_conf_new()
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    for name, value in {**settings, "log.queue": True}.items():
+        plain = str(value).lower() if isinstance(value, bool) else str(value)
+        if library.rd_kafka_conf_set(conf, name.encode(), plain.encode(), text, _TEXT_BYTES):
+            library.rd_kafka_conf_destroy(conf)
+            raise PermanentError(f"the Kafka client refuses a setting: {text.value.decode()}")
+    library.rd_kafka_conf_set_log_cb(conf, _LOG)
+    library.rd_kafka_conf_set_error_cb(conf, _LOG_ERROR)
+    client: int | None = library.rd_kafka_new(_CONSUMER, conf, text, _TEXT_BYTES)
+    if client is None:
+        library.rd_kafka_conf_destroy(conf)
+        raise PermanentError(f"the Kafka client cannot be made: {text.value.decode()}")
+    return client
+
+
+class TopicProducer:
+    """Sends batches to one topic by a client of confluent-kafka's, which must outlive it.
+
+    Records have no headers and no delivery reports of their own.
+    """
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        client = c_void_p.from_address(id(producer) + _HANDLE_OFFSET).value
+        self._topic = _library().rd_kafka_topic_new(client, topic.encode(), None)
+        if self._topic is None:
+            raise PermanentError(
+                f"producing to {topic}: {_error(_library().rd_kafka_last_error()).str()}"
+            )
+
+    def produce(
+        self, partition: int, keys: pa.BinaryArray, values: pa.BinaryArray, first: int, end: int
+    ) -> KafkaError | None:
+        """Queues rows `first` up to `end`; the error of the first that the client did not take.
+
+        What lies in front of that row is queued.
+        """
+        error = c_int32()
+        taken = kernels().perseid_kafka_produce(
+            _address("rd_kafka_produce_batch"), self._topic, partition, byref(binary(keys)),
+            byref(binary(values)), first, end, byref(error),
+        )  # fmt: skip
+        if taken < 0:
+            raise MemoryError(f"no memory for {end - first} records")
+        return _error(error.value) if error.value else None
+
+    def close(self) -> None:
+        topic, self._topic = self._topic, None
+        if topic is not None:
+            _library().rd_kafka_topic_destroy(topic)
