@@ -34,6 +34,9 @@ RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
 ROWS = ((COMPUTING, ("contract",), (DEPLOYMENT,)), (("system",),))
 SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: where a ring's time goes
 NICE = 10  # of what computes: those that wait have deadlines
+# The limit of a test interrupts Python. One that hangs in a C library, as librdkafka's freeing of a
+# client once did, ends its ring behind the longest of these limits, with the stacks of all threads.
+STUCK = ("-o", "faulthandler_timeout=1200", "-o", "faulthandler_exit_on_timeout=true")
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
 _LINT = "import sys; from importlinter.cli import lint_imports"
 CHECKS = {
@@ -146,7 +149,10 @@ def pytest_options(
     options = [
         word for option, value in given if value is not None for word in (option, str(value))
     ]
-    return [*options, "--matrix"] if matrix else options
+    if matrix:
+        options.append("--matrix")
+    searching = matrix or soak is not None or seeds is not None  # tests that may take hours
+    return options if searching else [*options, *STUCK]
 
 
 def _environment(made: Future[str] | None) -> dict[str, str]:

@@ -67,8 +67,8 @@ class _Reading:
         self._name = f'"{name}":'.encode()
         self._kind, self._rows = kind, rows
         self._valid = np.empty(rows, np.uint8)
-        self._data = pa.allocate_buffer(size if kind == _STRING else 0)
-        self._cells: Any = np.empty(rows + (kind == _STRING), _CELLS[kind])
+        self._data = pa.allocate_buffer(size if kind == _STRING else 0, resizable=True)
+        self._cells: Any = np.zeros(rows + (kind == _STRING), _CELLS[kind])  # also under nulls
 
     def structure(self) -> _ReadColumn:
         name = ctypes.cast(ctypes.c_char_p(self._name), c_void_p)
@@ -88,8 +88,8 @@ class _Reading:
         if self._kind != _STRING:
             kind = pa.int64() if self._kind == _INT64 else pa.float64()
             return pa.Array.from_buffers(kind, self._rows, [valid, cells])
-        text = self._data.slice(0, end)
-        return pa.Array.from_buffers(pa.string(), self._rows, [valid, cells, text])
+        self._data.resize(end, shrink_to_fit=True)  # it was as long as the whole batch
+        return pa.Array.from_buffers(pa.string(), self._rows, [valid, cells, self._data])
 
 
 @dataclass(frozen=True, slots=True)

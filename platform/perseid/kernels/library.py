@@ -72,12 +72,22 @@ def binary(array: pa.Array) -> BinaryColumn:
 
 
 def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # of no chunks, or of too much for one
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column
+    """The column as one array.
+
+    Raises:
+        PermanentError: it is more than one array can hold.
+    """
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    except pa.ArrowInvalid as error:
+        raise PermanentError(
+            f"{len(column)} rows at once have {column.nbytes} bytes in one column, and 2 GiB are "
+            "possible: give the job smaller epochs (`epoch: {maxRecords: ...}`)"
+        ) from error
 
 
 def text_bytes(array: pa.Array) -> int:

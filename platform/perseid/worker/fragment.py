@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -34,6 +34,7 @@ from perseid.jobs.repository import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token
+from perseid.topics.ranges import ColumnReader
 from perseid.topics.records import FragmentState, Token, TokenRecord
 from perseid.worker import (
     flow,
@@ -44,7 +45,6 @@ from perseid.worker import (
     query,
     reports,
     slots,
-    source,
 )
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
@@ -279,7 +279,8 @@ class Fragment:
         )  # fmt: skip
         token = decode_token(entry.value)
         if isinstance(token, Token):
-            counts = reports.read_again(source.ranges(context.brokers), plans, token)
+            with closing(ColumnReader(context.brokers)) as reader:  # fragments are threads
+                counts = reports.read_again(reader, plans, token)
             order = EpochOrder(token, entry.offset, None)
             self._tell_event_times(clients.progress, order, counts)
 

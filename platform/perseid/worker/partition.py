@@ -7,6 +7,7 @@ blobs, one for each consumer. tests/system compares it with Spark's own `xxhash6
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 
 from perseid.errors import BadInputError, PermanentError
 from perseid.jobs import key_types
-from perseid.kernels.library import one
 from perseid.state import xxh64
 from perseid.state.xxh64 import Hashes
 
@@ -58,12 +58,12 @@ def check_inputs(operator: str, key: tuple[str, ...], tables: Mapping[str, pa.Ta
 
 def _hash_bytes(column: pa.ChunkedArray, seeds: Hashes | int) -> Hashes:
     """XXH64 of the bytes; a null leaves the seed as it is, as Spark does."""
-    values = one(column)
-    start = np.broadcast_to(np.asarray(seeds, dtype=np.uint64), (len(values),))
-    hashed = xxh64.of_bytes(values, start)
-    if not values.null_count:
-        return hashed
-    return np.where(values.is_null().to_numpy(zero_copy_only=False), start, hashed)
+    start = np.broadcast_to(np.asarray(seeds, dtype=np.uint64), (len(column),))
+    ends = np.cumsum([0, *map(len, column.chunks)])
+    parts = zip(column.chunks, pairwise(ends), strict=True)
+    hashed = [xxh64.of_bytes(chunk, start[first:end]) for chunk, (first, end) in parts]
+    found = np.concatenate([np.zeros(0, np.uint64), *hashed])
+    return np.where(column.is_null().to_numpy(), start, found) if column.null_count else found
 
 
 def _hash_integers(column: pa.ChunkedArray, bits: int, seeds: Hashes | int) -> Hashes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perseid.errors import PermanentError
-from perseid.kernels.library import all_bytes
+from perseid.kernels.library import all_bytes, one
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import SinkWindow
@@ -76,8 +76,8 @@ def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
         joined.append(
             SinkBatch(
                 topic,
-                pa.concat_arrays([b.keys for b in several]),
-                pa.concat_arrays([b.values for b in several]),
+                one(pa.chunked_array([b.keys for b in several])),
+                one(pa.chunked_array([b.values for b in several])),
                 headers if with_headers else None,
             )
         )

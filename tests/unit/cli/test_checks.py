@@ -1,8 +1,11 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from perseid.cli.checks import Found, pytest_options, ring_rows
+from perseid.cli.checks import STUCK, Found, pytest_options, ring_rows
 from perseid.errors import RefusedError, UsageError
 
 
@@ -27,10 +30,27 @@ def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
 
 
 def test_options_are_passed_on() -> None:
-    assert pytest_options(None, None, None) == []
+    assert pytest_options(None, None, None) == [*STUCK]
     assert pytest_options(None, None, None, 5, matrix=True) == ["--seed", "5", "--matrix"]
     given = pytest_options("ledger", 7, "30m")
     assert given == ["-k", "ledger", "--seeds", "7", "--soak", "30m"]
+
+
+def test_a_test_that_hangs_in_a_c_library_ends_its_ring_with_all_stacks(tmp_path: Path) -> None:
+    stuck = tmp_path / "test_stuck.py"
+    stuck.write_text(
+        "import ctypes\n"
+        "def test_stuck():\n"
+        "    ctypes.PyDLL(None).sleep(600)  # holds Python's lock, so no signal gets through\n"
+    )
+    options = [option.replace("=1200", "=1") for option in STUCK]
+    ran = subprocess.run(
+        [sys.executable, "-Im", "pytest", "-p", "no:cacheprovider", *options, str(stuck)],
+        cwd=tmp_path, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "test_stuck.py\", line 3 in test_stuck" in ran.stdout + ran.stderr
 
 
 def test_unknown_and_empty_rings_are_refused(root: Path) -> None:

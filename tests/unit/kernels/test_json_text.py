@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import PermanentError
-from perseid.kernels import json_text
+from perseid.kernels import json_text, library
 from perseid.worker import formats
 
 SCHEMA = pa.schema(
@@ -168,3 +168,26 @@ def test_a_column_of_another_type_is_named() -> None:
 def test_more_than_an_array_holds_is_refused_before_it_is_written() -> None:
     with pytest.raises(PermanentError, match=r"may have 3\d+ bytes of JSON.*maxRecords"):
         json_text.write([json_text.Field(b"x" * 3_000_000_000, pa.array([1]))], 1)
+
+
+def test_columns_keep_no_more_memory_than_they_need() -> None:
+    text = b'{"s": "short", "pad": "%s"}' % (b"x" * 1000)
+    texts = binaries(*[text] * 1000)
+    before = pa.total_allocated_bytes()
+    found = json_text.read(texts, SCHEMA)
+    assert found is not None
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_what_lies_under_nulls_is_the_same_in_every_run() -> None:
+    wanted = [bytes(8000)] * 3
+    for _ in range(3):
+        found = json_text.read(binaries(*[b"{}"] * 1000), SCHEMA)
+        assert found is not None
+        assert bytes(found["n"].chunk(0).buffers()[1])[:8000] == wanted.pop()
+
+
+def test_a_column_that_one_array_cannot_hold_says_what_to_do() -> None:
+    half = pa.array(["x" * 1_100_000_000])
+    with pytest.raises(PermanentError, match=r"2 rows at once .* 2 GiB .*maxRecords"):
+        library.one(pa.chunked_array([half, half]))

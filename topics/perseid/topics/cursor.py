@@ -114,7 +114,8 @@ class Cursor(_Position):
         if len(records) < len(found):
             for event in found:
                 if (error := event.error()) is not None:
-                    self._handle(error, self._offset(event))
+                    offset = event.offset()  # of what is not about the partition there is none
+                    self._handle(error, -1 if offset is None else offset)
         return records
 
     def close(self) -> None:

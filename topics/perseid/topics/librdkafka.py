@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import weakref
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
@@ -136,10 +137,12 @@ class PartitionConsumer:
         """
         self._partition = partition
         library = _library()
-        self._client: int | None = _opened(settings)
+        self._client = _opened(settings)
         library.rd_kafka_set_log_queue(self._client, None)
         library.rd_kafka_poll_set_consumer(self._client)
         self._queue = library.rd_kafka_queue_get_consumer(self._client)
+        self._freed = weakref.finalize(self, _free, self._client, self._queue)
+        self._freed.atexit = False  # a process that ends does not wait for the client
         places = library.rd_kafka_topic_partition_list_new(1)
         library.rd_kafka_topic_partition_list_add(places, topic.encode(), partition)
         library.rd_kafka_topic_partition_list_set_offset(places, topic.encode(), partition, start)
@@ -167,12 +170,7 @@ class PartitionConsumer:
             )
 
     def close(self) -> None:
-        library = _library()
-        client, self._client = self._client, None
-        if client is not None:
-            library.rd_kafka_queue_destroy(self._queue)
-            library.rd_kafka_consumer_close(client)
-            library.rd_kafka_destroy(client)
+        self._freed()
 
     def _taken(self, messages: np.ndarray[Any, np.dtype[np.uintp]]) -> tuple[Records, list[Event]]:
         at, count = messages.ctypes.data, len(messages)
@@ -188,6 +186,13 @@ class PartitionConsumer:
         )  # fmt: skip
         records = Records(self._partition, values.array(), keys.array(), offsets, timestamps)
         return records, _events(messages) if rows < count else []
+
+
+def _free(client: int, queue: int) -> None:
+    library = _library()
+    library.rd_kafka_queue_destroy(queue)
+    library.rd_kafka_consumer_close(client)
+    library.rd_kafka_destroy(client)
 
 
 class _Binaries:

@@ -95,7 +95,8 @@ class _Ranges(Generic[Batch]):
 
     def _batches(self, place: _Place[Batch], end: int) -> Iterator[Batch]:
         if place.ahead is not None:
-            inside, place.ahead = self._split(place.ahead, end)
+            inside, rest = self._split(place.ahead, end)
+            place.ahead = rest if len(rest) else None  # an empty part would keep the whole batch
             if len(inside):
                 yield inside
         deadline_s = time.monotonic() + self._timeout_s
@@ -104,7 +105,8 @@ class _Ranges(Generic[Batch]):
             found: Batch = place.cursor.fetch(  # type: ignore[assignment]
                 min(end - before, BATCH_RECORDS_MAX), _WAIT_S)
             if place.cursor.position > before:
-                inside, place.ahead = self._split(found, end)
+                inside, rest = self._split(found, end)
+                place.ahead = rest if len(rest) else None
                 if len(inside):
                     yield inside
                 deadline_s = time.monotonic() + self._timeout_s
@@ -125,6 +127,9 @@ class _Ranges(Generic[Batch]):
         return _Place(self._open(topic, partition, start, brief), start, brief)
 
     def _keep(self, topic: str, partition: int, place: _Place[Batch]) -> None:
+        replaced = self._places.pop((topic, partition), None)  # of a read that went on meanwhile
+        if replaced is not None:
+            replaced.cursor.close()
         self._places[topic, partition] = place
         if len(self._places) > CURSORS_MAX:
             self._places.popitem(last=False)[1].cursor.close()
