@@ -72,7 +72,7 @@ def test_the_file_of_the_contract_is_accepted() -> None:
     assert job.fault_tolerance.checkpoint.period_s == 30.0
     assert job.fault_tolerance.checkpoint.size_timed
     assert job.errors.tolerance == "none"
-    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 400_000)
+    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 200_000)
     assert job.written_topics == {"word-counts": 4}
 
 
