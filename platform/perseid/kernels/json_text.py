@@ -17,8 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from perseid.errors import PermanentError
-from perseid.kernels.library import BinaryColumn, binary, kernels, one, text_bytes
+from perseid.kernels.library import (
+    BinaryColumn,
+    binary,
+    kernels,
+    one,
+    text_bytes,
+    too_much,
+    validity,
+)
 
 _COLUMNS_MAX = 64  # the kernel keeps a bit for each
 _INT32_MAX = 2**31 - 1
@@ -78,13 +85,9 @@ class _Reading:
         )  # fmt: skip
 
     def array(self, end: int) -> pa.Array:
-        nulls = None
-        if not self._valid.all():
-            nulls = np.packbits(self._valid, bitorder="little")
         if self._kind == _BOOL:
             return pa.array(self._cells.astype(bool), mask=self._valid == 0)
-        valid = None if nulls is None else pa.py_buffer(nulls)
-        cells = pa.py_buffer(self._cells)
+        valid, cells = validity(self._valid), pa.py_buffer(self._cells)
         if self._kind != _STRING:
             kind = pa.int64() if self._kind == _INT64 else pa.float64()
             return pa.Array.from_buffers(kind, self._rows, [valid, cells])
@@ -121,9 +124,8 @@ def write(fields: Sequence[Field], rows: int) -> pa.BinaryArray | int:
         columns.append(made)
     total = rows + sum(made.bytes_max for made in columns)
     if total > _INT32_MAX:
-        raise PermanentError(
-            f"{rows} output records of one operator partition may have {total} bytes of JSON, and "
-            "2 GiB are possible: give the job smaller epochs (`epoch: {maxRecords: ...}`)"
+        raise too_much(
+            f"{rows} output records of one operator partition may have {total} bytes of JSON"
         )
     structures = (_WriteColumn * len(columns))(*[made.structure for made in columns])
     offsets = np.empty(rows + 1, np.int32)

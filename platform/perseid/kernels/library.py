@@ -84,10 +84,8 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowInvalid as error:
-        raise PermanentError(
-            f"{len(column)} rows at once have {column.nbytes} bytes in one column, and 2 GiB are "
-            "possible: give the job smaller epochs (`epoch: {maxRecords: ...}`)"
-        ) from error
+        told = f"{len(column)} rows at once have {column.nbytes} bytes in one column"
+        raise too_much(told) from error
 
 
 def text_bytes(array: pa.Array) -> int:
@@ -102,6 +100,17 @@ def text_ends(array: pa.Array) -> npt.NDArray[np.int32]:
     if offsets is None or not len(array):
         return np.zeros(len(array) + 1, np.int32)
     return np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
+
+
+def validity(flags: npt.NDArray[np.uint8]) -> pa.Buffer | None:
+    """Arrow's bitmap of a byte a row, 1 where there is a value; None where there is one in each."""
+    return None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def too_much(what: str) -> PermanentError:
+    """What one Arrow array cannot hold."""
+    smaller = "give the job smaller epochs (`epoch: {maxRecords: ...}`)"
+    return PermanentError(f"{what}, and 2 GiB are possible: {smaller}")
 
 
 def all_bytes(array: pa.BinaryArray) -> bytes | memoryview:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import DamagedFile
+from perseid.kernels.library import text_ends
 
 # Made once: left to pyarrow, every call looks into the environment for them.
 _OPTIONS = pa.ipc.IpcWriteOptions()
@@ -70,8 +71,7 @@ def _exact(array: pa.Array) -> pa.Array:
     if array.null_count == 0 and pa.types.is_primitive(kind) and kind.bit_width >= 8:
         return array
     if array.null_count == 0 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        _, offsets, data = array.buffers()
-        places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+        places, data = text_ends(array), array.buffers()[2]
         first, end = int(places[0]), int(places[-1])
         rebased = pa.py_buffer(places - np.int32(first) if first else places)
         text = data.slice(first, end - first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -121,7 +121,7 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
 
 def written_with(
     writer: Schema, *, reader: dict[str, Any], schema: pa.Schema
-) -> Callable[[Sequence[bytes | None]], tuple[pa.Table, dict[int, str]]]:
+) -> Callable[[pa.BinaryArray], tuple[pa.Table, dict[int, str]]]:
     """Decodes what was written with the registry's schema `writer` into columns of `reader`."""
     try:
         avro = json.loads(writer.text)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.worker.partition import grouped
 
 CHUNK_ROWS_MAX = 1_000_000  # keeps one blob far below Arrow's and Spark's 2 GiB of a binary value
 REPORT = -1                 # target of rows that go to the driver: JSON, never data
@@ -61,11 +62,10 @@ class Row:
 
 def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
     """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
-    order = parts.astype(np.uint16).argsort(kind="stable")  # a radix sort; parts are few
-    bounds = parts[order].searchsorted(np.arange(len(route.targets) + 1)).tolist()
+    order, bounds = grouped(parts, len(route.targets))
     dealt = table if _in_order(order) else table.take(pa.array(order))
     empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""  # the schema travels anyway
-    for target, (start, end) in zip(route.targets, pairwise(bounds), strict=True):
+    for target, (start, end) in zip(route.targets, pairwise(bounds.tolist()), strict=True):
         if start == end:
             yield Row(target, route.input, origin, 0, empty)
         for chunk, first in enumerate(range(start, end, CHUNK_ROWS_MAX)):

@@ -115,13 +115,15 @@ def _not_utf8(value: bytes | None) -> str:
 
 def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]:
     table = json_text.read(values, schema)
-    if table is None:
-        table = _json_lines(values.to_pylist(), schema)
+    if table is not None:
+        return table, {}
+    plain = values.to_pylist()
+    table = _json_lines(plain, schema)
     if table is not None:
         return table, {}
     rows: list[dict[str, Any]] = []
     refused: Refusals = {}
-    for index, value in enumerate(values.to_pylist()):
+    for index, value in enumerate(plain):
         row, reason = _json_row(value, schema)
         if row is None:
             refused[index] = reason

@@ -15,12 +15,12 @@ from perseid.kernels.library import all_bytes, one
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import SinkWindow
+from perseid.worker.partition import grouped
 from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Written
 
 RUN = 1 << 63  # set in every checksum of a run; sums of before 2026-11-22 are below it
 _BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2
 _KEY_SHOWN_BYTES = 80
-_RADIX_MAX = 2**16  # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly
 
 
 def divide(
@@ -88,8 +88,7 @@ def _parts(
     batch: SinkBatch, where: npt.NDArray[np.int64], count: int
 ) -> Iterator[PartitionBatch]:
     """The batch by partition, each part in the batch's order."""
-    order = where.astype(np.uint16 if count <= _RADIX_MAX else np.int64).argsort(kind="stable")
-    bounds = np.append(0, np.bincount(where, minlength=count).cumsum())
+    order, bounds = grouped(where, count)
     rows = pa.array(order)
     keys, values = batch.keys.take(rows), batch.values.take(rows)
     for partition in np.flatnonzero(np.diff(bounds)).tolist():

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import PermanentError
-from perseid.kernels.library import binary, kernels
+from perseid.kernels.library import binary, kernels, validity
 from perseid.topics.columns import Records
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def _library() -> ctypes.CDLL:
         "rd_kafka_assign": (c_int, (pointer, pointer)),
         "rd_kafka_consume_batch_queue": (c_int64, (pointer, c_int, pointer, c_size_t)),
         "rd_kafka_message_errstr": (c_char_p, (pointer,)),
-        "rd_kafka_err2str": (c_char_p, (c_int,)),
         "rd_kafka_consumer_close": (c_int, (pointer,)),
         "rd_kafka_destroy": (None, (pointer,)),
         "rd_kafka_topic_new": (pointer, (pointer, c_char_p, pointer)),
@@ -208,10 +207,7 @@ class _Binaries:
         return self._offsets.ctypes.data, self._data.address, self._valid.ctypes.data
 
     def array(self) -> pa.BinaryArray:
-        valid = None
-        if not self._valid.all():
-            valid = pa.py_buffer(np.packbits(self._valid, bitorder="little"))
-        buffers = [valid, pa.py_buffer(self._offsets), self._data]
+        buffers = [validity(self._valid), pa.py_buffer(self._offsets), self._data]
         return pa.Array.from_buffers(pa.binary(), self._rows, buffers)
 
 
