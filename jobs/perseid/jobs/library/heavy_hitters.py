@@ -16,6 +16,8 @@ estimate `n`, and `heavy`; false says that a share is no longer reached.
 estimate is never below the truth, every heavy key is reported, and an estimate is more than
 e / 8000 = 0.034 % of the partition's total too high with a probability of e^-4 = 1.8 % a key at
 most. A key that is light may thus be reported; which ones are depends on where epochs end.
+Under another parallelism each counter is the largest of the partitions before: a key was in one of
+them, so no estimate is too low. It may from then on be too high by what the others had there.
 
 Approximate fault tolerance (AF-Stream, experiment 3): `state_divergence` is the largest difference
 of a counter, `alpha` the most that a row adds (1, or `largest`), and `compensate(k)` adds what the
@@ -25,7 +27,9 @@ whose rows since the backup were lost is reported again with its next row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +53,10 @@ EXAMPLES = {
     "share": "0.01", "threshold": "1000", "sum": "bytes", "largest": "1500",
     "types": "{user: int64}",
 }  # fmt: skip
+UNKNOWN_LOSS = (
+    "library:HeavyHitters: nobody has said what a failure may lose; write `approximate: "
+    "{theta: ..., l: ...}` under faultTolerance and, with `sum`, `largest:` under with"
+)
 INT64_MAX = 2**63 - 1
 SALTS = np.array([[0x9E3779B97F4A7C15 * (row + 1) % 2**64] for row in range(ROWS)], np.uint64)
 
@@ -107,6 +115,11 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
             smallest: Values = counters.min(axis=0)
             return smallest
 
+        def rescale(self, old: Sequence[Any]) -> None:
+            """A key was in one of them. Totals are read where there is one: their sum stays."""
+            self.counters.set(np.maximum.reduce([one.counters.values for one in old]))
+            self.total.set(0 if self.partition else sum(one.total.get() for one in old))
+
         def state_divergence(self) -> float:
             """How far the counters are from their backup: the largest difference."""
             return self.counters.divergence(Distance.MAXIMUM)
@@ -114,11 +127,7 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
         def compensate(self, k: int) -> None:
             """After the k-th failure: no counter is below what it would be without failures."""
             if self.theta is None or self.l is None or self.alpha is None:
-                raise BadInputError(
-                    "library:HeavyHitters: nobody has said what a failure may lose; write "
-                    "`approximate: {theta: ..., l: ...}` under faultTolerance and, with `sum`, "
-                    "`largest:` under with"
-                )
+                raise BadInputError(UNKNOWN_LOSS)
             self.counters.add(ceil((self.theta + self.l * self.alpha) / 2**k))
 
     return HeavyHitters

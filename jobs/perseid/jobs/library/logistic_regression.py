@@ -29,12 +29,14 @@ et al. 2020). What is learnt then depends on where epochs end, as all that goes 
 `predictions: true` declares the output `predictions`: for each row, in its order, the key,
 `partition`, `label`, and the `probability` of 1 before it was learnt from. Without feedback what is
 learnt does not depend on where epochs end. Hosts with different processors may differ in the last
-bit of `tanh`. `types: {user: int64}` says what the key columns are when they are no strings.
+bit of `tanh`. Under another parallelism each partition goes on from the models of all before, by
+their records; numbers of records are dealt out evenly. `types: {user: int64}` says what the key
+columns are when they are no strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +45,7 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rescaling import averaged, evenly
 from perseid.jobs.library.times import need, one_array
 from perseid.jobs.operator import Emitter, Operator, metadata_among
 from perseid.jobs.spec import OperatorSpec
@@ -53,6 +56,7 @@ from perseid.state.undo import Values
 
 NAME = "LogisticRegression"
 EMITTED = ("partition", "records", "loss", "bias")
+COUNTS = [(name, pa.int64()) for name in EMITTED[:2]]
 PREDICTED = ("partition", "label", "probability")
 EXAMPLES = {
     "features": "[age, price]", "label": "bought", "rate": "0.1", "models": "20", "every": "1000",
@@ -83,12 +87,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     class LogisticRegression(Operator):
         """Local models, averaged every so many records."""
 
-        output = pa.schema(
-            [
-                *((name, pa.int64()) for name in EMITTED[:2]),
-                *((name, pa.float64()) for name in (*EMITTED[2:], *features)),
-            ]
-        )
+        output = pa.schema([*COUNTS, *((n, pa.float64()) for n in (*EMITTED[2:], *features))])
         outputs: ClassVar[Mapping[str, pa.Schema]] = predictions
         metadata = metadata_among([label, *features])
         weights = Matrix(pa.float64(), 1 + len(features), models)  # the bias comes first
@@ -97,6 +96,9 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
             self.train(batch, out)
+
+        def rescale(self, old: Sequence[Any]) -> None:
+            _go_on(self, old, every)
 
         def train(self, batch: pa.Table, out: Emitter) -> Values | None:
             """Learns from the rows; the newest average, None when there was none."""
@@ -133,6 +135,17 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     return _shared(LogisticRegression, keys, local, features, every)
 
 
+def _go_on(new: Any, old: Sequence[Any], every: int) -> None:
+    """Each model of `new` goes on from those of its number, and the loss of a record stays."""
+    seen = np.array([one.seen.get() for one in old])
+    new.weights.set(averaged([one.weights.values for one in old], seen))
+    parts = np.array([(seen // every).sum(), (seen % every).sum()])
+    rounds, rest = map(int, evenly(parts, new.partition, new.parallelism))
+    new.seen.set(rounds * every + rest)
+    lost = np.sum([one.losses.values for one in old], axis=0)
+    new.losses.set(lost * (rest % every) / max(parts[1], 1))
+
+
 def _predictions(types: Mapping[str, pa.DataType], given: Parameters) -> dict[str, pa.Schema]:
     given.distinct(f"the key, {', '.join(PREDICTED)}", [*types, *PREDICTED])
     columns = [*types.items(), *zip(PREDICTED, KINDS, strict=True)]
@@ -158,6 +171,13 @@ def _shared(
             average = self.train(rows, out) if rows.num_rows else None
             if average is not None:
                 self._tell(rows, average, out)
+
+        def rescale(self, old: Sequence[Any]) -> None:
+            """What was learnt since the last word stays, as does what is yet to be told."""
+            super().rescale(old)
+            seen = np.array([one.seen.get() for one in old])
+            self.common.set(averaged([one.common.values for one in old], seen))
+            self.told.set(self.seen.get() // every * every)
 
         def _move(self, average: Values) -> None:
             """What was learnt since the last word to the others is kept."""

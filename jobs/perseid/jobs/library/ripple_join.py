@@ -14,7 +14,7 @@ Emits one row per partition and epoch: `partition`, `left` and `right` (rows see
 `confidence` (0.95). They are null until there are two sampled rows on each side. Keys are dealt to
 partitions: the whole is the sum of the estimates, its error the root of the sum of squares. The
 error is that of the central limit theorem, so few pairs, or a few keys that have most of them, make
-it too small.
+it too small. Under another parallelism the numbers of rows are dealt out evenly, as keys are.
 
 State is a row per sampled key. Samples do not depend on where epochs end; sums are floats, whose
 last digits do.
@@ -22,14 +22,17 @@ last digits do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.library.rescaling import evenly
 from perseid.jobs.library.rows import different
 from perseid.jobs.library.sides import SIDES, check_inputs
 from perseid.jobs.operator import Emitter, Operator, metadata_among
@@ -89,6 +92,12 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
             row = [self.partition, *self.seen.values[:2].tolist(), estimate, error]
             found = zip(self.output, row, strict=True)
             out.emit(pa.table({f.name: pa.array([value], f.type) for f, value in found}))
+
+        def rescale(self, old: Sequence[Any]) -> None:
+            """All partitions sample the same share, so no estimate moves."""
+            seen = np.sum([one.seen.values for one in old], axis=0)
+            self.seen.set(evenly(seen, self.partition, self.parallelism))
+            self.sums.set(products(self.keys.scan()))
 
         def _sampled(self, rows: pa.Table, side: int) -> pa.Table:
             """Those rows of a side whose number is drawn; counts all of them."""
