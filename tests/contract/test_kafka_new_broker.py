@@ -1,11 +1,21 @@
-"""What a broker answers that nobody has asked anything yet."""
+"""Groups of a broker that nobody has asked anything yet, and of one that stands still.
+
+The client's process died of the second, and stood still behind the first (`group_deletion`).
+"""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
+import pytest
+
+from perseid.errors import RetryableError
 from perseid.testing.broker import KafkaServer
+from perseid.topics import group_deletion
 from perseid.topics.admin import TopicAdmin
+
+PAUSE_S = 5.0  # two questions and more go without an answer
 
 
 def test_groups_are_deleted_before_any_group_was_there(tmp_path: Path) -> None:
@@ -14,3 +24,10 @@ def test_groups_are_deleted_before_any_group_was_there(tmp_path: Path) -> None:
         assert "__consumer_offsets" not in topics.client.list_topics(timeout=10).topics
         topics.delete_group("nobody")  # makes that topic, and waits until a group has a coordinator
         assert "__consumer_offsets" in topics.client.list_topics(timeout=10).topics
+        server.pause()
+        with pytest.raises(RetryableError, match=r"deleting consumer group nobody: .*_TIMED_OUT"):
+            group_deletion.delete(server.bootstrap, "nobody", 1.0)
+        timer = threading.Timer(PAUSE_S, server.resume)
+        timer.start()
+        topics.delete_group("nobody")
+        timer.join()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from perseid.errors import PermanentError, RetryableError
 from perseid.records.access import Bootstrap
-from perseid.topics import clients
+from perseid.topics import clients, group_deletion
 from perseid.topics.names import check_topic
 
 if TYPE_CHECKING:
@@ -231,23 +231,18 @@ class TopicAdmin:
 
     def delete_group(self, group: str) -> None:
         """Deletes a consumer group with its offsets; one that is not there is no error."""
-        from confluent_kafka import KafkaError
-
-        gone = (KafkaError.GROUP_ID_NOT_FOUND,)
         deadline_s = time.monotonic() + self._timeout_s
         brief_s = min(_GROUP_ASK_S, self._timeout_s)
         while True:
             # The first question about a group makes a new broker create its topic of offsets; until
             # that is loaded, nobody is the group's coordinator. A client that asks meanwhile may
             # wait for it to the end of its time, whatever that is: so it asks briefly, and again.
-            asked = self._client.delete_consumer_groups([group], request_timeout=brief_s)
             try:
-                self._result(asked[group], f"deleting consumer group {group}", absent=gone)
+                group_deletion.delete(self._bootstrap, group, brief_s)
                 return
             except RetryableError:
                 if time.monotonic() > deadline_s:
                     raise
-                self._client.poll(_RETRY_S)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         from confluent_kafka import TopicPartition

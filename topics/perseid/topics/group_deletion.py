@@ -1,0 +1,90 @@
+"""Deletes a consumer group in a process of its own: `python -m ... < order`.
+
+librdkafka's questions of an administrator to a group's coordinator are not safe (2.16; its issue
+4605, open): where the answer comes behind the time limit, because the broker was paused or is still
+making its first coordinator, the process is aborted, or stands still for ever when the client is
+freed. So such a question is asked by a process that may end in any way, and is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from perseid.errors import PermanentError, PerseidError, RetryableError
+from perseid.records.access import Access, Bootstrap, Brokers
+from perseid.topics import clients
+
+_STARTS_S = 20.0  # a process on a machine that is busy
+
+
+def delete(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
+    """Deletes a group; one that is not there is no error.
+
+    Raises:
+        PermanentError: the brokers refuse it.
+        RetryableError: no answer in `timeout_s`, or the client broke.
+    """
+    what = f"deleting consumer group {group}"
+    order = {"brokers": _told(bootstrap), "group": group, "timeout_s": timeout_s}
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "perseid.topics.group_deletion"], check=False,
+            input=json.dumps(order), capture_output=True, text=True, timeout=timeout_s + _STARTS_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise RetryableError(f"{what}: no answer in {timeout_s:g} s") from None
+    if child.returncode != 0:
+        said = child.stderr.strip()[-500:]
+        raise RetryableError(f"{what}: the client's process ended with {child.returncode}: {said}")
+    answer = json.loads(child.stdout)
+    if answer["error"] is not None:
+        raise (PermanentError if answer["permanent"] else RetryableError)(answer["error"])
+
+
+def _told(bootstrap: Bootstrap) -> dict[str, Any]:
+    """No secret: the other process reads it where this one would."""
+    access = bootstrap.access.model_dump() if isinstance(bootstrap, Brokers) else None
+    return {"bootstrap": str(bootstrap), "access": access}
+
+
+def _heard(told: Mapping[str, Any]) -> Bootstrap:
+    access = told["access"]
+    if access is None:
+        return str(told["bootstrap"])
+    return Brokers(told["bootstrap"], Access.model_validate(access))
+
+
+def _ask(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    client = clients.admin(bootstrap)
+    asked = client.delete_consumer_groups([group], request_timeout=timeout_s)
+    try:
+        asked[group].result(timeout_s + 1)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            what = f"deleting consumer group {group}"
+            raise clients.as_error(error.args[0], what, client) from error
+
+
+def main() -> None:
+    """Answers with one line of JSON; nothing is freed, for that may stand still."""
+    order = json.load(sys.stdin)
+    answer: dict[str, Any] = {"error": None, "permanent": False}
+    try:
+        _ask(_heard(order["brokers"]), order["group"], order["timeout_s"])
+    except (PerseidError, TimeoutError) as error:
+        said = str(error) or f"no answer in {order['timeout_s']:g} s"
+        answer = {"error": said, "permanent": isinstance(error, PermanentError)}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
