@@ -200,6 +200,7 @@ def test_the_jobs_of_scale_take_checkpoints() -> None:
 def test_the_slope_leaves_the_first_quarter_out() -> None:
     samples = [(t * 10.0, 1_000_000_000 if t < 10 else 2_000_000 + t * 10_000) for t in range(41)]
     assert scale.slope(samples) == 0.06
+    assert scale.by_minute(samples)[:3] == [1000.0, 1000.0, 2.1]  # it jumped once
 
 
 def test_windows_must_have_the_points_that_were_sent() -> None:

@@ -7,6 +7,7 @@ steady rate, and how its memory grows.
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -156,6 +157,7 @@ def _long(place: Place, settings: Settings) -> dict[str, Any]:
     return {
         "system": "perseid", "figure": "minutes", "x": settings.minutes, "records": sent,
         "rss_mb": round(samples[-1][1] / 1e6, 1), "mb_per_minute": slope(samples),
+        "mb_by_minute": by_minute(samples),
     }  # fmt: skip
 
 
@@ -194,6 +196,14 @@ def slope(samples: list[tuple[float, int]]) -> float:
     settled = [s for s in samples if s[0] >= _SETTLED_SHARE * end_s]
     times, held = np.array(settled).T
     return round(float(np.polyfit(times / 60, held / 1e6, 1)[0]), 3)
+
+
+def by_minute(samples: list[tuple[float, int]]) -> list[float]:
+    """The median MB of each minute, from the first on: where a slope comes from. Pure."""
+    minutes: dict[int, list[int]] = {}
+    for at_s, held in samples:
+        minutes.setdefault(int(at_s // 60), []).append(held)
+    return [round(statistics.median(held) / 1e6, 1) for _, held in sorted(minutes.items())]
 
 
 def described(settings: Settings) -> dict[str, Any]:
