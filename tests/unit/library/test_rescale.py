@@ -14,6 +14,7 @@ from perseid.jobs.library.heavy_hitters import COLUMNS
 from perseid.jobs.library.ripple_join import estimated
 
 TIMED = {"column": "at", "watermark": "1s", "late": "update"}
+INPUTS = {"left": "rows", "right": "others"}
 # use, with, more of the operator
 USES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Distinct", {"column": "w"}, {}),
@@ -26,7 +27,7 @@ USES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("TopK", {"of": "w", "k": 2}, {}),
     ("AsOf", {"time": "at", "left": {"at": "int64", "n": "int64"},
               "right": {"at": "int64", "x": "float64"}, "within": "2s"},
-     {"inputs": {"left": "rows", "right": "others"}, "eventTime": TIMED}),
+     {"inputs": INPUTS, "eventTime": TIMED}),
 ]  # fmt: skip
 # How many partitions, for which epochs.
 CHANGES = ((1, range(5)), (3, range(5, 10)), (2, range(10, 15)))
@@ -61,19 +62,11 @@ def test_one_three_and_two_partitions_emit_what_one_does(
     harness: Any, use: str, with_: dict[str, Any], more: dict[str, Any]
 ) -> None:
     inputs = "inputs" in more
-
-    def made(count: int) -> Any:
-        return harness(use, with_, key="g", partitions=count, **more)
-
-    whole = play(made(1), range(15), inputs)
+    whole = play(harness(use, with_, key="g", **more), range(15), inputs)
     assert sum(map(len, whole)) > 20
-    found, snapshot = [], None
-    for count, epochs in CHANGES:
-        part = made(count)
-        if snapshot is not None:
-            part.restore(snapshot)
-        found += play(part, epochs, inputs)
-        snapshot = part.snapshot()
+    found = []
+    for part, epoch in changed(harness, use, with_, key="g", **more):
+        found += play(part, range(epoch, epoch + 1), inputs)
     assert found == whole
 
 
@@ -126,8 +119,7 @@ def test_a_full_sketch_is_never_too_low_and_seldom_too_high(harness: Any) -> Non
 def test_a_join_that_samples_all_rows_stays_the_truth(harness: Any, summed: bool) -> None:
     sides: dict[str, list[tuple[str, int]]] = {"left": [], "right": []}
     with_ = {"sample": 1, **({"sum": "n"} if summed else {})}
-    inputs = {"left": "rows", "right": "others"}
-    for join, epoch in changed(harness, "RippleJoin", with_, key="g", inputs=inputs):
+    for join, epoch in changed(harness, "RippleJoin", with_, key="g", inputs=INPUTS):
         given = {"left": rows_of(epoch), "right": rows_of(epoch + 1000)}
         for name, rows in given.items():
             sides[name] += zip(rows["g"], rows["n"], strict=True)
@@ -139,9 +131,8 @@ def test_a_join_that_samples_all_rows_stays_the_truth(harness: Any, summed: bool
 
 
 def test_the_estimate_of_a_sample_does_not_move(harness: Any) -> None:
-    inputs = {"left": "rows", "right": "others"}
     one, three = (
-        harness("RippleJoin", {"sample": 0.3}, key="g", partitions=count, inputs=inputs)
+        harness("RippleJoin", {"sample": 0.3}, key="g", partitions=count, inputs=INPUTS)
         for count in (1, 3)
     )
     for epoch in range(8):

@@ -25,7 +25,6 @@ Partition = tuple[str, int]  # topic, partition number
 
 _TRIES = 6  # at offsets of partitions that the cluster is just making
 _RETRY_S = 0.03
-_GROUP_ASK_S = 2.0  # at most, of one question about a group
 
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
@@ -231,18 +230,7 @@ class TopicAdmin:
 
     def delete_group(self, group: str) -> None:
         """Deletes a consumer group with its offsets; one that is not there is no error."""
-        deadline_s = time.monotonic() + self._timeout_s
-        brief_s = min(_GROUP_ASK_S, self._timeout_s)
-        while True:
-            # The first question about a group makes a new broker create its topic of offsets; until
-            # that is loaded, nobody is the group's coordinator. A client that asks meanwhile may
-            # wait for it to the end of its time, whatever that is: so it asks briefly, and again.
-            try:
-                group_deletion.delete(self._bootstrap, group, brief_s)
-                return
-            except RetryableError:
-                if time.monotonic() > deadline_s:
-                    raise
+        group_deletion.delete(self._bootstrap, group, self._timeout_s)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         from confluent_kafka import TopicPartition

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.records.access import Access, Bootstrap, Brokers
 from perseid.topics import clients
 
+_ASK_S = 2.0  # at most, of one question
 _STARTS_S = 20.0  # a process on a machine that is busy
 
 
@@ -29,6 +31,20 @@ def delete(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
         PermanentError: the brokers refuse it.
         RetryableError: no answer in `timeout_s`, or the client broke.
     """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        # The first question about a group makes a new broker create its topic of offsets; until
+        # that is loaded, nobody is the group's coordinator. A client that asks meanwhile may
+        # wait for it to the end of its time, whatever that is: so it asks briefly, and again.
+        try:
+            _ask_in_child(bootstrap, group, min(_ASK_S, timeout_s))
+            return
+        except RetryableError:
+            if time.monotonic() > deadline_s:
+                raise
+
+
+def _ask_in_child(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
     what = f"deleting consumer group {group}"
     order = {"brokers": _told(bootstrap), "group": group, "timeout_s": timeout_s}
     try:

@@ -202,8 +202,7 @@ def local_models(types: Mapping[str, pa.DataType], features: list[str]) -> pa.Sc
 
     `records`: how many the model has learnt from since the last one that was told.
     """
-    counts = [("partition", pa.int64()), ("records", pa.int64())]
-    return pa.schema([*types.items(), *counts, *((n, pa.float64()) for n in ("bias", *features))])
+    return pa.schema([*types.items(), *COUNTS, *((n, pa.float64()) for n in ("bias", *features))])
 
 
 def _is_shared(spec: OperatorSpec, given: Parameters) -> bool:

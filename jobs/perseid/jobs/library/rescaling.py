@@ -17,8 +17,5 @@ def evenly(totals: Values, partition: int, parallelism: int) -> Values:
 
 def averaged(models: Sequence[Values], weights: Values) -> Values:
     """The mean of arrays of one shape by their `weights`; the plain one when all weigh nothing."""
-    shares = weights / weights.sum() if weights.any() else np.full(len(models), 1 / len(models))
-    mean: Values = np.sum(
-        [share * model for share, model in zip(shares, models, strict=True)], axis=0
-    )
+    mean: Values = np.average(models, axis=0, weights=weights if weights.any() else None)
     return mean
