@@ -45,11 +45,12 @@ REFUSED = {
 # Reads statements, answers with what was said of each, and whether one of them was run.
 SCRIPT = """
 import json, sys
+from pathlib import Path
 from perseid.errors import BadInputError
 from perseid.worker import sql
 from perseid.worker.session import open_session
 
-spark = open_session("local[1]", 1, "sql")
+spark = open_session("local[1]", 1, "sql", Path("spark"))
 spark.createDataFrame([("a b",)], "value string").createOrReplaceTempView("input")
 said = []
 for statement in json.load(sys.stdin):

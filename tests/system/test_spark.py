@@ -19,6 +19,7 @@ REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own ac
 def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     running: RunningCluster, tmp_path: Path
 ) -> None:
+    shuffles = shuffle_files(running)
     running.topic("ev-lines")
     names = {"topic: lines": "topic: ev-lines", "topic: word-counts": "topic: ev-counts",
              "name: wordcount": "name: ev"}  # fmt: skip
@@ -27,6 +28,10 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     running.wait_caught_up("ev")
     running.produce("ev-lines", lines(100, 2, words=1_000))
     running.wait_caught_up("ev")
+    until(
+        lambda: not shuffle_files(running) - shuffles,
+        30, "the shuffle files of the job's epochs to be deleted",
+    )  # fmt: skip
     query = f"fragment-ev-{running.job('ev')['generation']}"
     running.do("jobs", "remove", "ev", "--purge")
 
@@ -62,6 +67,11 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     assert max(results) < REPORT_BYTES_MAX, "a report, not data"
     largest = max(stateful, key=read)
     assert read(largest) > 5 * sum(t["Task Metrics"]["Result Size"] for t in largest)
+
+
+def shuffle_files(running: RunningCluster) -> set[Path]:
+    """Of all workers on this host, and of other jobs that they had."""
+    return set(Path(running.cluster.deployment.state).glob("queries/*/spark/**/shuffle_*"))
 
 
 def written(stage: list[dict[str, Any]]) -> int:

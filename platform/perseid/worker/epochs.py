@@ -8,13 +8,14 @@ goes to the tasks as a Spark local property.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
-from perseid.worker import flow
+from perseid.worker import flow, shuffles
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
@@ -35,6 +36,12 @@ class _CountsParam(AccumulatorParam[Counts]):
         return merge_counts(value1, value2)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    jvm: Any
+    shuffles: list[shuffles.Path]
+
+
 class EpochRunner:
     """Runs epoch orders of one fragment, one at a time, in the calling thread."""
 
@@ -46,7 +53,8 @@ class EpochRunner:
         self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None
         self.frames = EpochFrames(spark, context, self.counts, anchored)
-        self._plans: dict[tuple[int, bool], Any] = {}
+        self._plans: dict[tuple[int, bool], _Plan] = {}
+        self._ran: tuple[Any, _Plan] | None = None
 
     def prepare(self) -> None:
         """Makes the plan of a small epoch, which is what usually comes first, on a local master."""
@@ -55,24 +63,38 @@ class EpochRunner:
             self.frames.release()
 
     def run(self, order: EpochOrder) -> dict[str, Any]:
-        """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}."""
+        """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}.
+
+        `clean` then deletes what it left in Spark's folders.
+        """
         splits = max(1, len(order.token.splits))
         self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
         self.counts.value.clear()
         try:
             narrow = self.context.is_narrow(order.token)
-            rows = self._plan(splits, narrow).clone().executeCollectPublic()
+            plan = self._plan(splits, narrow)
+            clone = plan.jvm.clone()
+            rows = clone.executeCollectPublic()
+            self._ran = (clone, plan)
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
         check_complete(self.context, order, [report["gid"] for report in reports])
         return {"reports": reports, "counts": dict(self.counts.value)}
 
-    def _plan(self, splits: int, narrow: bool) -> Any:
+    def clean(self) -> None:
+        """Deletes the last epoch's shuffle files; nothing of it may be asked of Spark any more."""
+        if self._ran is not None:
+            clone, plan = self._ran
+            shuffles.delete(self.spark, clone, plan.shuffles, cached=self.anchor is None)
+            self._ran = None
+
+    def _plan(self, splits: int, narrow: bool) -> _Plan:
         """The physical plan for so many source tasks; new each time when it persists frames."""
         if (splits, narrow) not in self._plans:
             frame = self.frames.build(splits, narrow=narrow)
-            plan = frame._jdf.queryExecution().executedPlan()
+            jvm = frame._jdf.queryExecution().executedPlan()
+            plan = _Plan(jvm, shuffles.paths(jvm, cached=self.anchor is None))
             if self.frames.persisted:
                 return plan
             self._plans[splits, narrow] = plan

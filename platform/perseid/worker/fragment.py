@@ -250,6 +250,7 @@ class Fragment:
         total = round((time.monotonic() - started) * 1000)
         self._tell_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
+        runner.clean()  # while the coordinator grants the next one
         said = runner.memory.look(self._epoch, done["reports"])
         if runner.context.lanes:  # otherwise the state is on other machines
             said += self.machine.judge(self.plan.job, self._epoch, done["reports"])

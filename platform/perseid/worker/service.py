@@ -70,13 +70,14 @@ class WorkerService:
         os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # the JVM's children inherit it
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         self._admit()
+        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
         spark = open_session(
             self.deployment.master,
             self.deployment.cores,
             f"perseid-{self.incarnation}",
+            self.scratch / "spark",
             os.environ.get("PERSEID_EVENT_LOG"),
         )
-        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
         opened_s = self.clock.monotonic_s()
         warm_up(spark, self.scratch)
         log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)

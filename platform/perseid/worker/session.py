@@ -86,9 +86,12 @@ def _is_here(master: str) -> bool:
 
 
 def open_session(
-    master: str, cores: int, name: str, event_log: str | None = None
+    master: str, cores: int, name: str, folder: Path, event_log: str | None = None
 ) -> SparkSession:
     """A new Spark application for one worker; `cores` is what it takes of a cluster master.
+
+    A local master keeps shuffle files and blocks in `folder` ($SPARK_LOCAL_DIRS wins): beside the
+    state logs, on a tmpfs where they are, and where the next life of the worker clears up.
 
     $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. The environment's own
     variables win over `spare_memory.WORKERS` for what the driver starts.
@@ -111,7 +114,9 @@ def open_session(
     java_options = f"{JAVA_OPTIONS} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
     builder = builder.config("spark.driver.host", host)
-    if not local_cores(master):
+    if local_cores(master):
+        builder = builder.config("spark.local.dir", str(folder))
+    else:
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
         builder = builder.config("spark.cores.max", str(cores))  # others want some too
     if event_log:

@@ -19,8 +19,9 @@ END_TIMEOUT_S = 120
 def main() -> None:
     parser = argparse.ArgumentParser(prog="perseid worker training")
     parser.add_argument("--scratch", type=Path, required=True)
-    spark = open_session(MASTER, cores=2, name="perseid-training")
-    warm_up(spark, parser.parse_args().scratch / "queries")
+    scratch = parser.parse_args().scratch
+    spark = open_session(MASTER, 2, "perseid-training", scratch / "spark")
+    warm_up(spark, scratch / "queries")
     gateway = spark.sparkContext._gateway
     spark.stop()
     assert gateway is not None, "a session has a gateway"

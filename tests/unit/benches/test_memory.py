@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from perseid.cli.benches import memory
 from perseid.cli.benches.memory import PeakMemory, tmpfs_bytes
 from perseid.errors import PermanentError
 
@@ -20,16 +19,6 @@ def test_files_on_a_disk_are_no_memory(tmp_path: Path) -> None:
     assert 10_000 <= tmpfs_bytes(inner, mounts) < 100_000
     mounts.write_text(f"tmpfs / tmpfs rw 0 0\n/dev/vda {tmp_path}/ram ext4 rw 0 0\n")
     assert tmpfs_bytes(inner, mounts) == 0
-
-
-def test_sparks_folders_are_found_where_it_is_told_to_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a/blockmgr-1", "b/spark-2", "b/mine"):
-        (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/a,{tmp_path}/b")
-    found = [path.name for path in memory.spark_folders()]
-    assert found == ["blockmgr-1", "spark-2"]
 
 
 def test_the_peak_and_what_it_settles_at() -> None:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
 from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.memory import PeakMemory, spark_folders, tmpfs_bytes, tree_bytes
+from perseid.cli.benches.memory import PeakMemory, tmpfs_bytes, tree_bytes
 from perseid.cli.benches.reading import read_topic
 from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli.state import place_of, root_of
@@ -213,13 +213,12 @@ class KeyedJob:
     def memory_bytes(self) -> int:
         """Proportional resident sets of all workers' processes, and their files on tmpfs.
 
-        These are the state logs and Spark's folders. The store is none of a worker's: a deployment
-        has it elsewhere.
+        These are the state logs and Spark's folders beside them. The store is none of a worker's: a
+        deployment has it elsewhere.
         """
         rows = self.place.cluster.processes()
         workers = [p.pid for p in rows if p.kind == "worker" and p.pid is not None]
-        folders = [Path(root_of(self.place.data)), *spark_folders()]
-        return tree_bytes(workers) + sum(map(tmpfs_bytes, folders))
+        return tree_bytes(workers) + tmpfs_bytes(Path(root_of(self.place.data)))
 
     def newest_checkpoint(self) -> int:
         """The epoch that the newest pointer names. PermanentError when there is none."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +15,6 @@ from perseid.errors import PermanentError
 
 _EVERY_S = 2.0  # the kernel walks all page tables for one look
 _BLOCK_BYTES = 512  # of `st_blocks`
-SPARK_FOLDERS = ("blockmgr-*", "spark-*")
 
 
 def tree_bytes(roots: Iterable[int]) -> int:
@@ -53,13 +51,6 @@ def allocated_bytes(folder: Path) -> int:
     return sum(
         _allocated(Path(below, name)) for below, _, names in os.walk(folder) for name in names
     )
-
-
-def spark_folders() -> list[Path]:
-    """Where Spark keeps blocks and shuffle files on this host, also what an older one has left."""
-    named = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
-    roots = [Path(root) for root in named.split(",")]
-    return [found for root in roots for kind in SPARK_FOLDERS for found in root.glob(kind)]
 
 
 def _filesystem(folder: Path, mounts: Path) -> str:

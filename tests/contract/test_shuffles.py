@@ -1,0 +1,69 @@
+"""Spark's shuffle files: deleted with the epoch that wrote them, and none that is still in use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from perseid.embedded.java import java_home
+from perseid.embedded.parts import spark_environment
+from perseid.embedded.spark_home import spark_home
+
+# Counts the files of a plan of two shuffles, one of them below a persisted frame: after each run
+# of a clone, and after what was deleted.
+SCRIPT = """
+import json
+from pathlib import Path
+from perseid.testing.wait import until
+from perseid.worker import shuffles
+from perseid.worker.session import open_session
+
+spark = open_session("local[2]", 2, "shuffles", Path("spark"))
+
+def files():
+    return len(list(Path("spark").rglob("shuffle_*.data")))
+
+def down_to(count):
+    until(lambda: files() == count, 30, f"{count} shuffle files to be left")
+
+numbers = spark.range(0, 1000, 1, 2)
+inner = numbers.repartition(2, numbers.id).persist()
+frame = inner.selectExpr("id % 10 as k").repartition(2, "k").groupBy("k").count()
+plan = frame._jdf.queryExecution().executedPlan()
+outer, every = (shuffles.paths(plan, cached=c) for c in (False, True))
+found = {"outer": len(outer), "every": len(every)}
+
+def run():
+    clone = plan.clone()
+    rows = clone.executeCollectPublic()
+    return clone, sum(rows[i].getLong(1) for i in range(len(rows)))
+
+first, found["rows"] = run()
+found["first"] = files()
+shuffles.delete(spark, first, outer, cached=False)
+down_to(2)
+second, found["rows again"] = run()
+found["second"] = files()
+shuffles.delete(spark, second, every, cached=True)
+down_to(0)
+inner.unpersist(True)
+print("\\n" + json.dumps(found))
+spark.stop()
+"""
+
+
+def test_a_runs_shuffle_files_go_and_the_plan_runs_again(tmp_path: Path) -> None:
+    environment = {**os.environ, **spark_environment(java_home(), spark_home())}
+    environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], check=False, capture_output=True, text=True, cwd=tmp_path,
+        env=environment, timeout=100,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    rows = {"rows": 1_000, "rows again": 1_000}
+    # Two map tasks each; the persisted frame is computed once, for both runs.
+    assert found == {**rows, "outer": 1, "every": 2, "first": 4, "second": 4}
