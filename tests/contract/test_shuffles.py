@@ -43,11 +43,11 @@ def run():
 
 first, found["rows"] = run()
 found["first"] = files()
-shuffles.delete(spark, first, outer, cached=False)
+shuffles.delete(spark, first, outer)
 down_to(2)
 second, found["rows again"] = run()
 found["second"] = files()
-shuffles.delete(spark, second, every, cached=True)
+shuffles.delete(spark, second, every)
 down_to(0)
 inner.unpersist(True)
 print("\\n" + json.dumps(found))

@@ -54,7 +54,7 @@ class EpochRunner:
         anchored = self.anchor.frame if self.anchor is not None else None
         self.frames = EpochFrames(spark, context, self.counts, anchored)
         self._plans: dict[tuple[int, bool], _Plan] = {}
-        self._ran: tuple[Any, _Plan] | None = None
+        self._ran: tuple[Any, list[shuffles.Path]] | None = None
 
     def prepare(self) -> None:
         """Makes the plan of a small epoch, which is what usually comes first, on a local master."""
@@ -75,7 +75,7 @@ class EpochRunner:
             plan = self._plan(splits, narrow)
             clone = plan.jvm.clone()
             rows = clone.executeCollectPublic()
-            self._ran = (clone, plan)
+            self._ran = (clone, plan.shuffles)
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
@@ -85,8 +85,7 @@ class EpochRunner:
     def clean(self) -> None:
         """Deletes the last epoch's shuffle files; nothing of it may be asked of Spark any more."""
         if self._ran is not None:
-            clone, plan = self._ran
-            shuffles.delete(self.spark, clone, plan.shuffles, cached=self.anchor is None)
+            shuffles.delete(self.spark, *self._ran)
             self._ran = None
 
     def _plan(self, splits: int, narrow: bool) -> _Plan:

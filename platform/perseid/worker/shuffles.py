@@ -7,6 +7,7 @@ files of every epoch stay, on a tmpfs as a rule.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 _EXCHANGE, _CACHED = "ShuffleExchangeExec", "InMemoryTableScanExec"
 
-Path = tuple[int, ...]  # of child indices, from the root of a plan
+# Of child indices, from the root of a plan; from a persisted frame on to its plan: INTO_CACHED.
+Path = tuple[int, ...]
+INTO_CACHED = -1
 
 
 def paths(plan: Any, *, cached: bool) -> list[Path]:
@@ -28,25 +31,20 @@ def paths(plan: Any, *, cached: bool) -> list[Path]:
         kind = node.getClass().getSimpleName()
         if kind == _EXCHANGE:
             found.append(path)
-        for i, child in enumerate(_children(node, cached=cached)):
-            look(child, (*path, i))
+        into = [INTO_CACHED] if cached and kind == _CACHED else range(node.children().size())
+        for i in into:
+            look(_child(node, i), (*path, i))
 
     look(plan, ())
     return found
 
 
-def delete(spark: SparkSession, plan: Any, where: list[Path], *, cached: bool) -> None:
+def delete(spark: SparkSession, plan: Any, where: list[Path]) -> None:
     """Deletes the files of the shuffles at `where` in a plan that has run; does not wait for it."""
     cleaner = spark.sparkContext._jsc.sc().cleaner().get()
     for path in where:
-        node = plan
-        for i in path:
-            node = _children(node, cached=cached)[i]
-        cleaner.doCleanupShuffle(node.shuffleId(), False)
+        cleaner.doCleanupShuffle(reduce(_child, path, plan).shuffleId(), False)
 
 
-def _children(node: Any, *, cached: bool) -> list[Any]:
-    if cached and node.getClass().getSimpleName() == _CACHED:
-        return [node.relation().cachedPlan()]
-    children = node.children()
-    return [children.apply(i) for i in range(children.size())]
+def _child(node: Any, i: int) -> Any:
+    return node.relation().cachedPlan() if i == INTO_CACHED else node.children().apply(i)
