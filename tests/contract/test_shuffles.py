@@ -13,10 +13,12 @@ from perseid.embedded.parts import spark_environment
 from perseid.embedded.spark_home import spark_home
 
 # Counts the files of a plan of two shuffles, one of them below a persisted frame: after each run
-# of a clone, and after what was deleted.
+# of a clone, and after what was deleted; then those of a run that was given up.
 SCRIPT = """
 import json
 from pathlib import Path
+from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
 from perseid.testing.wait import until
 from perseid.worker import shuffles
 from perseid.worker.session import open_session
@@ -50,6 +52,25 @@ found["second"] = files()
 shuffles.delete(spark, second, every)
 down_to(0)
 inner.unpersist(True)
+
+# Given up in its second stage, as a query's epoch is: its own tasks may still be ending.
+slept = "reflect('java.lang.Thread', 'sleep', 60000L)"
+slow = numbers.repartition(2, numbers.id).selectExpr(slept)._jdf.queryExecution().executedPlan()
+
+def cut_off():
+    spark.sparkContext.setJobGroup("slow", "slow", True)
+    try:
+        slow.executeCollectPublic()
+    except Py4JJavaError as error:
+        found["ended by"] = "cancelled" if "cancelled" in str(error.java_exception) else str(error)
+
+running = InheritableThread(cut_off)
+running.start()
+down_to(2)
+spark.sparkContext.cancelJobGroup("slow")
+running.join()
+shuffles.delete(spark, slow, shuffles.paths(slow, cached=False))
+down_to(0)
 print("\\n" + json.dumps(found))
 spark.stop()
 """
@@ -66,4 +87,4 @@ def test_a_runs_shuffle_files_go_and_the_plan_runs_again(tmp_path: Path) -> None
     found = json.loads(ran.stdout.splitlines()[-1])
     rows = {"rows": 1_000, "rows again": 1_000}
     # Two map tasks each; the persisted frame is computed once, for both runs.
-    assert found == {**rows, "outer": 1, "every": 2, "first": 4, "second": 4}
+    assert found == {**rows, "outer": 1, "every": 2, "first": 4, "second": 4, "ended by": "cancelled"}

@@ -8,6 +8,7 @@ goes to the tasks as a Spark local property.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from perseid.worker.stages import Counts, merge_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 BLOB = 5  # column of edges.SCHEMA
 
@@ -74,8 +77,8 @@ class EpochRunner:
             narrow = self.context.is_narrow(order.token)
             plan = self._plan(splits, narrow)
             clone = plan.jvm.clone()
-            rows = clone.executeCollectPublic()
             self._ran = (clone, plan.shuffles)
+            rows = clone.executeCollectPublic()
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
@@ -87,6 +90,13 @@ class EpochRunner:
         if self._ran is not None:
             shuffles.delete(self.spark, *self._ran)
             self._ran = None
+
+    def close(self) -> None:
+        """Deletes what an epoch left that failed or was given up; never hides why it ended."""
+        try:
+            self.clean()
+        except Exception as error:  # noqa: BLE001  # of Spark, which may have ended itself
+            log.warning("shuffle files stay until this worker's end: %s", error)
 
     def _plan(self, splits: int, narrow: bool) -> _Plan:
         """The physical plan for so many source tasks; new each time when it persists frames."""

@@ -198,6 +198,7 @@ class Fragment:
         except Exception as error:  # Spark wraps what the batch raised: say that instead
             raise self._error or error from None
         finally:
+            runner.close()
             shutil.rmtree(self.scratch / self._thread.name, ignore_errors=True)
         if not self._stopping.is_set():
             raise RetryableError("the streaming query ended by itself")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 _BATCH_RECORDS = 10_000
+_METADATA_S = 60.0  # a broker that was killed a moment ago may still be starting
 _SILENCE_S = 30.0  # a live broker answers a fetch at once; so much silence is an error, not an end
 
 
@@ -58,7 +59,7 @@ def partitions(bootstrap: str, topic: str) -> list[int]:
     """The partition numbers of `topic`; ReadError when there is no such topic."""
     reader = consumer(bootstrap)
     try:
-        found = reader.list_topics(topic, timeout=10).topics[topic]
+        found = reader.list_topics(topic, timeout=_METADATA_S).topics[topic]
         if found.error is not None:
             raise ReadError(f"topic {topic}: {found.error}")
         return sorted(found.partitions)
