@@ -95,7 +95,7 @@ class EpochRunner:
         """Deletes what an epoch left that failed or was given up; never hides why it ended."""
         try:
             self.clean()
-        except Exception as error:  # noqa: BLE001  # of Spark, which may have ended itself
+        except Exception as error:  # of Spark, which may have ended itself
             log.warning("shuffle files stay until this worker's end: %s", error)
 
     def _plan(self, splits: int, narrow: bool) -> _Plan:
