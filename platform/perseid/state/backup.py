@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from perseid.state.columns import Column
 from perseid.state.divergence import Distance, differences, distance, same_bits
 from perseid.state.keys import KeyFields
 from perseid.state.rows import KeyedRows
+from perseid.state.texts import TextColumn
+from perseid.state.texts import column as column_of
 from perseid.state.undo import Cells, Slots, Values
 
 TAG = "tag"
@@ -30,7 +33,7 @@ class RowsBackup:
     """
 
     def __init__(self, keys: KeyFields, types: dict[str, pa.DataType], rows: KeyedRows) -> None:
-        self._then = {name: Column(kind) for name, kind in types.items()}
+        self._then = {name: column_of(kind) for name, kind in types.items()}
         self._apart = {n: Column(pa.float64()) for n, c in self._then.items() if c.is_number}
         self._there, self._differs = Column(pa.bool_()), Column(pa.bool_())
         self._lost = KeyedRows(keys, {TAG: pa.int64()})
@@ -93,9 +96,9 @@ class RowsBackup:
     def _measure(self, numbers: Slots, rows: KeyedRows, slots: Slots) -> None:
         differs = ~self._there.cells(numbers).values
         for name, column in self._then.items():
-            now, then = rows.columns[name].cells(slots), column.cells(numbers)
-            differs |= ~same(now, then)
+            differs |= ~same(rows.columns[name], slots, column, numbers)
             if name in self._apart:
+                now, then = rows.columns[name].cells(slots), column.cells(numbers)
                 self._apart[name].put_numbers(numbers, differences(now.values, then.values))
         self._differs.put_numbers(numbers, differs)
 
@@ -114,13 +117,22 @@ class RowsBackup:
                 column.grow(self._capacity)
 
 
-def same(now: Cells, then: Cells) -> Values:
+def same(column: Column, slots: Slots, then_column: Column, numbers: Slots) -> Values:
     """Where two columns hold the same; two nulls are the same."""
+    if isinstance(column, TextColumn):
+        return same_texts(column.take(slots), then_column.take(numbers))
+    now, then = column.cells(slots), then_column.cells(numbers)
     one, other = nulls_of(now), nulls_of(then)
     if now.values.dtype.hasobject:
         pairs: Any = zip(now.values.tolist(), then.values.tolist(), strict=True)
         return np.fromiter((a == b for a, b in pairs), bool, len(one))
     return (one & other) | (~(one | other) & same_bits(now.values, then.values))
+
+
+def same_texts(now: Any, then: Any) -> Values:
+    both_null = pc.and_(pc.is_null(now), pc.is_null(then))
+    found: Values = pc.coalesce(pc.equal(now, then), both_null).to_numpy(zero_copy_only=False)
+    return found
 
 
 def nulls_of(cells: Cells) -> Values:

@@ -1,7 +1,8 @@
 """Growing columns: the values of a table, by slot.
 
-A column of a fixed-width type is a NumPy array and, once a null was written, a mask; all other
-types are arrays of Python objects. Capacity grows by half, so a put costs amortised constant time.
+A column of a fixed-width type is a NumPy array and, once a null was written, a mask; strings and
+binaries are bytes (`texts`), all other types arrays of Python objects. Capacity grows by half, so a
+put costs amortised constant time.
 """
 
 from __future__ import annotations
@@ -72,9 +73,6 @@ def numbers(values: pa.Array) -> Values:
 
 def objects(values: pa.Array) -> Values:
     """Any array as Python objects, nulls as None."""
-    kind = values.type
-    if type_is.is_string(kind) or type_is.is_binary(kind):
-        return cast(Values, values.to_numpy(zero_copy_only=False))
     out = np.empty(len(values), dtype=object)
     out[:] = values.to_pylist()
     return out
@@ -141,10 +139,15 @@ class Column:
         plain = stored(values) if as_stored is None else as_stored
         if self._is_object:
             self._cells.values[slots] = plain
-            self._weigh(slots, values)
+            width = values.nbytes // max(1, len(values))
+            self._account(slots, np.full(len(values), width, np.int32))
             return
         nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
         self.put_numbers(slots, plain, nulls)
+
+    def put_rows(self, slots: Slots, values: pa.Array, as_stored: Values, rows: Slots) -> None:
+        """As `put`, of some of the `values`."""
+        self.put(slots, values.take(pa.array(rows)), as_stored[rows])
 
     def put_null(self, slots: Slots) -> None:
         self.put(slots, pa.nulls(len(slots), self.kind))
@@ -162,9 +165,9 @@ class Column:
 
     # Read ---------------------------------------------------------------------------------------
 
-    def equal(self, slots: Slots, values: Values) -> Values:
-        """Whether `slots` hold `values` (as stored, none of them null)."""
-        return cast(Values, self._cells.values[slots] == values)
+    def equal(self, slots: Slots, values: Values, rows: Slots) -> Values:
+        """Whether `slots` hold `rows` of `values` (as stored, none of them null)."""
+        return cast(Values, self._cells.values[slots] == values[rows])
 
     def cells(self, slots: Slots | slice) -> Cells:
         """The values of `slots` as stored; of a slice they are views."""
@@ -231,14 +234,10 @@ class Column:
     def _weight(self) -> int:
         return 0 if self._cells.widths is None else int(self._cells.widths.sum())
 
-    def _weigh(self, slots: Slots | slice, values: pa.Array) -> None:
+    def _account(self, slots: Slots | slice, new: Values) -> None:
+        """The bytes of what was put into `slots`."""
         widths = self._cells.widths
         assert widths is not None
-        kind = values.type
-        if type_is.is_string(kind) or type_is.is_binary(kind):
-            new = numbers(pc.binary_length(values))
-        else:
-            new = np.full(len(values), values.nbytes // max(1, len(values)), np.int32)
         self._bytes += int(new.sum()) - int(widths[slots].sum())
         widths[slots] = new
 

@@ -1,8 +1,8 @@
-"""From keys to slots: an open-addressing hash table in NumPy, for many keys at a time.
+"""From keys to slots: an open-addressing hash table, for many keys at a time.
 
 A Python dictionary misses the processor's caches several times for each key, one after another;
-the misses of all keys overlap here (README, Figures). It knows hashes and slots only: whether
-two keys with equal hashes are equal is asked of the caller, who has the keys.
+the misses of many keys overlap here (`kernels.slots`; README, Figures). It knows hashes and slots
+only: whether two keys with equal hashes are equal is asked of the caller, who has the keys.
 
 A place holds a slot, EMPTY, or GONE (a removed key, which a search must step over). At most half of
 the places are used, so searches are short; growing drops the GONE ones.
@@ -14,12 +14,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+
+from perseid.kernels import hashing, slots
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 EMPTY, GONE = -1, -2
 PLACES_MIN = 2048
+_SEED = 0x5EED  # the partition function's is another: its hashes agree in their low bits here
 
 # (slots, rows) -> for each pair, whether the stored key in the slot is the key of the row
 Same = Callable[[Numbers, Numbers], Bools]
@@ -33,58 +37,46 @@ class SlotIndex:
 
     def find(self, hashes: Numbers, same: Same) -> Numbers:
         """The slot of each key, -1 where there is none."""
-        out = np.full(len(hashes), -1, np.int64)
-        rows = np.arange(len(hashes))
         places = hashes & self._mask
-        while len(rows):
-            slots = self._slots[places]
-            hit = np.flatnonzero((self._hashes[places] == hashes) & (slots >= 0))
-            found = hit[same(slots[hit], rows[hit])]
-            out[rows[found]] = slots[found]
-            onward = slots != EMPTY
-            onward[found] = False
-            left = np.flatnonzero(onward)
-            rows, hashes, places = rows[left], hashes[left], (places[left] + 1) & self._mask
+        out = slots.find(self._hashes, self._slots, hashes, places)
+        rows = np.flatnonzero(out >= 0)
+        while len(rows):  # of other keys, nearly always none: their hash is the same
+            rows = rows[~same(out[rows], rows)]
+            onward = (places[rows] + 1) & self._mask
+            out[rows] = slots.find(self._hashes, self._slots, hashes[rows], onward)
+            places[rows] = onward
+            rows = rows[out[rows] >= 0]
         return out
 
-    def insert(self, hashes: Numbers, slots: Numbers) -> None:
+    def insert(self, hashes: Numbers, given: Numbers) -> None:
         """Adds keys that are not there, each with a slot of its own."""
-        self._make_room(len(slots))
-        places = hashes & self._mask
-        self._used += len(slots)
-        while len(slots):
-            free = self._slots[places] == EMPTY
-            self._slots[places[free]] = slots[free]
-            # Of several keys at one free place one has won; the others go on to the next place.
-            won = self._slots[places] == slots
-            self._hashes[places[won]] = hashes[won]
-            lost = ~won
-            hashes, slots = hashes[lost], slots[lost]
-            places = (places[lost] + 1) & self._mask
+        self._make_room(len(given))
+        slots.insert(self._hashes, self._slots, hashes, given)
+        self._used += len(given)
 
-    def remove(self, hashes: Numbers, slots: Numbers) -> None:
+    def remove(self, hashes: Numbers, removed: Numbers) -> None:
         """Removes keys that are there, given with their slots."""
         places = hashes & self._mask
-        while len(slots):
-            here = self._slots[places] == slots
+        while len(removed):
+            here = self._slots[places] == removed
             self._slots[places[here]] = GONE
-            slots, places = slots[~here], (places[~here] + 1) & self._mask
+            removed, places = removed[~here], (places[~here] + 1) & self._mask
 
     def renumber(self, new_slots: Numbers) -> None:
         """Gives each key the slot `new_slots[old slot]`."""
         held = np.flatnonzero(self._slots >= 0)
-        hashes, slots = self._hashes[held], new_slots[self._slots[held]]
-        self._reset(places_for(len(slots)))
-        self.insert(hashes, slots)
+        hashes, renumbered = self._hashes[held], new_slots[self._slots[held]]
+        self._reset(places_for(len(renumbered)))
+        self.insert(hashes, renumbered)
 
     def _make_room(self, count: int) -> None:
         if (self._used + count) * 2 <= len(self._slots):
             return
         held = np.flatnonzero(self._slots >= 0)
-        hashes, slots = self._hashes[held], cast(Numbers, self._slots[held])
+        hashes, again = self._hashes[held], self._slots[held].astype(np.int64)
         self._reset(places_for(len(held) + count))
         if len(held):
-            self.insert(hashes, slots)
+            self.insert(hashes, again)
 
     def _reset(self, places: int) -> None:
         self._mask = places - 1
@@ -106,6 +98,7 @@ def hash_numbers(values: np.ndarray[Any, np.dtype[Any]]) -> Numbers:
     return cast(Numbers, (mixed ^ (mixed >> np.uint64(31))).view(np.int64))
 
 
-def hash_objects(values: np.ndarray[Any, np.dtype[Any]]) -> Numbers:
-    """Python's own hashes."""
-    return np.fromiter(map(hash, values.tolist()), np.int64, len(values))
+def hash_texts(values: pa.Array) -> Numbers:
+    """XXH64 of strings or binaries, seeded so that it says nothing of their partition."""
+    seeds = np.full(len(values), _SEED, np.uint64)
+    return cast(Numbers, hashing.xxh64(values, seeds).view(np.int64))

@@ -1,7 +1,7 @@
 """Keys of a table: from Arrow columns to distinct keys with hashes.
 
-Keys are made distinct in Arrow first, in the order of their first appearance, so that Python hashes
-each key once. A key of several fields has the mixed hash of all.
+Keys are made distinct first, in the order of their first appearance. A key of several fields has
+the mixed hash of all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.state.columns import conform, stored, type_is
-from perseid.state.index import hash_numbers, hash_objects
+from perseid.kernels import slots, texts
+from perseid.state.columns import conform, numbers, type_is
+from perseid.state.index import hash_numbers, hash_texts
+from perseid.state.texts import is_text, short
 from perseid.state.undo import Slots, Values
 from perseid.state.xxh64 import hashed_bits
 
@@ -27,7 +29,7 @@ class Distinct:
     """Distinct keys. `rows[i]` is the key of input row i; None when no key comes twice."""
 
     arrays: tuple[pa.Array, ...]
-    values: tuple[Values, ...]
+    values: tuple[Any, ...]  # as `stored` has them
     hashes: Slots
     rows: Slots | None
 
@@ -52,6 +54,26 @@ class Distinct:
         if self.rows is None:
             return np.arange(len(self))
         return first_rows(self.rows, len(self))
+
+    def agree(self, rows: Slots, firsts: Slots) -> bool:
+        """Whether the key in each row is that in the first row of its number, `rows`."""
+        first = firsts[rows]
+        again = np.flatnonzero(first != np.arange(len(first)))
+        first = first[again]
+        return all(
+            texts.agree(values, again, first) if isinstance(values, pa.Array)
+            else bool((values[again] == values[first]).all())
+            for values in self.values
+        )  # fmt: skip
+
+    def chosen(self, firsts: Slots, rows: Slots) -> Distinct:
+        """Only the keys in the rows `firsts`."""
+        places = pa.array(firsts)
+        values = tuple(
+            v.take(places) if isinstance(v, pa.Array) else v[firsts] for v in self.values
+        )
+        arrays = tuple(array.take(places) for array in self.arrays)
+        return Distinct(arrays, values, self.hashes[firsts], rows)
 
     def last_rows(self) -> Slots | None:
         """The last input row of each key; None when no key comes twice."""
@@ -102,23 +124,19 @@ class KeyFields:
         """
         if isinstance(keys, Distinct):
             return keys
-        arrays = self.arrays(keys)
-        if len(arrays) == 1:
-            encoded = arrays[0].dictionary_encode()
-            if len(encoded.dictionary) == len(encoded):
-                return hashed(arrays, None)
-            return hashed((encoded.dictionary,), numbered(encoded))
-        rows, count = codes(arrays)
-        if count == len(rows):
-            return hashed(arrays, None)
-        chosen = pa.array(first_rows(rows, count))
-        distinct = tuple(array.take(chosen) for array in arrays)
-        return hashed(distinct, rows)
+        every = hashed(self.arrays(keys))
+        rows, firsts = slots.number(every.hashes)
+        if len(firsts) == len(every):
+            return every
+        if not every.agree(rows, firsts):  # two keys have one hash
+            rows, count = codes(every.arrays)
+            firsts = first_rows(rows, count)
+        return every.chosen(firsts, rows)
 
     def known_distinct(self, keys: pa.Table) -> Distinct:
         """As `distinct`, for a table that a primitive wrote itself."""
         arrays = tuple(conform(keys[name], kind, name) for name, kind in self.types.items())
-        return hashed(arrays, None)
+        return hashed(arrays)
 
     def _fields(self, keys: Any) -> list[Any]:
         if isinstance(keys, pa.Table | pa.RecordBatch | Mapping):
@@ -138,10 +156,7 @@ def usable(kind: pa.DataType) -> bool:
         type_is.is_integer(kind)
         or type_is.is_boolean(kind)
         or (type_is.is_temporal(kind) and kind.bit_width in (32, 64))
-        or type_is.is_string(kind)
-        or type_is.is_large_string(kind)
-        or type_is.is_binary(kind)
-        or type_is.is_large_binary(kind)
+        or is_text(kind)
     )
 
 
@@ -175,13 +190,19 @@ def numbered(encoded: pa.DictionaryArray) -> Slots:
     return codes
 
 
-def hashed(arrays: tuple[pa.Array, ...], rows: Slots | None) -> Distinct:
+def hashed(arrays: tuple[pa.Array, ...]) -> Distinct:
+    """Keys of which no two are the same."""
     values = tuple(stored(array) for array in arrays)
     hashes = hash_of(values[0])
     for more in values[1:]:
         hashes = hash_numbers(hashes * 31 + hash_of(more))
-    return Distinct(arrays, values, hashes, rows)
+    return Distinct(arrays, values, hashes, None)
 
 
-def hash_of(values: Values) -> Slots:
-    return hash_objects(values) if values.dtype.hasobject else hash_numbers(values)
+def stored(keys: pa.Array) -> Any:
+    """Keys as a column compares them: texts as Arrow has them, all others as NumPy does."""
+    return short(keys) if is_text(keys.type) else numbers(keys)
+
+
+def hash_of(values: Any) -> Slots:
+    return hash_texts(values) if isinstance(values, pa.Array) else hash_numbers(values)

@@ -21,6 +21,7 @@ from perseid.errors import DamagedFile
 from perseid.state.columns import Column, conform, grown
 from perseid.state.index import SlotIndex
 from perseid.state.keys import Distinct, KeyFields, hashed
+from perseid.state.texts import column as column_of
 from perseid.state.undo import Slots, Values
 
 CAPACITY_MIN = 1024
@@ -31,9 +32,9 @@ class KeyedRows:
 
     def __init__(self, keys: KeyFields, types: Mapping[str, pa.DataType]) -> None:
         self.keys = keys
-        self.columns = {name: Column(kind) for name, kind in types.items()}
-        self.key_columns = {name: Column(kind) for name, kind in keys.types.items()}
-        self._all = [*self.key_columns.values(), *self.columns.values()]
+        self.columns = {name: column_of(kind) for name, kind in types.items()}
+        self.key_columns = {name: column_of(kind) for name, kind in keys.types.items()}
+        self._all: list[Column] = [*self.key_columns.values(), *self.columns.values()]
         self._index = SlotIndex()
         self._live: Values = np.zeros(0, bool)
         self._dirty: Values = np.zeros(0, bool)  # written since the last commit
@@ -60,7 +61,7 @@ class KeyedRows:
         def same(slots: Slots, rows: Slots) -> Values:
             equal = np.ones(len(slots), bool)
             for column, values in zip(self.key_columns.values(), distinct.values, strict=True):
-                equal &= column.equal(slots, values[rows])
+                equal &= column.equal(slots, values, rows)
             return equal
 
         return self._index.find(distinct.hashes, same)
@@ -77,14 +78,13 @@ class KeyedRows:
         self._reserve(self._next + count)
         given = np.arange(self._next, self._next + count)
         slots[new] = given
-        chosen = None if count == len(distinct) else pa.array(new)
         for column, array, values in zip(
             self.key_columns.values(), distinct.arrays, distinct.values, strict=True
         ):
-            if chosen is None:
+            if count == len(distinct):
                 column.put(given, array, values)
             else:
-                column.put(given, array.take(chosen), values[new])
+                column.put_rows(given, array, values, new)
         self._index.insert(distinct.hashes[new], given)
         self._count += count
         self._live[given] = True
@@ -145,7 +145,7 @@ class KeyedRows:
         return pa.table({name: column.take(slots) for name, column in columns.items()})
 
     def keys_of(self, slots: Slots) -> Distinct:
-        return hashed(tuple(column.take(slots) for column in self.key_columns.values()), None)
+        return hashed(tuple(column.take(slots) for column in self.key_columns.values()))
 
     @property
     def has_holes(self) -> bool:

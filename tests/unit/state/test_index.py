@@ -85,7 +85,7 @@ def test_it_grows_and_forgets_removed_keys() -> None:
 
 
 def test_a_table_of_keys_with_equal_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "hash_objects", lambda values: np.zeros(len(values), np.int64))
+    monkeypatch.setattr(keys, "hash_texts", lambda values: np.zeros(len(values), np.int64))
     table = Table(key=pa.string(), n=pa.int64())
     names = [f"k{n}" for n in range(60)]
     table.add(names, n=range_array(60))
