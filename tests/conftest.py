@@ -35,8 +35,8 @@ settings.register_profile("perseid", derandomize=True, deadline=None)
 settings.load_profile("perseid")
 
 TESTS = Path(__file__).parent
-# Seconds a single test may take before it is stopped, unless it says otherwise; the start of what all
-# share counts for the first, and a whole cluster beside mypy and unit tests took 260 s once.
+# Seconds a single test may take before it is stopped, unless it says otherwise. The start of what
+# all share counts for the first: a whole cluster beside mypy and unit tests took 260 s once.
 TEST_TIMEOUT_S = {"unit": 60, "contract": 120, "simulation": 240, "system": 600, "deployment": 900}
 # Seconds a ring should take on two cores; more is reported in the summary.
 RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600, "deployment": 300}
