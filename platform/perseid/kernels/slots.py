@@ -42,7 +42,7 @@ def number(hashes: Int64s) -> tuple[Int64s, Int64s]:
     """The number of each row's hash, by first appearance, and the row where each came first."""
     rows = len(hashes)
     hashes = np.ascontiguousarray(hashes, np.int64)
-    places = np.full(max(2, 1 << (rows * 2).bit_length()), -1, np.int32)
+    places = np.full(1 << (rows * 2).bit_length(), -1, np.int32)
     numbers, firsts = np.empty(rows, np.int64), np.empty(rows, np.int64)
     count = kernels().perseid_slots_number(
         hashes.ctypes.data, rows, places.ctypes.data, len(places) - 1,

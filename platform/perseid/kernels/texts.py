@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from perseid.kernels.library import binary, kernels
+from perseid.kernels.library import binary, kernels, validity
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -32,9 +32,8 @@ def take(heap: Bytes, starts: Int64s, widths: Int32s, kind: pa.DataType) -> pa.A
         heap.ctypes.data, starts.ctypes.data, widths.ctypes.data, len(starts),
         offsets.ctypes.data, data.ctypes.data,
     )  # fmt: skip
-    there = starts >= 0
-    bits = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
+    there = validity((starts >= 0).view(np.uint8))
+    buffers = [there, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(starts), buffers)
 
 

@@ -16,8 +16,7 @@ from perseid.state.columns import Column
 from perseid.state.divergence import Distance, differences, distance, same_bits
 from perseid.state.keys import KeyFields
 from perseid.state.rows import KeyedRows
-from perseid.state.texts import TextColumn
-from perseid.state.texts import column as column_of
+from perseid.state.texts import TextColumn, column_of
 from perseid.state.undo import Cells, Slots, Values
 
 TAG = "tag"
@@ -96,9 +95,12 @@ class RowsBackup:
     def _measure(self, numbers: Slots, rows: KeyedRows, slots: Slots) -> None:
         differs = ~self._there.cells(numbers).values
         for name, column in self._then.items():
-            differs |= ~same(rows.columns[name], slots, column, numbers)
+            if isinstance(column, TextColumn):
+                differs |= ~same_texts(rows.columns[name].take(slots), column.take(numbers))
+                continue
+            now, then = rows.columns[name].cells(slots), column.cells(numbers)
+            differs |= ~same(now, then)
             if name in self._apart:
-                now, then = rows.columns[name].cells(slots), column.cells(numbers)
                 self._apart[name].put_numbers(numbers, differences(now.values, then.values))
         self._differs.put_numbers(numbers, differs)
 
@@ -117,11 +119,8 @@ class RowsBackup:
                 column.grow(self._capacity)
 
 
-def same(column: Column, slots: Slots, then_column: Column, numbers: Slots) -> Values:
+def same(now: Cells, then: Cells) -> Values:
     """Where two columns hold the same; two nulls are the same."""
-    if isinstance(column, TextColumn):
-        return same_texts(column.take(slots), then_column.take(numbers))
-    now, then = column.cells(slots), then_column.cells(numbers)
     one, other = nulls_of(now), nulls_of(then)
     if now.values.dtype.hasobject:
         pairs: Any = zip(now.values.tolist(), then.values.tolist(), strict=True)
@@ -130,6 +129,7 @@ def same(column: Column, slots: Slots, then_column: Column, numbers: Slots) -> V
 
 
 def same_texts(now: Any, then: Any) -> Values:
+    """As `same`, of texts in Arrow's form."""
     both_null = pc.and_(pc.is_null(now), pc.is_null(then))
     found: Values = pc.coalesce(pc.equal(now, then), both_null).to_numpy(zero_copy_only=False)
     return found

@@ -78,8 +78,23 @@ def objects(values: pa.Array) -> Values:
     return out
 
 
-def stored(values: pa.Array) -> Values:
-    """Any array as a column holds it, but for which are null."""
+def is_text(kind: pa.DataType) -> bool:
+    return bool(
+        type_is.is_string(kind) or type_is.is_large_string(kind)
+        or type_is.is_binary(kind) or type_is.is_large_binary(kind)
+    )  # fmt: skip
+
+
+def short_kind(kind: pa.DataType) -> pa.DataType:
+    """The type of texts with offsets of 32 bits, which the kernels take."""
+    is_string = type_is.is_string(kind) or type_is.is_large_string(kind)
+    return pa.string() if is_string else pa.binary()
+
+
+def stored(values: pa.Array) -> Any:
+    """Any array as a column takes and compares it, but for which are null; texts as Arrow."""
+    if is_text(values.type):
+        return values.cast(short_kind(values.type))
     return objects(values) if storage(values.type).hasobject else numbers(values)
 
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.kernels import slots, texts
-from perseid.state.columns import conform, numbers, type_is
+from perseid.state.columns import conform, is_text, stored, type_is
 from perseid.state.index import hash_numbers, hash_texts
-from perseid.state.texts import is_text, short
 from perseid.state.undo import Slots, Values
 from perseid.state.xxh64 import hashed_bits
 
@@ -197,11 +196,6 @@ def hashed(arrays: tuple[pa.Array, ...]) -> Distinct:
     for more in values[1:]:
         hashes = hash_numbers(hashes * 31 + hash_of(more))
     return Distinct(arrays, values, hashes, None)
-
-
-def stored(keys: pa.Array) -> Any:
-    """Keys as a column compares them: texts as Arrow has them, all others as NumPy does."""
-    return short(keys) if is_text(keys.type) else numbers(keys)
 
 
 def hash_of(values: Any) -> Slots:

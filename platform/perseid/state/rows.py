@@ -21,7 +21,7 @@ from perseid.errors import DamagedFile
 from perseid.state.columns import Column, conform, grown
 from perseid.state.index import SlotIndex
 from perseid.state.keys import Distinct, KeyFields, hashed
-from perseid.state.texts import column as column_of
+from perseid.state.texts import column_of
 from perseid.state.undo import Slots, Values
 
 CAPACITY_MIN = 1024

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from perseid.kernels import texts
 from perseid.kernels.library import text_bytes, text_ends
-from perseid.state.columns import Column, type_is
+from perseid.state.columns import Column, is_text, short_kind, stored
 from perseid.state.undo import Cells, Slots, Values
 
 NULL = -1  # the start of a null, and of a slot that was never written
@@ -22,26 +22,9 @@ HEAP_MIN = 1 << 16
 ARRAY_MAX = (1 << 31) - 1  # bytes of one Arrow array
 
 
-def is_text(kind: pa.DataType) -> bool:
-    return bool(
-        type_is.is_string(kind) or type_is.is_large_string(kind)
-        or type_is.is_binary(kind) or type_is.is_large_binary(kind)
-    )  # fmt: skip
-
-
-def column(kind: pa.DataType) -> Column:
+def column_of(kind: pa.DataType) -> Column:
     """A column for values of `kind`."""
     return TextColumn(kind) if is_text(kind) else Column(kind)
-
-
-def short(values: pa.Array) -> pa.Array:
-    """Texts with offsets of 32 bits, as the kernels take them."""
-    return values.cast(_short(values.type))
-
-
-def _short(kind: pa.DataType) -> pa.DataType:
-    is_string = type_is.is_string(kind) or type_is.is_large_string(kind)
-    return pa.string() if is_string else pa.binary()
 
 
 class TextColumn(Column):
@@ -59,7 +42,7 @@ class TextColumn(Column):
         self._cells.values[before:] = NULL
 
     def put(self, slots: Slots | slice, values: pa.Array, as_stored: Any = None) -> None:
-        values = short(values) if as_stored is None else as_stored
+        values = stored(values) if as_stored is None else as_stored
         ends = text_ends(values)
         starts = ends[:-1] + np.int64(self._used - int(ends[0]))
         widths = np.diff(ends)
@@ -99,7 +82,7 @@ class TextColumn(Column):
     def _pieces(self, cells: Cells) -> list[pa.Array]:
         widths = cast(Values, cells.widths)
         if int(widths.sum()) <= ARRAY_MAX:
-            return [texts.take(self._heap, cells.values, widths, _short(self.kind))]
+            return [texts.take(self._heap, cells.values, widths, short_kind(self.kind))]
         half = len(widths) // 2
         parts = (cells.at(slice(0, half)), cells.at(slice(half, None)))
         return [piece for part in parts for piece in self._pieces(part)]
