@@ -324,7 +324,7 @@ class Epoch(Document):
         default=0.5, description="a duration from 50ms to 60s", examples=['"500ms"']
     )
     maxRecords: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        default=400_000, description="a whole number from 1 to 10000000", examples=[400000]
+        default=800_000, description="a whole number from 1 to 10000000", examples=[800000]
     )
 
 

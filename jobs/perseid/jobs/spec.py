@@ -133,7 +133,7 @@ class EpochSpec(_Frozen):
     """Upper bounds of one epoch."""
 
     target_s: float = 0.5
-    max_records: int = 400_000
+    max_records: int = 800_000
 
 
 class JobSpec(_Frozen):

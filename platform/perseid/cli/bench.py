@@ -62,7 +62,7 @@ def bench(
     ] = None,
     seconds: Annotated[
         int | None,
-        typer.Option("--seconds", min=1, help="Window: latency 20, checkpoint 75-120, scale 30."),
+        typer.Option("--seconds", min=1, help="Window: latency 20, checkpoint 75-150, scale 30."),
     ] = None,
     sizes: Sizes = None,
     keys: Keys = None,

@@ -81,7 +81,7 @@ def test_defaults() -> None:
     assert job.parallelism == 1
     assert job.sources["a"].start == "earliest"
     assert job.errors.deadletter_topic is None
-    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 400_000)
+    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 800_000)
 
 
 def test_dead_letters_get_a_topic_of_the_jobs_own() -> None:

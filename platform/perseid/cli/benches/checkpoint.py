@@ -37,8 +37,10 @@ CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
 CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
 SMALL_BYTES = 10_000_000  # bytes: more keys than that are not drawn in a period
-# A small state is copied for each checkpoint; of a larger one each seventh is a full snapshot.
-_WINDOW_S, _WINDOW_LONG_S = 75.0, 150.0
+# Seconds of the window up to so many bytes of state. A small state is copied for each checkpoint;
+# the larger it is the longer the chain of changes, of 1 GB each seventh is a full snapshot.
+_WINDOWS_S = ((SMALL_BYTES, 75.0), (100_000_000, 100.0))
+_WINDOW_LONG_S = 150.0
 _KEY_BYTES = 88
 _FRESH_S = 120.0
 
@@ -56,11 +58,9 @@ class Settings:
 
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
-        small = size <= SMALL_BYTES
-        window_s = self.window_s or (_WINDOW_S if small else _WINDOW_LONG_S)
-        return Window.of(
-            self.warm_up_s, window_s, self.records, FASTEST if small else FASTEST_LONG
-        )
+        by_size = next((seconds for most, seconds in _WINDOWS_S if size <= most), _WINDOW_LONG_S)
+        fastest = FASTEST_LONG if by_size == _WINDOW_LONG_S else FASTEST
+        return Window.of(self.warm_up_s, self.window_s or by_size, self.records, fastest)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
