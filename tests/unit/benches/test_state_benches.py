@@ -149,7 +149,7 @@ def test_of_a_large_state_the_changed_share_is_only_told() -> None:
 def test_a_larger_state_is_measured_for_longer() -> None:
     settings = checkpoint.Settings(records=5)
     assert settings.window(10_000_000) == Window(15.0, 75.0, 5)
-    assert settings.window(100_000_000) == Window(15.0, 100.0, 5)
+    assert settings.window(100_000_000) == Window(15.0, 120.0, 5)
     assert settings.window(1_000_000_000) == Window(15.0, 150.0, 5)
     assert checkpoint.Settings(window_s=9.0).window(1_000_000_000).window_s == 9.0
 

@@ -7,6 +7,7 @@ checkpoint, and every key is compared with a count of the input. `timed.py` is t
 
 from __future__ import annotations
 
+import math
 import statistics
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import (
     FASTEST,
     FASTEST_LONG,
+    FASTEST_SMALL,
     NEVER,
     ROW_OVERHEAD,
     KeyedJob,
@@ -37,10 +39,13 @@ CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
 CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
 SMALL_BYTES = 10_000_000  # bytes: more keys than that are not drawn in a period
-# Seconds of the window up to so many bytes of state. A small state is copied for each checkpoint;
-# the larger it is the longer the chain of changes, of 1 GB each seventh is a full snapshot.
-_WINDOWS_S = ((SMALL_BYTES, 75.0), (100_000_000, 100.0))
-_WINDOW_LONG_S = 150.0
+# Up to so many bytes of state: seconds of the window, most records a second. A small state is
+# copied for each checkpoint, of 100 MB each fifth one is a full snapshot, of 1 GB each seventh.
+_WINDOWS = (
+    (SMALL_BYTES, 75.0, FASTEST_SMALL),
+    (100_000_000, 120.0, FASTEST),
+    (math.inf, 150.0, FASTEST_LONG),
+)
 _KEY_BYTES = 88
 _FRESH_S = 120.0
 
@@ -58,9 +63,8 @@ class Settings:
 
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
-        by_size = next((seconds for most, seconds in _WINDOWS_S if size <= most), _WINDOW_LONG_S)
-        fastest = FASTEST_LONG if by_size == _WINDOW_LONG_S else FASTEST
-        return Window.of(self.warm_up_s, self.window_s or by_size, self.records, fastest)
+        window_s, fastest = next((window, rate) for most, window, rate in _WINDOWS if size <= most)
+        return Window.of(self.warm_up_s, self.window_s or window_s, self.records, fastest)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
