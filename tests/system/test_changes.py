@@ -10,6 +10,7 @@ from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
 
 BAD = b"\xff\xfe not UTF-8"
@@ -22,6 +23,11 @@ def wordcount(folder: Path, name: str, more: dict[str, str] | None = None) -> Pa
         "topic: word-counts": f"topic: {name}-counts",
     }
     return example(folder, "wordcount", {**names, **(more or {})})
+
+
+def state_logs(running: RunningCluster, name: str) -> Path:
+    """Those of all owners and layouts of the job."""
+    return Path(running.cluster.deployment.state, running.job(name)["uuid"])
 
 
 def good_lines_verdict(running: RunningCluster, name: str) -> bool:
@@ -111,11 +117,14 @@ def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(
     verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
     assert verdict.ok, verdict
 
-    ended = running.job("chg")["epoch"]
+    ended, logs = running.job("chg")["epoch"], state_logs(running, "chg")
+    assert logs.is_dir()
     running.do("jobs", "remove", "chg")
     TopicAdmin(running.kafka).delete(["chg-counts"])
     running.do("jobs", "apply", str(folder))
     running.wait_caught_up("chg", above_epoch=ended)
+    until(lambda: not logs.exists(), 90, "the removed job's state logs to be deleted")
+    assert state_logs(running, "chg").is_dir()
     verdict = verify_wordcount(running.kafka, "chg-lines", "chg-counts")
     assert verdict.ok, verdict
     running.do("jobs", "remove", "chg", "--purge")

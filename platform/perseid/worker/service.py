@@ -27,6 +27,7 @@ from perseid.registry import Registry, SessionState, versions
 from perseid.worker.fragment import Fragment
 from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
+from perseid.worker.removed_jobs import RemovedJobs
 from perseid.worker.session import local_cores, open_session
 from perseid.worker.warm import warm_up
 
@@ -64,6 +65,7 @@ class WorkerService:
         self._fragments: dict[str, Fragment] = {}
         self._machine = MachineWatch()
         self._environments = Collector(Environments.of(deployment), cache)
+        self._removed = RemovedJobs(deployment)
 
     def run(self) -> None:
         """Until SIGTERM, then it leaves; raises what it cannot live with."""
@@ -134,8 +136,12 @@ class WorkerService:
         archives = {entry.archive for entry in entries.values()}
         archives |= {plan.archive for plan in plans.values() if plan is not None}
         self._environments.see(archives, self.clock.monotonic_s())
+        known = {entry.uuid for entry in entries.values()}
+        known |= {plan.job_uuid for plan in plans.values() if plan is not None}
+        self._removed.see(known, self.clock.monotonic_s())
 
     def _start(self, spark: SparkSession, plan: Plan) -> None:
+        self._removed.begins(plan.job_uuid)
         # Each fragment has a session of its own: temporary views and settings are the session's.
         session = spark.newSession()
         fragment = Fragment(
