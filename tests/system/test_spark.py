@@ -19,6 +19,7 @@ REPORT_BYTES_MAX = 20_000  # of one task's result: its report and Spark's own ac
 def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     running: RunningCluster, tmp_path: Path
 ) -> None:
+    running.wait_workers(2)  # one that a test before has killed warms up, and shuffles for that
     shuffles = shuffle_files(running)
     running.topic("ev-lines")
     names = {"topic: lines": "topic: ev-lines", "topic: word-counts": "topic: ev-counts",
