@@ -58,7 +58,7 @@ def bench(
     ] = None,
     records: Annotated[
         int | None,
-        typer.Option("--records", min=1, help="Most: that wait at first (running-sum 32 million)."),
+        typer.Option("--records", min=1, help="Most: that wait at first (running-sum 48 million)."),
     ] = None,
     seconds: Annotated[
         int | None,
