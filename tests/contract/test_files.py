@@ -158,6 +158,12 @@ def test_of_many_writers_one_wins(tmp_path: Path) -> None:
     assert files.list(str(tmp_path)) == ["a"]
 
 
+def test_a_directory_that_cannot_be_listed_is_no_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(RetryableError, match=r"cannot list .*/loop: Too many levels of symbolic"):
+        LocalFiles().list(f"{tmp_path}/loop")
+
+
 def test_a_failed_fsync_voids_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

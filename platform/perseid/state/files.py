@@ -77,10 +77,11 @@ class LocalFiles:
         self._sync, self._mapped = sync, mapped
 
     def list(self, directory: str) -> list[str]:
-        try:
-            return sorted(os.listdir(directory))
-        except NotADirectoryError as error:
-            raise FileNotFoundError(directory) from error
+        with faults("list", directory):
+            try:
+                return sorted(os.listdir(directory))
+            except NotADirectoryError as error:
+                raise FileNotFoundError(directory) from error
 
     def read(self, path: str) -> bytes | memoryview:
         with faults("read", path), open(path, "rb") as file:

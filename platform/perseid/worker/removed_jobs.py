@@ -9,7 +9,6 @@ keeps its logs here, since it may come back.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import threading
@@ -50,8 +49,12 @@ class RemovedJobs:
     def due(self, known: Collection[str], now_s: float) -> list[str]:
         """Those that have been unknown at each look for FORGET_S; they are not named again soon."""
         marked: list[str] = []
-        with contextlib.suppress(FileNotFoundError):  # no job has been here yet
+        try:
             marked = self._files.list(self._marks)
+        except FileNotFoundError:
+            pass  # no job has been here yet
+        except RetryableError as error:
+            _log.warning("what removed jobs left here is not looked for now: %s", error)
         since = self._unknown_since
         self._unknown_since = {u: since.get(u, now_s) for u in marked if u not in known}
         due = [u for u, first_s in self._unknown_since.items() if now_s - first_s >= FORGET_S]

@@ -106,3 +106,12 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nobody(
     (tmp_path / "jobs").write_text("in the way")
     RemovedJobs(deployment(tmp_path)).begins("a")
     assert "what job a leaves here will stay" in caplog.text
+
+
+def test_a_folder_that_cannot_be_read_is_said_and_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = RemovedJobs(deployment(tmp_path))
+    (tmp_path / "jobs").symlink_to(tmp_path / "jobs")
+    assert jobs.due(set(), 0.0) == []
+    assert "not looked for now: cannot list" in caplog.text
