@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perseid.embedded import Cluster
+from perseid.embedded.java import java_home
+from perseid.embedded.parts import spark_environment
+from perseid.embedded.spark_home import spark_home
 from perseid.testing import kafka_handle
 from perseid.testing.kafka_handle import Kafka
 
@@ -37,3 +46,23 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 @pytest.fixture
 def real_kafka(_real_kafka: Kafka) -> Kafka:
     return _real_kafka
+
+
+@pytest.fixture
+def in_spark(tmp_path: Path) -> Callable[[str, str], Any]:
+    """Runs a script that opens a Spark session, in an empty folder, with a text as its input.
+
+    What it printed last, a line of JSON, is what it found.
+    """
+    environment = {**os.environ, **spark_environment(java_home(), spark_home())}
+    environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
+
+    def run(script: str, given: str) -> Any:
+        ran = subprocess.run(
+            [sys.executable, "-c", script], check=False, input=given, capture_output=True,
+            text=True, cwd=tmp_path, env=environment, timeout=150,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    return run

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-
-from perseid.embedded.java import java_home
-from perseid.embedded.parts import spark_environment
-from perseid.embedded.spark_home import spark_home
 
 PASSING = [
     "SELECT explode(split(value, ' ')) AS word FROM input",
@@ -67,18 +61,10 @@ spark.stop()
 
 
 @pytest.mark.security("5.7", "5.11", "5.13")
-def test_only_queries_of_the_input_are_given_to_spark(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True, cwd=tmp_path,
-        input=json.dumps([*PASSING, *REFUSED]), env=_environment(), timeout=100,
-    )  # fmt: skip
-    said, one_was_run = json.loads(ran.stdout.splitlines()[-1])
+def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, str], Any]) -> None:
+    said, one_was_run = in_spark(SCRIPT, json.dumps([*PASSING, *REFUSED]))
     assert dict(zip(PASSING, said, strict=False)) == dict.fromkeys(PASSING)
     answers = dict(zip(REFUSED, said[len(PASSING) :], strict=True))
     wrong = {sql: text for sql, text in answers.items() if REFUSED[sql] not in (text or "")}
     assert wrong == {}
     assert not one_was_run
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, **spark_environment(java_home(), spark_home())}

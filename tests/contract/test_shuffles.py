@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-from perseid.embedded.java import java_home
-from perseid.embedded.parts import spark_environment
-from perseid.embedded.spark_home import spark_home
+from collections.abc import Callable
+from typing import Any
 
 # Counts the files of a plan of two shuffles, one of them below a persisted frame: after each run
 # of a clone, and after what was deleted; then those of a run that was given up.
@@ -76,15 +69,10 @@ spark.stop()
 """
 
 
-def test_a_runs_shuffle_files_go_and_the_plan_runs_again(tmp_path: Path) -> None:
-    environment = {**os.environ, **spark_environment(java_home(), spark_home())}
-    environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], check=False, capture_output=True, text=True, cwd=tmp_path,
-        env=environment, timeout=100,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout.splitlines()[-1])
+def test_a_runs_shuffle_files_go_and_the_plan_runs_again(
+    in_spark: Callable[[str, str], Any],
+) -> None:
+    found = in_spark(SCRIPT, "")
     rows = {"rows": 1_000, "rows again": 1_000}
     # Two map tasks each; the persisted frame is computed once, for both runs.
     files = {"first": 4, "second": 4}
