@@ -20,6 +20,7 @@ from perseid.errors import PermanentError, RetryableError
 from perseid.topics.admin import TopicAdmin
 
 PARTITIONS = 4
+ASKED_S = 60.0  # of the broker: with gigabytes to delete it took more than the usual 15 s
 _STATE = "PERSEID_STATE"  # wins over the deployment's settings, in every process
 
 
@@ -97,7 +98,8 @@ def place(data: Path | None) -> Iterator[Place]:
     cluster = Cluster(folder, say=output.note)
     try:
         deployment = cluster.up(workers=0, coordinators=0)
-        yield Place(cluster, cluster.data, deployment.kafka, TopicAdmin(deployment.kafka))
+        admin = TopicAdmin(deployment.kafka, timeout_s=ASKED_S)
+        yield Place(cluster, cluster.data, deployment.kafka, admin)
     except BaseException:
         cluster.down()
         state = os.environ.get(_STATE) or state_root(cluster.data)
