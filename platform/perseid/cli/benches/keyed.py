@@ -85,7 +85,12 @@ def filled(place: Place, keys: Keys, records: int) -> str:
 
 @contextmanager
 def engines(place: Place, workers: int = 1, master: str = MASTER) -> Iterator[Stage]:
-    """One coordinator and the workers, which go again."""
+    """One coordinator and the workers, which go again.
+
+    They begin without state logs: a worker keeps those of a removed job for half a minute, and of a
+    state of 1 GB they are memory that the next side needs.
+    """
+    shutil.rmtree(root_of(place.data), ignore_errors=True)
     try:
         deployment = place.cluster.up(workers=workers, coordinators=1, master=master)
         with connect(deployment) as stage:
