@@ -48,19 +48,22 @@ class RemovedJobs:
 
     def due(self, known: Collection[str], now_s: float) -> list[str]:
         """Those that have been unknown at each look for FORGET_S; they are not named again soon."""
-        marked: list[str] = []
-        try:
-            marked = self._files.list(self._marks)
-        except FileNotFoundError:
-            pass  # no job has been here yet
-        except RetryableError as error:
-            _log.warning("what removed jobs left here is not looked for now: %s", error)
         since = self._unknown_since
-        self._unknown_since = {u: since.get(u, now_s) for u in marked if u not in known}
+        self._unknown_since = {u: since.get(u, now_s) for u in self.unknown(known)}
         due = [u for u, first_s in self._unknown_since.items() if now_s - first_s >= FORGET_S]
         for job_uuid in due:
             del self._unknown_since[job_uuid]
         return due
+
+    def unknown(self, known: Collection[str]) -> list[str]:
+        """Those that were here and are not in `known`: a worker may still be about to stop one."""
+        try:
+            return [job_uuid for job_uuid in self._files.list(self._marks) if job_uuid not in known]
+        except FileNotFoundError:
+            pass  # no job has been here yet
+        except RetryableError as error:
+            _log.warning("what removed jobs left here is not looked for now: %s", error)
+        return []
 
     def collect(self, due: Collection[str]) -> None:
         """Deletes the logs, then the mark: who dies in between leaves the mark to the next one."""
