@@ -31,7 +31,7 @@ class StubCluster:
 @pytest.fixture(autouse=True)
 def _stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_cluster, "Cluster", StubCluster)
-    monkeypatch.setattr(bench_cluster, "TopicAdmin", lambda _: None)
+    monkeypatch.setattr(bench_cluster, "TopicAdmin", lambda _, *, timeout_s: None)
 
 
 @pytest.mark.parametrize(("before", "left"), [([], []), (["mine"], ["mine", "segment"])])
