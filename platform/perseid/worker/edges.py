@@ -20,8 +20,10 @@ import pyarrow as pa
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.worker.partition import grouped
 
-CHUNK_ROWS_MAX = 1_000_000  # keeps one blob far below Arrow's and Spark's 2 GiB of a binary value
-REPORT = -1                 # target of rows that go to the driver: JSON, never data
+# Of a blob, and of a batch of them on its way between Python and Spark: memory for so much is used
+# again and again, by malloc and by Java alike, where what is larger is new each time (README).
+CHUNK_BYTES = 1 << 20
+REPORT = -1  # target of rows that go to the driver: JSON, never data
 
 SCHEMA = pa.schema(
     [
@@ -65,11 +67,12 @@ def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64
     order, bounds = grouped(parts, len(route.targets))
     dealt = table if _in_order(order) else table.take(pa.array(order))
     empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""  # the schema travels anyway
+    step = max(CHUNK_BYTES * len(dealt) // max(dealt.nbytes, 1), 1)  # rows, by their mean size
     for target, (start, end) in zip(route.targets, pairwise(bounds.tolist()), strict=True):
         if start == end:
             yield Row(target, route.input, origin, 0, empty)
-        for chunk, first in enumerate(range(start, end, CHUNK_ROWS_MAX)):
-            blob = ipc_bytes(dealt.slice(first, min(CHUNK_ROWS_MAX, end - first)))
+        for chunk, first in enumerate(range(start, end, step)):
+            blob = ipc_bytes(dealt.slice(first, min(step, end - first)))
             yield Row(target, route.input, origin, chunk, blob)
 
 
@@ -77,19 +80,47 @@ def _in_order(order: npt.NDArray[np.int64]) -> bool:
     return not np.count_nonzero(order[1:] < order[:-1])
 
 
-def to_batch(rows: Iterable[Row], slots: dict[int, int], width: int) -> pa.RecordBatch:
-    """`rows` for the next stage of `width` tasks; what is not for it travels with some task."""
-    rows = list(rows)
-    columns = [
-        [slots.get(r.target, max(r.target, r.origin) % max(width, 1)) for r in rows],
-        [r.target for r in rows],
-        [r.input for r in rows],
-        [r.origin for r in rows],
-        [r.chunk for r in rows],
-        [r.blob.to_pybytes() if isinstance(r.blob, pa.Buffer) else r.blob for r in rows],
-    ]
-    arrays = [pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+def to_batches(rows: Iterable[Row], slots: dict[int, int], width: int) -> Iterator[pa.RecordBatch]:
+    """`rows` for the next stage of `width` tasks; what is not for it travels with some task.
+
+    At least one batch, and as many as CHUNK_BYTES of each want.
+    """
+    for found in _by_size(rows):
+        columns = [
+            [slots.get(r.target, max(r.target, r.origin) % max(width, 1)) for r in found],
+            [r.target for r in found],
+            [r.input for r in found],
+            [r.origin for r in found],
+            [r.chunk for r in found],
+        ]
+        arrays = [pa.array(c, type=pa.int32()) for c in columns]
+        yield pa.RecordBatch.from_arrays([*arrays, _blobs(found)], schema=SCHEMA)
+
+
+def _blobs(rows: list[Row]) -> pa.BinaryArray:
+    """The blobs as a column; of a large one, which is alone, without a copy."""
+    if len(rows) == 1 and isinstance(rows[0].blob, pa.Buffer):
+        ends = pa.array([0, len(rows[0].blob)], pa.int32()).buffers()[1]
+        return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, rows[0].blob])
+    # Not as memoryviews: Arrow takes these too, and never lets go of what they are of.
+    blobs = [r.blob.to_pybytes() if isinstance(r.blob, pa.Buffer) else r.blob for r in rows]
+    return pa.array(blobs, pa.binary())
+
+
+def size_bytes(rows: Iterable[Row]) -> int:
+    return sum(len(row.blob) for row in rows)
+
+
+def _by_size(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    found: list[Row] = []
+    size = 0
+    for row in rows:
+        if found and size + len(row.blob) > CHUNK_BYTES:
+            yield found
+            found, size = [], 0
+        found.append(row)
+        size += len(row.blob)
+    yield found
 
 
 def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 import pyspark.daemon
 from pyspark.util import enable_faulthandler
 
-from perseid.worker.spare_memory import SpareMemory
+from perseid.worker import spare_memory
 
 IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
 ABANDONED_S = 1.0  # a task that Spark has given up may still go on for so long
@@ -239,7 +239,7 @@ def _live(control: socket.socket, work: Work) -> NoReturn:
 
 
 def _serve(control: socket.socket, work: Work) -> int:
-    spare = SpareMemory()
+    spare = spare_memory.of_process()
     while True:
         _, received, _, _ = socket.recv_fds(control, 1, 1)
         if not received:  # the daemon has ended

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
 from perseid.worker import spare_memory
+from perseid.worker.edges import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ SETTINGS = {
     "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
     "spark.locality.wait": "3s",                        # long enough for the anchor to hold
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(CHUNK_BYTES),
     "spark.sql.streaming.checkpointFileManagerClass":
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from perseid import logs
 from perseid.errors import PerseidError, describe
-from perseid.worker import feedback, flow, refused, tasks
+from perseid.worker import feedback, flow, refused, spare_memory, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
-from perseid.worker.edges import Row, from_batches, to_batch
+from perseid.worker.edges import Row, from_batches, size_bytes, to_batches
 from perseid.worker.graph import stage_slots
 from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
@@ -54,7 +54,7 @@ def read_sources(
     order = begun(context)
     for split in _numbers(batches):
         rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
-        yield _batch(context, order, rows, 1)
+        yield from _batches(context, order, rows, 1)
 
 
 def _split_rows(
@@ -88,7 +88,7 @@ def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.Rec
         ))  # fmt: skip
 
     for _ in batches:
-        yield _batch(context, order, explained(read), 1)
+        yield from _batches(context, order, explained(read), 1)
 
 
 def read_typed(
@@ -118,7 +118,7 @@ def encode_typed(
     rows = explained(
         lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
     )
-    yield _batch(context, order, rows, level + 1)
+    yield from _batches(context, order, rows, level + 1)
 
 
 def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -127,7 +127,7 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
 
     tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
     table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
-    yield _batch(context, begun(context), flow.letter_rows(context, table, _index()), 1)
+    yield from _batches(context, begun(context), flow.letter_rows(context, table, _index()), 1)
 
 
 def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -146,8 +146,9 @@ def run_level(
     """One task of level 1 or above."""
     order = begun(context)
     rows = from_batches(batches)
+    spare_memory.of_process().used(size_bytes(rows))
     done = explained(lambda: tasks.run_rows(context, order, rows, level))
-    yield _batch(context, order, done, level + 1)
+    yield from _batches(context, order, done, level + 1)
 
 
 def run_anchored(
@@ -184,12 +185,14 @@ def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays([*columns, pa.array([blob], pa.binary())], schema=schema)
 
 
-def _batch(
+def _batches(
     context: FragmentContext, order: EpochOrder, rows: Iterable[Row], level: int
-) -> pa.RecordBatch:
+) -> Iterator[pa.RecordBatch]:
     """`rows` for the stage of `level`, of which there may be none."""
     width = context.width(level, narrow=context.is_narrow(order.token))
-    return to_batch(rows, stage_slots(context.layout, level, width), width)
+    rows = list(rows)
+    spare_memory.of_process().used(size_bytes(rows))
+    return to_batches(rows, stage_slots(context.layout, level, width), width)
 
 
 def _numbers(batches: Batches) -> Iterator[int]:

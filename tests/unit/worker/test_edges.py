@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from perseid.state.arrow import ipc_table
 from perseid.worker import edges
-from perseid.worker.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batch
+from perseid.worker.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batches
 
 ROUTE = Route(targets=(5, 6, 7), input=1, key=("k",))
 TABLE = pa.table({"k": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
@@ -46,12 +47,37 @@ def test_nothing_emitted_travels_as_an_empty_blob() -> None:
 
 
 def test_large_tables_are_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges, "CHUNK_ROWS_MAX", 2)
+    monkeypatch.setattr(edges, "CHUNK_BYTES", -(-2 * TABLE.nbytes // len(TABLE)))  # of two rows
     rows = dealt(TABLE, [1, 1, 1, 1, 1])
     assert [(r.target, r.chunk, numbers(r)) for r in rows if r.target == 6] == [
         (6, 0, [1, 2]), (6, 1, [3, 4]), (6, 2, [5]),
     ]  # fmt: skip
     assert [len(r.blob) > 0 for r in rows if r.target != 6] == [True, True]
+
+
+def test_a_row_that_is_larger_than_a_chunk_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "CHUNK_BYTES", 1)
+    rows = dealt(TABLE, [1, 1, 1, 1, 1])
+    assert [numbers(r) for r in rows if r.target == 6] == [[1], [2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 1_000, 10_000, 1 << 20])
+def test_chunks_and_batches_of_any_size_bring_the_same_rows(
+    monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    random_ = np.random.default_rng(chunk_bytes)
+    lengths = random_.integers(0, 40, 500)
+    table = pa.table({"k": ["x" * int(n) for n in lengths], "n": np.arange(500)})
+    parts = random_.integers(0, 3, 500)
+    monkeypatch.setattr(edges, "CHUNK_BYTES", chunk_bytes)
+    batches = list(to_batches(deal(table, ROUTE, 0, parts), {5: 0, 6: 1, 7: 2}, 3))
+    rows = from_batches(batches)
+    for number, target in enumerate(ROUTE.targets):
+        found = inputs([r for r in rows if r.target == target], ("other", "input"))["input"]
+        assert found.equals(table.filter(pa.array(parts == number)))
+    sizes = [[len(r.blob) for r in from_batches([batch])] for batch in batches]
+    assert all(len(one) == 1 or sum(one) <= chunk_bytes for one in sizes)
+    assert all(a[0] + sum(b) > chunk_bytes for b, a in pairwise(sizes)), "they are full"
 
 
 def test_inputs_are_in_the_order_input_origin_chunk_whatever_comes_first() -> None:
@@ -84,7 +110,7 @@ def test_an_input_where_only_barriers_came_has_columns_and_no_rows() -> None:
 
 def test_rows_survive_the_way_through_a_record_batch() -> None:
     rows = dealt(TABLE, [2, 0, 2, 0, 2])
-    batch = to_batch(rows, {5: 1, 6: 0, 7: 2}, 3)
+    (batch,) = to_batches(rows, {5: 1, 6: 0, 7: 2}, 3)
     assert batch.schema == edges.SCHEMA
     assert batch.column(0).to_pylist() == [1, 0, 2]
     back = from_batches([batch.slice(0, 1), batch.slice(1)])
@@ -96,7 +122,9 @@ def test_rows_survive_the_way_through_a_record_batch() -> None:
 
 def test_rows_that_are_not_for_the_next_stage_ride_with_some_task_of_it() -> None:
     rows = [Row(12, 0, 0, 0, b""), Row(REPORT, 0, 7, 0, b"{}"), Row(-2, 0, 1, 0, b"")]
-    slots = to_batch(rows, {5: 0}, 4).column(0).to_pylist()
-    assert all(0 <= slot < 4 for slot in slots)
-    assert to_batch(rows, {}, 0).column(0).to_pylist() == [0, 0, 0]
-    assert to_batch([], {}, 2).num_rows == 0
+    (batch,) = to_batches(rows, {5: 0}, 4)
+    assert all(0 <= slot < 4 for slot in batch.column(0).to_pylist())
+    (alone,) = to_batches(rows, {}, 0)
+    assert alone.column(0).to_pylist() == [0, 0, 0]
+    (empty,) = to_batches([], {}, 2)
+    assert empty.num_rows == 0

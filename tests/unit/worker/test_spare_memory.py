@@ -9,7 +9,7 @@ import sys
 import orjson
 import pytest
 
-from perseid.worker.spare_memory import GIVE_BACK_S, PART_WRITER, WORKERS
+from perseid.worker.spare_memory import ANYWAY_S, GIVE_BACK_S, PART_WRITER, WORKERS, SpareMemory
 
 MB = 1 << 20
 USED = 200 * MB
@@ -51,3 +51,28 @@ def test_spare_memory_is_kept_until_it_is_given_back(environment: dict[str, str]
     assert [early[0], due[0], again[0], due_again[0]] == [False, True, False, True]
     assert early[1] > 0.9 * USED
     assert due[1] < 0.2 * USED
+
+
+def test_what_the_last_tasks_had_in_hand_is_kept() -> None:
+    now_s = 0.0
+    spare = SpareMemory(lambda: now_s)
+    given = []
+    for task_bytes in (100, 51, 50, 50, 30, 24):
+        now_s += GIVE_BACK_S
+        spare.used(task_bytes)
+        spare.used(1)
+        given.append(spare.give_back_when_due())
+    # 50 are half of the 100 that one had; from then on 50 is the most, and 24 less than half of it.
+    assert given == [False, False, True, False, False, True]
+
+
+def test_at_a_steady_load_it_is_given_back_all_the_same_now_and_then() -> None:
+    now_s = 0.0
+    spare = SpareMemory(lambda: now_s)
+    given_s = []
+    while now_s < 2 * ANYWAY_S:
+        now_s += 1
+        spare.used(100)
+        if spare.give_back_when_due():
+            given_s.append(now_s)
+    assert given_s == [ANYWAY_S, 2 * ANYWAY_S]
