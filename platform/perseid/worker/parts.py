@@ -49,7 +49,8 @@ class PartOrder:
 
     `directory`: of the state log. `base`: path and CRC of the manifest of the newest complete
     checkpoint, None when that is of an owner from before. `schemas`: of the state, by primitive.
-    `emitted`: sections with outputs of the epoch, which belong to the state.
+    `emitted`: sections with outputs of the epoch, which belong to the state. `final`: of the job's
+    last epoch, which waits for the part.
     """
 
     job: str
@@ -61,6 +62,7 @@ class PartOrder:
     base: tuple[str, int] | None
     schemas: Mapping[str, Any]
     emitted: tuple[str, ...]
+    final: bool = False
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))

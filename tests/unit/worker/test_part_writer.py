@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -23,7 +26,7 @@ from perseid.state.log import StateLog
 from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import checkpoints, part_orders
+from perseid.worker import checkpoints, part_orders, part_writer
 from perseid.worker.context import FragmentContext
 from perseid.worker.part_orders import FOLDER, note
 from perseid.worker.parts import PartOrder
@@ -156,3 +159,51 @@ def test_what_came_of_a_part_is_told_until_it_is_heard(monkeypatch: pytest.Monke
     for_ever = DeafProgress(10 * checkpoints.TELLINGS_MAX)
     checkpoints._tell_until_heard(cast(ProgressLog, for_ever), failed)
     assert for_ever.heard == []
+
+
+def test_a_writer_gives_way_to_everything_else(tmp_path: Path, order: PartOrder) -> None:
+    checkpoints._written(str(tmp_path / "store"), order)
+    pid = checkpoints._writer()._process.pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == part_writer.NICE
+    assert os.getsid(pid) == pid
+    grouping = Path(f"/proc/{pid}/autogroup")
+    if grouping.exists() and (told := grouping.read_text()):  # empty where a cgroup groups it
+        assert told.split()[-2:] == ["nice", "19"]
+
+
+def test_a_paced_process_takes_its_share_of_a_core() -> None:
+    begun_s, used_s = time.monotonic(), time.process_time()
+    with part_writer.paced(share=0.2, paced_s=60):
+        while time.process_time() - used_s < 0.2:
+            pass
+    assert time.monotonic() - begun_s > 0.7
+
+
+def test_after_a_while_it_is_not_paced_any_more() -> None:
+    with part_writer.paced(share=0.2, paced_s=0.1):
+        assert signal.getitimer(signal.ITIMER_PROF)[1] > 0
+        used_s = time.process_time()
+        while time.process_time() - used_s < 0.2:
+            pass
+        assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert signal.getsignal(signal.SIGPROF) == signal.SIG_IGN
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_only_the_part_that_a_job_waits_for_is_not_paced(
+    order: PartOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    timers = []
+
+    def made(*_: object) -> None:
+        timers.append(signal.getitimer(signal.ITIMER_PROF)[1] > 0)
+
+    monkeypatch.setattr(part_writer, "make", made)
+    part_writer._made(replace(order, final=final), str(tmp_path))
+    assert timers == [not final]
+
+
+def test_an_order_of_an_earlier_release_is_of_a_job_that_goes_on(order: PartOrder) -> None:
+    fields = orjson.loads(order.encode())
+    del fields["final"]
+    assert PartOrder.decode(orjson.dumps(fields)) == order
