@@ -20,7 +20,6 @@ from perseid.topics.records import PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun
 SLOW_BYTES_S = 1_000_000      # unless its state needs longer at this rate
-HEARD_S = 1.5                 # a worker looks each second which checkpoints are complete
 REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
 
 
@@ -42,11 +41,7 @@ def asked(job: JobState, now: Now) -> bool:
 
 
 def _may_begin(job: JobState, now: Now) -> bool:
-    """Not while one is under way, nor soon after the store did not take one.
-
-    Nor right behind a complete one, which its owner has not heard of: it would change the one
-    before, or be whole again.
-    """
+    """Not while one is under way, nor soon after the store did not take one."""
     return job.collecting is None and now.monotonic_s >= job.checkpoint_after_s
 
 
@@ -194,7 +189,7 @@ def written(
     totals = job.totals.checkpointed((now.wall_ms - pointer.time_ms) / 1000)
     job = replace(
         job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
-        totals=totals, unwritten=0, checkpoint_after_s=now.monotonic_s + HEARD_S,
+        totals=totals, unwritten=0, checkpoint_after_s=0.0,
     )  # fmt: skip
     return job, [
         PutPointers(job.name, pointers),

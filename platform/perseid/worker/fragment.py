@@ -54,6 +54,8 @@ from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -99,8 +101,10 @@ class Fragment:
         cache: Path,
         scratch: Path,
         machine: MachineWatch | None = None,
+        complete: Callable[[], tuple[CheckpointPointer, ...]] = tuple,
     ) -> None:
         self.machine = machine or MachineWatch()
+        self._complete = complete  # which checkpoints are, newest first
         self.spark = spark
         self.deployment = deployment
         self.plan = plan
@@ -222,6 +226,19 @@ class Fragment:
         name = self._thread.name
         return query.start(self.spark, name, self.scratch / name, on_batch)
 
+    def _base(self, token: Token) -> tuple[str, int] | None:
+        """What a checkpoint of the token's epoch builds upon.
+
+        Asked for anew: right behind a complete one the service has not heard of it yet, and upon
+        the one before all would be written again.
+        """
+        if token.checkpoint:
+            try:
+                self.pointers = self._complete()
+            except RetryableError as error:
+                log.info("a checkpoint builds upon the last one that was heard of: %s", error)
+        return parts.base_of(self.pointers, self.plan.generation, final=token.final)
+
     def _on_record(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
@@ -232,12 +249,10 @@ class Fragment:
             return
         if record is None:
             return
-        pointers = self.pointers
-        order = feed.feed(offset, record, parts.collectable(pointers))
+        order = feed.feed(offset, record, parts.collectable(self.pointers))
         if order is None or self._stopping.is_set():
             return
-        base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
-        order = replace(order, base=base)
+        order = replace(order, base=self._base(order.token))
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)

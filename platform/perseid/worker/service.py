@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ class WorkerService:
                 del self._fragments[name]
         for name, plan in mine.items():
             if name not in self._fragments:
-                self._start(spark, plan)
+                self._start(spark, registry, plan)
             self._fragments[name].pointers = _checkpoints(registry, plan)
         archives = {entry.archive for entry in entries.values()}
         archives |= {plan.archive for plan in plans.values() if plan is not None}
@@ -140,13 +141,13 @@ class WorkerService:
         known |= {plan.job_uuid for plan in plans.values() if plan is not None}
         self._removed.see(known, self.clock.monotonic_s())
 
-    def _start(self, spark: SparkSession, plan: Plan) -> None:
+    def _start(self, spark: SparkSession, registry: Registry, plan: Plan) -> None:
         self._removed.begins(plan.job_uuid)
         # Each fragment has a session of its own: temporary views and settings are the session's.
         session = spark.newSession()
         fragment = Fragment(
             session, self.deployment, plan, self.incarnation, self.cache, self.scratch,
-            self._machine,
+            self._machine, partial(_checkpoints, registry, plan),
         )  # fmt: skip
         self._fragments[plan.job] = fragment
         fragment.start()

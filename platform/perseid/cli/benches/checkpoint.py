@@ -18,8 +18,6 @@ from perseid.cli import output
 from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.keyed import (
     FASTEST,
-    FASTEST_LONG,
-    FASTEST_SMALL,
     NEVER,
     ROW_OVERHEAD,
     KeyedJob,
@@ -39,13 +37,9 @@ CHECKPOINTS_MIN = 6
 SNAPSHOTS_MIN = 2
 CHANGED_MIN = 0.05  # of all keys from one checkpoint to the next, of a state of
 SMALL_BYTES = 10_000_000  # bytes: more keys than that are not drawn in a period
-# Up to so many bytes of state: seconds of the window, most records a second. A small state is
-# copied for each checkpoint, of 100 MB each fifth one is a full snapshot, of 1 GB each seventh.
-_WINDOWS = (
-    (SMALL_BYTES, 75.0, FASTEST_SMALL),
-    (100_000_000, 120.0, FASTEST),
-    (math.inf, 150.0, FASTEST_LONG),
-)
+# Up to so many bytes of state: seconds of the window. A small state is copied for each checkpoint,
+# of 100 MB and 1 GB each fifth one is a full snapshot.
+_WINDOWS_S = ((SMALL_BYTES, 75.0), (100_000_000, 120.0), (math.inf, 150.0))
 _KEY_BYTES = 88
 _FRESH_S = 120.0
 
@@ -63,8 +57,8 @@ class Settings:
 
     def window(self, size: int) -> Window:
         """Of a state of so many bytes."""
-        window_s, fastest = next((window, rate) for most, window, rate in _WINDOWS if size <= most)
-        return Window.of(self.warm_up_s, self.window_s or window_s, self.records, fastest)
+        window_s = next(window_s for most, window_s in _WINDOWS_S if size <= most)
+        return Window.of(self.warm_up_s, self.window_s or window_s, self.records, FASTEST)
 
 
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def write(
     producer = Producer({
         "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5,
         "batch.size": 1_000_000, "queue.buffering.max.messages": 2 * _QUEUE_RECORDS_MAX,
-        "queue.buffering.max.kbytes": 2_000_000,
+        "queue.buffering.max.kbytes": 2_000_000, "compression.type": "lz4",
     })  # fmt: skip
     for partition, start, end in _turns(starts, ends):
         messages: list[Any] = keys.messages(partition, start, end)

@@ -1,0 +1,54 @@
+"""What the checkpoint of an epoch builds upon. Needs pyspark's modules, but no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from perseid.errors import RetryableError
+from perseid.records import CheckpointPointer, Plan
+from perseid.topics.records import Token
+from perseid.worker.fragment import Fragment
+
+PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+
+
+def pointer(epoch: int) -> CheckpointPointer:
+    return CheckpointPointer(epoch, 3, 1, "r1", epoch, f"at/{epoch}", epoch, 0, 0, epoch)
+
+
+def fragment(complete: Callable[[], tuple[CheckpointPointer, ...]]) -> Fragment:
+    found = Fragment(
+        cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path(), complete=complete
+    )
+    found.pointers = (pointer(10),)  # what the service heard last
+    return found
+
+
+def token(*, checkpoint: bool = False, final: bool = False) -> Token:
+    return Token(1, "uuid", 12, 11, "r1", 1, (), 0, checkpoint=checkpoint, final=final)
+
+
+def test_it_is_the_newest_that_is_complete_whatever_was_heard() -> None:
+    found = fragment(lambda: (pointer(11), pointer(10)))
+    assert found._base(token(checkpoint=True)) == ("at/11", 11)
+    assert found._base(token(checkpoint=True, final=True)) is None
+
+
+def test_who_cannot_ask_builds_upon_what_was_heard() -> None:
+    def silent() -> tuple[CheckpointPointer, ...]:
+        raise RetryableError("ZooKeeper did not answer")
+
+    assert fragment(silent)._base(token(checkpoint=True)) == ("at/10", 10)
+
+
+def test_an_epoch_without_a_checkpoint_asks_nobody() -> None:
+    asked: list[None] = []
+
+    def complete() -> tuple[CheckpointPointer, ...]:
+        asked.append(None)
+        return ()
+
+    fragment(complete)._base(token())
+    assert not asked
