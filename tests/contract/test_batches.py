@@ -7,10 +7,10 @@ from typing import Any
 
 from perseid.worker.edges import CHUNK_BYTES
 
-# A task sends 64 MB to another one, as stages do, again and again. Told: the largest batch that
-# came, whether all bytes did, and the pages that Spark's JVM took from the kernel in the last runs.
+# A task sends 59 MB to another one, as stages do, again and again. Told of each run: the largest
+# batch that came, whether all rows did, and the pages that Spark's JVM took from the kernel.
 SCRIPT = """
-import json, sys
+import json
 from pathlib import Path
 import numpy as np
 import psutil

@@ -1,11 +1,11 @@
 """Checkpoint parts, written behind the job's back, by a process that has nothing else to do.
 
 The flagged epoch's task notes the order down and ends. A thread of its process hands the order to a
-process of low priority that takes its time (`part_writer`), reads the state log's immutable files,
-and tells the coordinator what came of it through the progress topic. So an epoch shares neither
-Python's lock nor the priority of its cores with a checkpoint. A part writer that dies is started
-again, and goes on with the upload. When the process of the tasks dies, another one of the fragment
-takes over the orders that it had (`part_orders`).
+process of low priority that takes its time (`part_writer`): it reads the state log's immutable
+files. The thread tells the coordinator what came of it through the progress topic. So an epoch
+shares neither Python's lock nor the priority of its cores with a checkpoint. A part writer that
+dies is started again, and goes on with the upload. When the process of the tasks dies, another one
+of the fragment takes over the orders that it had (`part_orders`).
 
 Nobody else reads the old files of a log, so it may be here that damage shows. No checkpoint would
 ever complete again: the next epoch ends the fragment's life, and the restore mends the log.

@@ -83,10 +83,10 @@ def give_way() -> None:
 
     Where Linux groups processes by session (autogroup, sched(7)) a nice value counts within one
     alone, and a broker beside the worker would wait for this process. So it has a session of its
-    own, and the nice value is the session's, too.
+    own, and the nice value is the session's, too. PermissionError when it leads a group already:
+    nobody else's session is made nice.
     """
-    with suppress(PermissionError):  # it leads a group already
-        os.setsid()
+    os.setsid()
     os.nice(NICE)
     with suppress(OSError):  # there are no such groups here
         Path("/proc/self/autogroup").write_text(str(NICE))

@@ -127,7 +127,8 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
 
     tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
     table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
-    yield from _batches(context, begun(context), flow.letter_rows(context, table, _index()), 1)
+    rows = list(flow.letter_rows(context, table, _index()))
+    yield from _batches(context, begun(context), rows, 1)
 
 
 def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -186,11 +187,10 @@ def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBa
 
 
 def _batches(
-    context: FragmentContext, order: EpochOrder, rows: Iterable[Row], level: int
+    context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
 ) -> Iterator[pa.RecordBatch]:
     """`rows` for the stage of `level`, of which there may be none."""
     width = context.width(level, narrow=context.is_narrow(order.token))
-    rows = list(rows)
     spare_memory.of_process().used(size_bytes(rows))
     return to_batches(rows, stage_slots(context.layout, level, width), width)
 
