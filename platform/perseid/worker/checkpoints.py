@@ -18,6 +18,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -44,6 +45,7 @@ LIVES_MAX = 3  # of part writers, for one part
 TELL_AGAIN_S = 1.0
 TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
 _newest = part_orders.Newest()
+_births = threading.Lock()  # of part writers: the thread of uploads and a final epoch's task want one
 
 
 @cache
@@ -69,6 +71,9 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
     )
     part = replace(part, final=order.token.final)
     part_orders.note(LocalFiles(), part, _me())
+    if part.final:  # the job's end waits for it, and it for the part under way, which takes its time
+        with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: nothing is under way
+            _writer().hurry()
     _submit(context, part, copy)
 
 
@@ -158,12 +163,17 @@ def _written(store: str, order: PartOrder) -> PartDone:
         except (EOFError, BrokenPipeError) as error:
             log.warning("a part writer died: %r", error)
             writer.close()
-            _writer.cache_clear()
+            _born.cache_clear()
     raise RetryableError(f"{LIVES_MAX} part writers died one after another; look into the log")
 
 
-@cache
 def _writer() -> PartWriter:
+    with _births:
+        return _born()
+
+
+@cache
+def _born() -> PartWriter:
     return PartWriter()
 
 
@@ -187,6 +197,12 @@ class PartWriter:
         if not answer.endswith(b"\n"):
             raise EOFError(f"exit code {self._process.wait()}")
         return part_writer.answered(answer)
+
+    def hurry(self) -> None:
+        """A final order comes: what is in front of it is to take no time. From any thread."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(part_writer.HURRY)
+        self._process.stdin.flush()
 
     @property
     def exit_code(self) -> int | None:

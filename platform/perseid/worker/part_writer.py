@@ -1,7 +1,8 @@
 """The process that writes checkpoint parts: `python -m perseid.worker.part_writer`.
 
-One order a line on its standard input, one answer a line on its standard output. It ends, in the
-middle of a part if need be, when its input does.
+One order a line on its standard input, one answer a line on its standard output. An empty line
+(`HURRY`) says that a final order comes behind those in front. It ends, in the middle of a part if
+need be, when its input does.
 """
 
 from __future__ import annotations
@@ -33,6 +34,31 @@ NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (READM
 CORE_SHARE = 0.15
 PACED_S = 20.0
 _SLICE_S = 0.005  # of processor time, after which it pauses
+_LOOK_S = 0.05  # how often a pause looks whether it is still wanted
+HURRY = b"\n"
+
+
+class Waiting:
+    """Whether a job waits for its final part while the one under way is another.
+
+    Announced by the thread that reads, ended by the one that works: each writes one number.
+    """
+
+    def __init__(self) -> None:
+        self._announced = self._came = 0
+
+    def announced(self) -> None:
+        self._announced += 1
+
+    def came(self) -> None:
+        """A final order's turn has come. That of a writer which died was announced to that one."""
+        self._came = min(self._came + 1, self._announced)
+
+    def __bool__(self) -> bool:
+        return self._announced > self._came
+
+
+_waiting = Waiting()
 
 
 def request(store: str, order: PartOrder) -> bytes:
@@ -54,7 +80,8 @@ def answered(line: bytes) -> PartDone:
 def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]:
     """The process pauses so often that it takes `share` of a core, for `paced_s` at most.
 
-    For the main thread; what takes longer without a look at signals is made up for behind it.
+    No more once a job waits for a part behind this one. For the main thread; what takes longer
+    without a look at signals is made up for behind it.
     """
     until_s = time.monotonic() + paced_s
     used_s = time.process_time()
@@ -62,10 +89,10 @@ def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]
     def pause(*_: object) -> None:
         nonlocal used_s
         took_s, used_s = time.process_time() - used_s, time.process_time()
-        left_s = until_s - time.monotonic()
-        if left_s > 0:
-            time.sleep(min(took_s * (1 / share - 1), left_s))
-        else:
+        pause_until_s = min(time.monotonic() + took_s * (1 / share - 1), until_s)
+        while (left_s := pause_until_s - time.monotonic()) > 0 and not _waiting:
+            time.sleep(min(left_s, _LOOK_S))
+        if _waiting or time.monotonic() >= until_s:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     signal.signal(signal.SIGPROF, pause)
@@ -103,7 +130,10 @@ def main() -> None:
 
 def _read(lines: queue.Queue[bytes]) -> None:
     for line in sys.stdin.buffer:
-        lines.put(line)
+        if line == HURRY:
+            _waiting.announced()
+        else:
+            lines.put(line)
     os._exit(0)
 
 
@@ -119,6 +149,8 @@ def _answer(line: bytes) -> bytes:
 
 
 def _made(order: PartOrder, store: str) -> PartDone:
+    if order.final:
+        _waiting.came()
     with nullcontext() if order.final else paced():
         return make(order, LocalFiles(mapped=True), _store(store))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,8 +28,9 @@ from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import checkpoints, part_orders, part_writer
-from perseid.worker.context import FragmentContext
+from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.part_orders import FOLDER, note
+from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
@@ -47,10 +49,10 @@ def order(tmp_path: Path) -> PartOrder:
 
 @pytest.fixture(autouse=True)
 def _one_writer() -> Iterator[None]:
-    checkpoints._writer.cache_clear()
+    checkpoints._born.cache_clear()
     yield
     checkpoints._writer().close()
-    checkpoints._writer.cache_clear()
+    checkpoints._born.cache_clear()
 
 
 def test_a_part_is_written_by_a_process_that_ends_with_its_input(
@@ -201,6 +203,72 @@ def test_only_the_part_that_a_job_waits_for_is_not_paced(
     monkeypatch.setattr(part_writer, "make", made)
     part_writer._made(replace(order, final=final), str(tmp_path))
     assert timers == [not final]
+
+
+def test_nothing_in_front_of_a_final_part_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job's end waited up to 20 s for the part of a checkpoint that was under way."""
+    waiting = part_writer.Waiting()
+    monkeypatch.setattr(part_writer, "_waiting", waiting)
+    waiting.announced()
+    begun_s, used_s = time.monotonic(), time.process_time()
+    with part_writer.paced(share=0.01, paced_s=60):
+        while time.process_time() - used_s < 0.2:
+            pass
+        assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert time.monotonic() - begun_s < 15  # paced: 20 s
+
+
+def test_a_pause_ends_when_a_final_part_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = part_writer.Waiting()
+    monkeypatch.setattr(part_writer, "_waiting", waiting)
+    threading.Timer(0.2, waiting.announced).start()
+    begun_s, used_s = time.monotonic(), time.process_time()
+    with part_writer.paced(share=0.0001, paced_s=60):  # its first pause takes 50 s
+        while time.process_time() - used_s < 0.1:
+            pass
+    assert 0.2 <= time.monotonic() - begun_s < 30
+
+
+def test_a_final_part_is_waited_for_until_its_turn_comes() -> None:
+    waiting = part_writer.Waiting()
+    waiting.came()  # announced to a writer that died
+    assert not waiting
+    waiting.announced()
+    waiting.announced()
+    waiting.came()
+    assert waiting
+    waiting.came()
+    assert not waiting
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_writer_hears_of_a_final_part_before_its_order(
+    order: PartOrder, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    """And answers all orders behind it."""
+    sent: list[object] = []
+
+    def submit(_context: object, part: PartOrder, _copy: object) -> None:
+        sent.append(part)
+
+    hurry = checkpoints.PartWriter.hurry
+
+    def hurried(writer: checkpoints.PartWriter) -> None:
+        sent.append("hurry")
+        hurry(writer)
+
+    monkeypatch.setattr(checkpoints.PartWriter, "hurry", hurried)
+    monkeypatch.setattr(checkpoints, "_submit", submit)
+    token = SimpleNamespace(epoch=1, final=final)
+    epoch = cast(EpochOrder, SimpleNamespace(token=token, token_offset=11, base=None))
+    state = cast(PartitionState, SimpleNamespace(ordered=lambda *_: (order, None)))
+    context = cast(FragmentContext, SimpleNamespace(job="job", generation=1))
+    checkpoints.upload_soon(context, epoch, state)
+    part = replace(order, final=final)
+    assert sent == (["hurry", part] if final else [part])
+    store = str(Path(order.directory).parent / "store")
+    assert checkpoints._written(store, part).epoch == 1
+    assert checkpoints._writer().exit_code is None
 
 
 def test_an_order_of_an_earlier_release_is_of_a_job_that_goes_on(order: PartOrder) -> None:
