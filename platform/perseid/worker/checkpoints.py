@@ -45,7 +45,7 @@ LIVES_MAX = 3  # of part writers, for one part
 TELL_AGAIN_S = 1.0
 TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
 _newest = part_orders.Newest()
-_births = threading.Lock()  # of part writers: the thread of uploads and a final epoch's task want one
+_births = threading.Lock()  # of part writers: uploads and a final epoch's task both want one
 
 
 @cache
@@ -71,8 +71,8 @@ def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionSta
     )
     part = replace(part, final=order.token.final)
     part_orders.note(LocalFiles(), part, _me())
-    if part.final:  # the job's end waits for it, and it for the part under way, which takes its time
-        with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: nothing is under way
+    if part.final:  # the job's end waits for it, and it for a part under way that takes its time
+        with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: none is under way
             _writer().hurry()
     _submit(context, part, copy)
 
