@@ -13,6 +13,7 @@ from perseid.cli.redrive import Outcome, Redrive, Trail
 from perseid.clocks import SystemClock
 from perseid.errors import PermanentError, RetryableError
 from perseid.testing.kafka_handle import Kafka
+from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.records import Redriven
 from perseid.worker import refused
@@ -104,6 +105,10 @@ class Post:
         sender.flush(20)
         sender.commit(20)
         sender.close()
+        # A commit's answer comes before its markers, and `letters` ends where nothing is open.
+        place = (batch.topic, batch.partition)
+        end = self.kafka.topics.ends([place], committed=False)[place]
+        until(lambda: self.kafka.topics.ends([place])[place] == end, 20, f"{place} is readable")
 
     def trail(self) -> Trail:
         topic_id = self.kafka.topics.identities([self.dead])[self.dead]

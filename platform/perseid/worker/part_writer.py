@@ -38,27 +38,9 @@ _LOOK_S = 0.05  # how often a pause looks whether it is still wanted
 HURRY = b"\n"
 
 
-class Waiting:
-    """Whether a job waits for its final part while the one under way is another.
-
-    Announced by the thread that reads, ended by the one that works: each writes one number.
-    """
-
-    def __init__(self) -> None:
-        self._announced = self._came = 0
-
-    def announced(self) -> None:
-        self._announced += 1
-
-    def came(self) -> None:
-        """A final order's turn has come. That of a writer which died was announced to that one."""
-        self._came = min(self._came + 1, self._announced)
-
-    def __bool__(self) -> bool:
-        return self._announced > self._came
-
-
-_waiting = Waiting()
+# Whether a job waits for its final part while the one under way is another: HURRY sets it, a final
+# order's turn clears it. One that never comes leaves it set until the next does.
+_awaited = threading.Event()
 
 
 def request(store: str, order: PartOrder) -> bytes:
@@ -90,9 +72,9 @@ def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]
         nonlocal used_s
         took_s, used_s = time.process_time() - used_s, time.process_time()
         pause_until_s = min(time.monotonic() + took_s * (1 / share - 1), until_s)
-        while (left_s := pause_until_s - time.monotonic()) > 0 and not _waiting:
+        while (left_s := pause_until_s - time.monotonic()) > 0 and not _awaited.is_set():
             time.sleep(min(left_s, _LOOK_S))
-        if _waiting or time.monotonic() >= until_s:
+        if _awaited.is_set() or time.monotonic() >= until_s:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     signal.signal(signal.SIGPROF, pause)
@@ -131,7 +113,7 @@ def main() -> None:
 def _read(lines: queue.Queue[bytes]) -> None:
     for line in sys.stdin.buffer:
         if line == HURRY:
-            _waiting.announced()
+            _awaited.set()
         else:
             lines.put(line)
     os._exit(0)
@@ -150,7 +132,7 @@ def _answer(line: bytes) -> bytes:
 
 def _made(order: PartOrder, store: str) -> PartDone:
     if order.final:
-        _waiting.came()
+        _awaited.clear()
     with nullcontext() if order.final else paced():
         return make(order, LocalFiles(mapped=True), _store(store))
 

@@ -207,9 +207,9 @@ def test_only_the_part_that_a_job_waits_for_is_not_paced(
 
 def test_nothing_in_front_of_a_final_part_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job's end waited up to 20 s for the part of a checkpoint that was under way."""
-    waiting = part_writer.Waiting()
-    monkeypatch.setattr(part_writer, "_waiting", waiting)
-    waiting.announced()
+    awaited = threading.Event()
+    monkeypatch.setattr(part_writer, "_awaited", awaited)
+    awaited.set()
     begun_s, used_s = time.monotonic(), time.process_time()
     with part_writer.paced(share=0.01, paced_s=60):
         while time.process_time() - used_s < 0.2:
@@ -219,9 +219,9 @@ def test_nothing_in_front_of_a_final_part_pauses(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_pause_ends_when_a_final_part_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = part_writer.Waiting()
-    monkeypatch.setattr(part_writer, "_waiting", waiting)
-    threading.Timer(0.2, waiting.announced).start()
+    awaited = threading.Event()
+    monkeypatch.setattr(part_writer, "_awaited", awaited)
+    threading.Timer(0.2, awaited.set).start()
     begun_s, used_s = time.monotonic(), time.process_time()
     with part_writer.paced(share=0.0001, paced_s=60):  # its first pause takes 50 s
         while time.process_time() - used_s < 0.1:
@@ -229,16 +229,16 @@ def test_a_pause_ends_when_a_final_part_is_announced(monkeypatch: pytest.MonkeyP
     assert 0.2 <= time.monotonic() - begun_s < 30
 
 
-def test_a_final_part_is_waited_for_until_its_turn_comes() -> None:
-    waiting = part_writer.Waiting()
-    waiting.came()  # announced to a writer that died
-    assert not waiting
-    waiting.announced()
-    waiting.announced()
-    waiting.came()
-    assert waiting
-    waiting.came()
-    assert not waiting
+@pytest.mark.parametrize("final", [False, True])
+def test_a_final_part_is_awaited_until_its_turn_comes(
+    order: PartOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    awaited = threading.Event()
+    awaited.set()
+    monkeypatch.setattr(part_writer, "_awaited", awaited)
+    monkeypatch.setattr(part_writer, "make", lambda *_: None)
+    part_writer._made(replace(order, final=final), str(tmp_path))
+    assert awaited.is_set() != final
 
 
 @pytest.mark.parametrize("final", [False, True])
