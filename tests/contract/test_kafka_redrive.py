@@ -108,7 +108,7 @@ class Post:
         # A commit's answer comes before its markers, and `letters` ends where nothing is open.
         place = (batch.topic, batch.partition)
         end = self.kafka.topics.ends([place], committed=False)[place]
-        until(lambda: self.kafka.topics.ends([place])[place] == end, 20, f"{place} is readable")
+        until(lambda: self.kafka.topics.ends([place])[place] >= end, 20, f"{place} is readable")
 
     def trail(self) -> Trail:
         topic_id = self.kafka.topics.identities([self.dead])[self.dead]

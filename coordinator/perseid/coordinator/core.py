@@ -233,7 +233,9 @@ def _registry_seen(
     state: ClusterState, event: ev.RegistrySeen, now: Now
 ) -> tuple[ClusterState, list[Action]]:
     actions: list[Action] = []
-    state = replace(state, workers={w.incarnation: w for w in event.workers})
+    workers = {w.incarnation: w for w in event.workers}
+    left = {w for w, info in state.workers.items() if info.leaving and w not in workers}
+    state = replace(state, workers=workers)
     for name in [n for n in state.jobs if n not in event.entries]:
         state = state.without_job(name)
     for name, entry in event.entries.items():
@@ -247,6 +249,8 @@ def _registry_seen(
             actions += more
         elif entry != job.entry:
             job = replace(job, entry=entry)  # asks for a checkpoint
+        if job.phase in (Phase.RESTORING, Phase.RUNNING) and job.plan and job.plan.owner in left:
+            job = failing.left(job, now, job.plan.owner)
         state = state.with_job(job)
     return state, actions
 

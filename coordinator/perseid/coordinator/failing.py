@@ -47,7 +47,15 @@ def passing(job: JobState, now: Now, text: str) -> Step:
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
     """A worker that leaves has ended its epoch: no failure, the job is placed again at once."""
-    text = f"worker {worker} leaves and hands it over behind epoch {job.done}"
+    return _passed_on(job, now, f"worker {worker} leaves and hands it over behind epoch {job.done}")
+
+
+def left(job: JobState, now: Now, worker: str) -> JobState:
+    """Its worker said that it leaves and is gone, before its word on the job was heard, if any."""
+    return _passed_on(job, now, f"worker {worker} has left, as it had said")
+
+
+def _passed_on(job: JobState, now: Now, text: str) -> JobState:
     job = replace(job, fragment="", retry_s=now.monotonic_s).told(text)
     return job.move(Phase.WAITING, now, text)
 

@@ -203,6 +203,24 @@ def test_a_worker_that_leaves_hands_its_job_over_without_a_failure(
     assert world.statuses[JOB].events == ("worker w1-1 leaves and hands it over behind epoch 1",)
 
 
+def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
+    world: World, leader: Leader
+) -> None:
+    """What it tells of its jobs and its end come by two ways, Kafka's and ZooKeeper's."""
+    world.workers = ["w1-1", "w2-1"]
+    world.leaving = {"w1-1"}
+    leader.look()
+    world.workers = ["w2-1"]
+    world.say(JOB, "stopped")
+    leader.look()
+    plan = world.plans[JOB]
+    assert (plan.owner, plan.generation) == ("w2-1", 2)
+    leader.listen()
+    assert world.plans[JOB] == plan
+    assert world.failures == {}
+    assert world.statuses[JOB].events == ("worker w1-1 has left, as it had said",)
+
+
 def test_the_only_worker_leaves_and_its_next_life_goes_on(world: World, leader: Leader) -> None:
     world.leaving = {"w1-1"}
     leader.look()
