@@ -155,7 +155,7 @@ def test_a_larger_state_is_measured_for_longer() -> None:
 
 
 def test_as_many_records_wait_as_the_fastest_would_count() -> None:
-    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 140_000_000
+    assert scale.Settings(warm_up_s=10, window_s=30).window.records == 180_000_000
     assert scale.Settings(records=7).window.records == 7
 
 

@@ -38,7 +38,7 @@ from perseid.errors import PermanentError
 
 _KEYS = 100_000
 _JOB_PARALLELISM = 2  # of each of several jobs: as many as cores
-_EARLY_SHARES = 3  # of a job's share of the records: the first runs alone until the last has begun
+_EARLY_SHARES = 3  # of a job's share of the records: the first has more until the last has begun
 _LOOK_S = 10.0
 _PEAK_LOOK_S = 5.0  # a look at gigabytes costs a tenth of a second of a core
 _SETTLED_SHARE = 0.25  # of a long run, which is left out of the slope
@@ -121,10 +121,12 @@ def _point(
 
 def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
     """All jobs of a point beside each other; their records a second together."""
-    with engines(place, master=settings.master) as stage, ExitStack() as removed:
+    with engines(place, 0, settings.master) as stage, ExitStack() as removed:
         jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
         for job in jobs:
             removed.callback(job.remove)
+        # All begin with the worker: one that began alone would use its topic up.
+        place.cluster.up(workers=1, coordinators=1, master=settings.master)
         memory = PeakMemory(jobs[0].memory_bytes, _PEAK_LOOK_S)
         row, timelines = measured(jobs, settings.window, memory)
         for job in jobs:

@@ -90,18 +90,30 @@ class Stage:
 
     def apply(self, names: Names, folder: Path) -> Staged:
         """Applies the job in `folder`, whose name is `names.job`, and waits for a worker."""
-        from perseid.jobs import applying, layout, repository, steering
+        staged = self.put(names, folder)
+        self.await_running(names)
+        return staged
+
+    def put(self, names: Names, folder: Path) -> Staged:
+        """Applies the job in `folder`; a worker may come later."""
+        from perseid.jobs import applying, layout, repository
 
         with repository.validated(repository.find(str(folder))) as jobs:
             (change,) = applying.prepare(self._jobs, jobs)
             applying.perform(self._jobs, change)
             tasks = layout.build(change.job.spec, 1).ledger_tasks
-        answer = steering.wait(self.registry, SystemClock(), change.entry, READY_TIMEOUT_S)
+        ledgers = [task.ledger for task in tasks if task.ledger is not None]
+        return Staged(names, change.entry.uuid, ledgers)
+
+    def await_running(self, names: Names) -> None:
+        """Waits for a worker that runs the job; PermanentError when there is none."""
+        from perseid.jobs import steering
+
+        entry = self.registry.jobs()[names.job]
+        answer = steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
         if answer.status is None or answer.status.state != "running":
             error = answer.status.error if answer.status is not None else None
             raise PermanentError(f"job {names.job} does not run: {(error or {}).get('text')}")
-        ledgers = [task.ledger for task in tasks if task.ledger is not None]
-        return Staged(names, change.entry.uuid, ledgers)
 
     def stop(self, names: Names) -> None:
         """Stops the job; everything of it stays, to be looked at."""
