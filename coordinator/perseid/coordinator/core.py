@@ -36,7 +36,7 @@ from perseid.coordinator.actions import (
     RemoveJob,
 )
 from perseid.coordinator.adoption import adopted
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState, Now, Tip
 from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
@@ -147,7 +147,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
         if actions:
             return job, actions
     job, actions = _own(state, job, now)
-    if job.phase not in (Phase.RESTORING, Phase.RUNNING):
+    if job.phase not in OWNED:
         return job, actions
     job, more = _checkpoint(checkpoints.expired(job, now), now)
     actions += more
@@ -249,7 +249,7 @@ def _registry_seen(
             actions += more
         elif entry != job.entry:
             job = replace(job, entry=entry)  # asks for a checkpoint
-        if job.phase in (Phase.RESTORING, Phase.RUNNING) and job.plan and job.plan.owner in left:
+        if job.phase in OWNED and job.plan and job.plan.owner in left:
             job = failing.left(job, now, job.plan.owner)
         state = state.with_job(job)
     return state, actions

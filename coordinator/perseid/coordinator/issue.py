@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perseid.coordinator import checkpoints, watermark
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
 from perseid.topics.records import SourceRange, Token
@@ -55,7 +55,7 @@ def final_token(
 
 def may_issue(job: JobState) -> bool:
     """Whether the job has a credit for another epoch."""
-    if job.appending or not job.begun or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+    if job.appending or not job.begun or job.phase not in OWNED:
         return False
     running = job.phase is Phase.RUNNING
     return job.in_flight < (CREDITS_BACKLOG if running and job.cut else CREDITS_IDLE)

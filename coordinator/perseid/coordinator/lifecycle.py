@@ -28,7 +28,8 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-_ACTIVE = frozenset({Phase.WAITING, Phase.RESTORING, Phase.RUNNING})
+OWNED = frozenset({Phase.RESTORING, Phase.RUNNING})  # a live worker has it
+_ACTIVE = OWNED | {Phase.WAITING}
 _ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
 
 ALLOWED: dict[Phase, frozenset[Phase]] = {

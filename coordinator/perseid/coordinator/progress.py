@@ -7,7 +7,7 @@ from dataclasses import replace
 from perseid.coordinator import checkpoints, failing, issue, pressure, timing, watermark
 from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
 from perseid.topics.records import (
     EpochDone,
@@ -109,7 +109,7 @@ def _running(job: JobState, now: Now) -> JobState:
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
-    if not _of_owner(job, record) or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+    if not _of_owner(job, record) or job.phase not in OWNED:
         return job, []
     job = job.told(*record.events)
     if record.state == "failed":

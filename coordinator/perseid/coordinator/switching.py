@@ -26,7 +26,7 @@ from perseid.coordinator.actions import (
     LoadProgram,
     PutPlan,
 )
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import (
     JobState,
     Now,
@@ -166,7 +166,7 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
         checkpoint and last is not None and collecting is not None
         and collecting.epoch == last.epoch
     )  # fmt: skip
-    if waiting or job.phase not in (Phase.RESTORING, Phase.RUNNING):
+    if waiting or job.phase not in OWNED:
         return job, []
     if last is not None and last.final and now.monotonic_s - job.issued_s < FINAL_AGAIN_S:
         return job, []

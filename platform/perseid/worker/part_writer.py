@@ -34,9 +34,8 @@ NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (READM
 CORE_SHARE = 0.15
 PACED_S = 20.0
 _SLICE_S = 0.005  # of processor time, after which it pauses
-_LOOK_S = 0.05  # how often a pause looks whether it is still wanted
+_LOOK_S = 0.05  # how often a pause, which as a signal handler takes no lock, looks for a HURRY
 HURRY = b"\n"
-
 
 # Whether a job waits for its final part while the one under way is another: HURRY sets it, a final
 # order's turn clears it. One that never comes leaves it set until the next does.

@@ -298,7 +298,7 @@ def measured(
                 f"{job.names.job}: no output behind the warm-up: is the topic used up by then? "
                 "More records (--records); else see the logs"
             )
-        if job.is_through() and max(time_ms for time_ms, _, _ in outputs) <= end_ms:
+        if max(time_ms for time_ms, _, _ in outputs) <= end_ms and job.is_through():
             short = f"{job.names.job} used its topic up within the window: more --records"
             if len(jobs) > 1:  # the others had its share of the machine
                 raise PermanentError(short)

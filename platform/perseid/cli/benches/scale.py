@@ -121,7 +121,7 @@ def _point(
 
 def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
     """All jobs of a point beside each other; their records a second together."""
-    with engines(place, 0, settings.master) as stage, ExitStack() as removed:
+    with engines(place, workers=0, master=settings.master) as stage, ExitStack() as removed:
         jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
         for job in jobs:
             removed.callback(job.remove)

@@ -109,8 +109,10 @@ class Stage:
         """Waits for a worker that runs the job; PermanentError when there is none."""
         from perseid.jobs import steering
 
-        entry = self.registry.jobs()[names.job]
-        answer = steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
+        found = self.registry.job_entry(names.job)
+        if found is None:
+            raise PermanentError(f"job {names.job} is not applied")
+        answer = steering.wait(self.registry, SystemClock(), found.value, READY_TIMEOUT_S)
         if answer.status is None or answer.status.state != "running":
             error = answer.status.error if answer.status is not None else None
             raise PermanentError(f"job {names.job} does not run: {(error or {}).get('text')}")
