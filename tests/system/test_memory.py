@@ -12,13 +12,13 @@ from perseid.testing.verify import verify_wordcount
 LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be given up
 
 
-def job(folder: Path, memory: str, name: str = "mem") -> str:
+def job(folder: Path, memory: str, name: str = "mem", **changes: str) -> str:
     names = {
         "name: wordcount": f"name: {name}", "topic: lines": f"topic: {name}-lines",
         "topic: word-counts": f"topic: {name}-counts",
         'use: "wordcount:Counts"': f'use: "wordcount:Counts", memory: "{memory}"',
     }  # fmt: skip
-    return str(example(folder, "wordcount", names))
+    return str(example(folder, "wordcount", names | changes))
 
 
 def words(first: int) -> list[bytes]:
@@ -47,6 +47,23 @@ def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
     running.wait_caught_up("mem")
     assert verify_wordcount(running.kafka, "mem-lines", "mem-counts").ok
     running.do("jobs", "remove", "mem", "--purge")
+
+
+def test_large_records_make_small_epochs(running: RunningCluster, tmp_path: Path) -> None:
+    """4 MB of input with 1 MiB an epoch: of records not known yet one of each partition."""
+    line = b"word " * 20_000
+    running.topic("big-lines")
+    running.produce("big-lines", [line] * 40)
+    running.do("jobs", "apply", job(
+        tmp_path / "job", "64MiB", "big", **{"maxRecords: 400000": 'maxBytes: "1MiB"'}
+    ))  # fmt: skip
+    running.wait_caught_up("big")
+    read = [n for t in running.tokens("big") if (n := t.records)]
+    assert sum(read) == 40
+    assert max(read[:2]) <= 4
+    assert max(read) <= (1 << 20) // len(line)
+    assert verify_wordcount(running.kafka, "big-lines", "big-counts").ok
+    running.do("jobs", "remove", "big", "--purge")
 
 
 def test_a_job_is_stopped_before_the_container_runs_out_of_memory(

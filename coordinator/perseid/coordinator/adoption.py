@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, timing
+from perseid.coordinator import checkpoints, input_bytes, timing
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -58,6 +58,8 @@ def adopted(
     if told:
         job = replace(job, state_bytes=told[-1][1].state_bytes)
     job = replace(job, totals=job.totals.loaded(job.done, [record for _, record in told]))
+    for _, record in told:
+        job = replace(job, record_bytes=input_bytes.seen(job.record_bytes, record))
     job = timing.read_back(job, told, now)
     return _in_phase(job, loaded, workers, now)
 

@@ -8,13 +8,15 @@ so whoever reads the chain from a checkpoint on knows every position.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, watermark
+from perseid.coordinator import checkpoints, input_bytes, watermark
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
-from perseid.topics.records import SourceRange, Token
+from perseid.jobs.spec import EpochSpec
+from perseid.topics.records import EpochDone, SourceRange, Token
 
 IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s
 CREDITS_IDLE = 1          # without backlog the next epoch takes what came in during this one
@@ -67,16 +69,19 @@ def _first_of_its_revision(job: JobState) -> bool:
 
 
 def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
-    """The waiting input up to the job's epoch size, shared evenly among partitions that wait."""
+    """The waiting input up to the job's epoch size, shared evenly among partitions that wait.
+
+    Large records make it fewer (`input_bytes`).
+    """
     waiting = {
         key: records
         for key, position in job.positions.items()
         if (records := job.ends.get((position.topic, key[1]), 0) - position.offset) > 0
     }
-    program = job.program
-    size_max = program.spec.epoch.max_records if program is not None else SIZE_FIRST
-    size = min(job.size or SIZE_FIRST, size_max)
+    most = job.program.spec.epoch if job.program is not None else EpochSpec(max_records=SIZE_FIRST)
+    size = min(job.size or SIZE_FIRST, most.max_records)
     shares = share(waiting, max(1, int(size * job.room)))
+    shares = input_bytes.within(shares, job.record_bytes, most.max_bytes)
     ranges = []
     for (source, partition), position in sorted(job.positions.items()):
         records = shares.get((source, partition), 0)
@@ -88,7 +93,7 @@ def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
     return tuple(ranges)
 
 
-def share(waiting: dict[tuple[str, int], int], room: int) -> dict[tuple[str, int], int]:
+def share(waiting: Mapping[tuple[str, int], int], room: int) -> Mapping[tuple[str, int], int]:
     """Gives each partition an even part of `room`; what one does not need goes to the others."""
     shares: dict[tuple[str, int], int] = {}
     for left, (key, records) in enumerate(sorted(waiting.items(), key=lambda i: (i[1], i[0]))):
@@ -143,10 +148,11 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job
 
 
-def adapted_size(job: JobState, rows: int, duration_ms: int) -> int:
-    """The epoch size after an epoch of `rows` that took `duration_ms`.
+def adapted_size(job: JobState, done: EpochDone) -> int:
+    """The epoch size after an epoch, in records.
 
-    Only epochs of at least half the size tell something: a small one is all overhead. A line
+    Only epochs of at least half the size tell something, or of half of what `epoch.maxBytes` leaves
+    of it where records are large: a small one is all overhead. A line
     through the recent epochs (duration over rows) tells the fixed cost of an epoch and the cost of
     a record. The time for records is what the fixed cost leaves of the target, yet at least as much
     as the fixed cost: where that alone is over the target, smaller epochs would only add overhead,
@@ -155,7 +161,11 @@ def adapted_size(job: JobState, rows: int, duration_ms: int) -> int:
     """
     program = job.program
     size = job.size or SIZE_FIRST
-    if program is None or rows * 2 < size or duration_ms <= 0:
+    rows, duration_ms = done.rows_in, done.duration_ms
+    if program is None or duration_ms <= 0:
+        return size
+    by_bytes = input_bytes.records_max(done, program.spec.epoch.max_bytes)
+    if rows * 2 < min(size, by_bytes or size):
         return size
     target_ms = program.spec.epoch.target_s * 1000
     if job.backlog > CATCH_UP * size:

@@ -127,6 +127,7 @@ class JobState:
     late_to: int = 0                      # epochs up to it are in `late`
     cut: bool = False                     # the last token left input behind
     size: int = 0                         # records of a full epoch
+    record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
     room: float = 1.0                     # the share of it that states near their limit leave
     done: int = 0                         # all epochs up to it are logged and committed
     ledger_highest: int = 0               # highest epoch that any ledger partition holds

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue, pressure, timing, watermark
+from perseid.coordinator import (
+    checkpoints,
+    failing,
+    input_bytes,
+    issue,
+    pressure,
+    timing,
+    watermark,
+)
 from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import OWNED, Phase
@@ -84,7 +92,8 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
             job,
             checks=job.checks + checks,
             checks_to=max([job.checks_to, *(c.epoch for c in checks)]),
-            size=issue.adapted_size(job, record.rows_in, record.duration_ms),
+            size=issue.adapted_size(job, record),
+            record_bytes=input_bytes.seen(job.record_bytes, record),
             recent=_recent(job, record, now),
             state_bytes=record.state_bytes,
         )

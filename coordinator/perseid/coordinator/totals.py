@@ -22,6 +22,7 @@ class Totals:
 
     epoch: int | None = None
     rows_in: int = 0
+    bytes_in: int = 0  # of the values of these
     rows_out: int = 0
     dead_letters: int = 0
     epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; the last above all
@@ -43,6 +44,7 @@ class Totals:
             self,
             epoch=record.epoch,
             rows_in=self.rows_in + record.rows_in,
+            bytes_in=self.bytes_in + sum(record.bytes_in.values()),
             rows_out=self.rows_out + record.rows_out,
             dead_letters=self.dead_letters + record.dead_letters,
             epochs=tuple(n + (i == place) for i, n in enumerate(self.epochs)),

@@ -36,6 +36,16 @@ def _seconds(low: float, high: float) -> Any:
     return BeforeValidator(check)
 
 
+def _bytes(low: str, high: str) -> Any:
+    def check(value: object) -> int:
+        found = units.size_bytes(value)
+        if not units.size_bytes(low) <= found <= units.size_bytes(high):
+            raise ValueError(f"a size from {low} to {high}")
+        return found
+
+    return BeforeValidator(check)
+
+
 def _topic(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("the name of a Kafka topic")
@@ -325,6 +335,9 @@ class Epoch(Document):
     )
     maxRecords: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         default=800_000, description="a whole number from 1 to 10000000", examples=[800000]
+    )
+    maxBytes: Annotated[int, _bytes("1MiB", "64GiB")] = Field(
+        default=256 << 20, description="a size from 1MiB to 64GiB", examples=['"256MiB"']
     )
 
 

@@ -166,7 +166,10 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
             checkpoint=CheckpointSpec(period_s=checkpoint.period, size_timed=checkpoint.sizeTimed)
         ),
         errors=ErrorsSpec(tolerance=tolerance, deadletter_topic=dlq),
-        epoch=EpochSpec(target_s=top.epoch.target, max_records=top.epoch.maxRecords),
+        epoch=EpochSpec(
+            target_s=top.epoch.target, max_records=top.epoch.maxRecords,
+            max_bytes=top.epoch.maxBytes,
+        ),
     )
 
 

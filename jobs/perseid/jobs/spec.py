@@ -130,10 +130,11 @@ class ErrorsSpec(_Frozen):
 
 
 class EpochSpec(_Frozen):
-    """Upper bounds of one epoch."""
+    """Upper bounds of one epoch. `max_bytes`: of the values it reads, as the last ones were."""
 
     target_s: float = 0.5
     max_records: int = 800_000
+    max_bytes: int = 256 << 20
 
 
 class JobSpec(_Frozen):

@@ -54,7 +54,7 @@ def bench(
     ] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", min=1, help="wordcount: lines that wait at first (24 million)."),
+        typer.Option("--lines", min=1, help="wordcount: lines that wait at first (64 million)."),
     ] = None,
     records: Annotated[
         int | None,

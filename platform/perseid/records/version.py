@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-PROTOCOL = 2  # deltas that name rows by their place (`perseid.state.deltas`)
+PROTOCOL = 3  # workers tell the bytes that an epoch has read (`EpochDone.bytes_in`)
 OLDEST = 1  # the oldest protocol whose data this version goes on with
 
 

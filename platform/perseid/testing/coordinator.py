@@ -7,6 +7,7 @@ can go on after a new one has taken over. Nothing here is a thread, so a test de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -46,6 +47,7 @@ from perseid.topics.records import (
 )
 
 TOPIC_ID = "topic-1"
+RECORD_BYTES = 100
 
 
 class Crashed(Exception):
@@ -100,6 +102,7 @@ class World:
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     time_s: float = 100.0
     states: tuple[OperatorState, ...] = ()  # what the owner reports of each epoch
+    record_bytes: dict[str, int] = field(default_factory=dict)  # by source; else RECORD_BYTES
 
     @property
     def now(self) -> Now:
@@ -148,10 +151,13 @@ class World:
         records = self.progress.setdefault(job, [])
         rows = token.records
         checks = tuple(
-            InputCheck(token.epoch, i, s, 1, 1)
+            InputCheck(token.epoch, i, s, sum(r.end - r.start for r in split if r.source == s), 1)
             for i, split in enumerate(token.splits)
             for s in sorted({r.source for r in split})
         )
+        read: Counter[str] = Counter()
+        for check in checks:
+            read[check.source] += check.count * self.record_bytes.get(check.source, RECORD_BYTES)
         times = event_times(self.programs[plan.archive], token)
         if times:
             records.append(
@@ -159,7 +165,7 @@ class World:
             )
         records.append(
             EpochDone(plan.job_uuid, plan.generation, plan.owner or "", token.epoch, offset, rows,
-                      rows, duration_ms, checks=checks, states=self.states)
+                      rows, duration_ms, checks=checks, states=self.states, bytes_in=dict(read))
         )  # fmt: skip
         if token.checkpoint:
             records.extend(

@@ -3,7 +3,7 @@
 Each partition has an even share of the operator's limit. It is judged behind every epoch, when all
 partitions have logged and committed it: so a job that is stopped stands between two epochs, and a
 larger limit can be applied to it. State is refused room one epoch early where the growth of the
-last one says so; what a single epoch adds is bounded by `epoch.maxRecords`.
+last one says so; what one epoch adds is bounded by `epoch.maxRecords` and `epoch.maxBytes`.
 """
 
 from __future__ import annotations

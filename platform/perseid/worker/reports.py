@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from perseid.errors import ReplayDataLost
@@ -47,7 +48,16 @@ def epoch_done(
         + sum(r.get("dead_letters", 0) for r in reports),
         checks=checks,
         states=operator_states(context.layout, reports),
+        bytes_in=bytes_in(done["counts"]),
     )
+
+
+def bytes_in(counts: Counts) -> dict[str, int]:
+    """Of the values that were read, by source."""
+    found: Counter[str] = Counter()
+    for (_, _, source), read in counts.items():
+        found[source] += read.bytes
+    return dict(found)
 
 
 def operator_states(

@@ -72,6 +72,7 @@ class ReadCount:
     """What one split read of one source, as it reaches the driver."""
 
     count: int
+    bytes: int  # of the values
     crc: int
     refused: int
     late: int
@@ -83,18 +84,21 @@ class SplitCount:
     """What one split read of one source: the token log keeps it so that a replay can compare."""
 
     count: int = 0
+    bytes: int = 0
     crc: int = 0
     refused: list[Refused] = field(default_factory=list)
     late: int = 0
     event_times: dict[int, int] = field(default_factory=dict)
 
     def add(self, values: pa.BinaryArray) -> None:
+        data = all_bytes(values)
         self.count += len(values)
-        self.crc = zlib.crc32(all_bytes(values), self.crc)
+        self.bytes += len(data)
+        self.crc = zlib.crc32(data, self.crc)
 
     def read(self) -> ReadCount:
         return ReadCount(
-            self.count, self.crc, len(self.refused), self.late, dict(self.event_times)
+            self.count, self.bytes, self.crc, len(self.refused), self.late, dict(self.event_times)
         )
 
 

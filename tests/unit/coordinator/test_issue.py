@@ -9,7 +9,7 @@ from perseid.coordinator.actions import AppendToken
 from perseid.coordinator.events import EndsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.testing.coordinator import Leader, World, job_spec
-from perseid.topics.records import Token
+from perseid.topics.records import EpochDone, Token
 
 JOB = "wordcount"
 
@@ -20,6 +20,13 @@ def tokens(world: World) -> list[Token]:
 
 def records(token: Token) -> int:
     return sum(r.end - r.start for r in ranges_of(token))
+
+
+def learn(world: World, leader: Leader) -> None:
+    """An epoch of one record, behind which the leader knows how large records are."""
+    world.produce(0, 1)
+    leader.poll()
+    run_one(world, leader)
 
 
 def run_one(world: World, leader: Leader, duration_ms: int = 100) -> None:
@@ -43,9 +50,10 @@ def test_without_backlog_one_epoch_is_in_flight(world: World, leader: Leader) ->
 
 
 def test_with_backlog_two_epochs_are_in_flight(world: World, leader: Leader) -> None:
+    learn(world, leader)
     world.produce(0, 10 * issue.SIZE_FIRST)
     leader.poll()
-    assert [records(t) for t in tokens(world)] == [issue.SIZE_FIRST] * 2
+    assert [records(t) for t in tokens(world)] == [1, issue.SIZE_FIRST, issue.SIZE_FIRST]
     assert leader.job().in_flight == issue.CREDITS_BACKLOG
     run_one(world, leader)
     assert leader.job().in_flight == issue.CREDITS_BACKLOG
@@ -126,6 +134,10 @@ def test_room_smaller_than_the_partitions_is_not_exceeded() -> None:
     assert sum(shares.values()) == 4
 
 
+def epoch_of(rows: int, duration_ms: int) -> EpochDone:
+    return EpochDone("u1", 1, "w1-1", 1, 0, rows, rows, duration_ms, bytes_in={"lines": 100 * rows})
+
+
 @pytest.mark.parametrize(
     ("rows", "duration_ms", "size"),
     [
@@ -141,14 +153,15 @@ def test_the_size_of_epochs_follows_their_duration(
     leader: Leader, rows: int, duration_ms: int, size: int
 ) -> None:
     job = replace(leader.job(), size=20_000)
-    assert issue.adapted_size(job, rows, duration_ms) == size
+    assert issue.adapted_size(job, epoch_of(rows, duration_ms)) == size
 
 
 def test_the_size_stays_within_its_limits(world: World, leader: Leader) -> None:
     most = job_spec().epoch.max_records
     job = replace(leader.job(), size=most * 9 // 10)
-    assert issue.adapted_size(job, job.size, 1) == most
-    assert issue.adapted_size(replace(job, size=600), 600, 100_000) == issue.SIZE_MIN
+    assert issue.adapted_size(job, epoch_of(job.size, 1)) == most
+    slow = epoch_of(600, 100_000)
+    assert issue.adapted_size(replace(job, size=600), slow) == issue.SIZE_MIN
 
 
 def test_an_epoch_never_holds_more_than_max_records(world: World, leader: Leader) -> None:

@@ -17,7 +17,7 @@ from perseid.coordinator import statuses
 from perseid.coordinator.api import metrics
 from perseid.coordinator.view import Look
 from perseid.records import LeaderInfo
-from perseid.testing.coordinator import Crashed, Leader, World
+from perseid.testing.coordinator import RECORD_BYTES, Crashed, Leader, World
 from perseid.topics.records import EpochDone, OperatorState
 
 JOB = "wordcount"
@@ -78,6 +78,7 @@ def test_a_job_that_runs(world: World, leader: Leader) -> None:
     world.produce(1, 5)
     leader.poll()
     assert of_job(leader, "job_rows_in_total") == 42
+    assert of_job(leader, "job_bytes_in_total") == 42 * RECORD_BYTES
     assert of_job(leader, "job_rows_out_total") == 42
     assert of_job(leader, "job_committed_epoch") == 2
     assert of_job(leader, "job_epoch") == 3

@@ -43,7 +43,7 @@ def lag_of(leader: Leader) -> int:
 def test_the_lag_of_the_group_is_that_of_the_status(world: World, leader: Leader) -> None:
     seen = set()
     for step in range(12):
-        world.produce(step % 2, 9_000 * (step + 1))
+        world.produce(step % 2, 9_000 * step + 100)
         leader.poll()
         if step % 3:
             world.work(JOB)

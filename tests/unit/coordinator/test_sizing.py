@@ -9,6 +9,7 @@ import pytest
 from perseid.coordinator import issue
 from perseid.coordinator.model import Done, JobState
 from perseid.testing.coordinator import Leader
+from perseid.topics.records import EpochDone
 
 
 def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:
@@ -17,7 +18,7 @@ def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:
     for epoch in range(1, 41):
         rows = job.size or issue.SIZE_FIRST
         duration_ms = round(fixed_ms + rows * record_ms)
-        size = issue.adapted_size(job, rows, duration_ms)
+        size = issue.adapted_size(job, EpochDone("u1", 1, "w1-1", epoch, 0, rows, 0, duration_ms))
         recent.append(Done(float(epoch), epoch, rows, rows, duration_ms))
         job = replace(job, size=size, recent=tuple(recent[-10:]))
     return job.size

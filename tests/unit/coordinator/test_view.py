@@ -41,6 +41,7 @@ def test_a_job_shows_what_the_contract_names(world: World, leader: Leader) -> No
 
 
 def test_lag_is_what_is_not_committed(world: World, leader: Leader) -> None:
+    run(world, leader, 10)
     world.produce(0, 50_000)
     leader.poll()
     shown = job(leader)

@@ -11,7 +11,7 @@ from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import parse
 from perseid.jobs.layout import build, node_levels
 from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.spec import EventTimeSpec, source_columns
+from perseid.jobs.spec import EpochSpec, EventTimeSpec, source_columns
 
 CONTRACT = """\
 name: wordcount                       # ^[a-z][a-z0-9-]{0,62}$
@@ -72,7 +72,7 @@ def test_the_file_of_the_contract_is_accepted() -> None:
     assert job.fault_tolerance.checkpoint.period_s == 30.0
     assert job.fault_tolerance.checkpoint.size_timed
     assert job.errors.tolerance == "none"
-    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 200_000)
+    assert job.epoch == EpochSpec(target_s=0.5, max_records=200_000)
     assert job.written_topics == {"word-counts": 4}
 
 
@@ -81,7 +81,7 @@ def test_defaults() -> None:
     assert job.parallelism == 1
     assert job.sources["a"].start == "earliest"
     assert job.errors.deadletter_topic is None
-    assert (job.epoch.target_s, job.epoch.max_records) == (0.5, 800_000)
+    assert job.epoch == EpochSpec(target_s=0.5, max_records=800_000, max_bytes=256 << 20)
 
 
 def test_dead_letters_get_a_topic_of_the_jobs_own() -> None:
@@ -180,6 +180,8 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         ("input: o,", "input: p,", 7, "expected the name of a source or operator"),
         ("key: k}", "key: n}", 7, "expected the key of o (k)"),
         (", key: k}", "}", 7, "`order: free` if their order does not matter"),
+        ("name: job", "name: job\nepoch: {maxBytes: 5}", 2, 'write `maxBytes: "256MiB"`'),
+        ("name: job", 'name: job\nepoch: {maxBytes: "1KiB"}', 2, "a size from 1MiB to 64GiB"),
         ("topic: out", "topic: a", 7, "read its own output for ever"),
         ("topic: out", "topic: perseid.x.tokens", 7, "perseid's own"),
         ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
@@ -198,6 +200,11 @@ def test_several_inputs() -> None:
     assert "needs a key that all of them have" in "\n".join(errors(keyless))
     sql = two.replace('input: a, key: k, use: "m:O"', 'inputs: {x: a, y: b}, sql: "SELECT 1"')
     assert "a SQL operator has one input, found 2" in "\n".join(errors(sql))
+
+
+def test_an_epoch_may_be_bounded_in_bytes() -> None:
+    text = replaced("name: job", 'name: job\nepoch: {maxBytes: "64MiB"}')
+    assert parse.loads(text).epoch == EpochSpec(max_bytes=64 << 20)
 
 
 def test_order_free_permits_another_key() -> None:

@@ -55,7 +55,7 @@ RECORDS = st.one_of(
     ),
     st.builds(
         EpochDone, TEXT, LONG, TEXT, LONG, LONG, LONG, LONG, LONG, STAGES, LONG, LONG, LONG,
-        CHECKS, STATES,
+        CHECKS, STATES, STAGES,
     ),
     st.builds(EventTimes, TEXT, LONG, LONG, LONG, LONG, TIMES),
     st.builds(PartDone, TEXT, LONG, LONG, INT, TEXT, INT, TEXT, LONG, LONG, st.floats(0, 1e6)),
@@ -102,6 +102,18 @@ def test_every_record_has_a_schema_with_its_fields_in_order() -> None:
     for kind in get_args(codec.Record):
         fields = [f["name"] for f in schemas[kind.__name__]["fields"]]
         assert fields == [f.name for f in dataclasses.fields(kind)]
+
+
+def test_a_record_of_protocol_2_can_be_read() -> None:
+    """Bytes that a version of before has written: they are in topics behind an upgrade."""
+    before = bytes.fromhex(
+        "c301f3802936a3aee7f502750202770a0e2806b401020e70726f636573730800c8010402020a000a6c696e65"
+        "73281200020c636f756e7473c8011400"
+    )
+    assert codec.decode(before) == EpochDone(
+        "u", 1, "w", 5, 7, 20, 3, 90, {"process": 4}, 100, 2, 1,
+        (InputCheck(5, 0, "lines", 20, 9),), (OperatorState("counts", 100, 10),), {},
+    )  # fmt: skip
 
 
 def test_the_format_does_not_change_unseen() -> None:

@@ -113,7 +113,10 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """A worker ran one epoch: every partition's state is logged and every sink committed."""
+    """A worker ran one epoch: every partition's state is logged and every sink committed.
+
+    `bytes_in`: of the values that `checks` counts, by source. A worker of protocol 2 tells none.
+    """
 
     job_uuid: str
     generation: int
@@ -129,6 +132,7 @@ class EpochDone:
     dead_letters: int = 0
     checks: tuple[InputCheck, ...] = ()
     states: tuple[OperatorState, ...] = ()
+    bytes_in: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,8 @@ FAMILIES: tuple[Family, ...] = (
             _loaded(_watermark_s)),
     _total("perseid_job_rows_in_total", "Records read by committed epochs",
            lambda job: job.totals.rows_in),
+    _total("perseid_job_bytes_in_total", "Bytes of the values of these records",
+           lambda job: job.totals.bytes_in),
     _total("perseid_job_rows_out_total", "Records written by committed epochs",
            lambda job: job.totals.rows_out),
     _total("perseid_job_dead_letters_total", "Records that went to the dead-letter topic",

@@ -14,7 +14,7 @@ from perseid.embedded import ports
 from perseid.embedded.java import java_home
 from perseid.errors import PermanentError
 
-TRIGGER_LINES = 200_000  # Spark's largest trigger is our largest epoch
+TRIGGER_LINES = 400_000  # Spark's largest trigger is our largest epoch (`maxRecords` of the job)
 PROCESSES = 2  # one a core, of peers that run Python alone
 SNAPSHOT_S = 10  # between Bytewax's snapshots
 

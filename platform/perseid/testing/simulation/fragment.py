@@ -246,6 +246,7 @@ class Fragment:
             self.plan.job_uuid, self.plan.generation, self.incarnation, order.token.epoch,
             order.token_offset, rows, rows, 100, checks=checks,
             states=reports.operator_states(self.context.layout, self.context.reports.values()),
+            bytes_in=reports.bytes_in(counts),
         )  # fmt: skip
 
     def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
