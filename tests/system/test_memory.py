@@ -12,13 +12,14 @@ from perseid.testing.verify import verify_wordcount
 LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be given up
 
 
-def job(folder: Path, memory: str, name: str = "mem", **changes: str) -> str:
+def job(folder: Path, memory: str, name: str = "mem", epoch: str = "maxRecords: 400000") -> str:
     names = {
         "name: wordcount": f"name: {name}", "topic: lines": f"topic: {name}-lines",
         "topic: word-counts": f"topic: {name}-counts",
         'use: "wordcount:Counts"': f'use: "wordcount:Counts", memory: "{memory}"',
+        "maxRecords: 400000": epoch,
     }  # fmt: skip
-    return str(example(folder, "wordcount", names | changes))
+    return str(example(folder, "wordcount", names))
 
 
 def words(first: int) -> list[bytes]:
@@ -54,9 +55,7 @@ def test_large_records_make_small_epochs(running: RunningCluster, tmp_path: Path
     line = b"word " * 20_000
     running.topic("big-lines")
     running.produce("big-lines", [line] * 40)
-    running.do("jobs", "apply", job(
-        tmp_path / "job", "64MiB", "big", **{"maxRecords: 400000": 'maxBytes: "1MiB"'}
-    ))  # fmt: skip
+    running.do("jobs", "apply", job(tmp_path / "job", "64MiB", "big", 'maxBytes: "1MiB"'))
     running.wait_caught_up("big")
     read = [n for t in running.tokens("big") if (n := t.records)]
     assert sum(read) == 40

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from perseid.coordinator import checkpoints, input_bytes, timing
 from perseid.coordinator.events import JobLoaded
@@ -57,9 +58,11 @@ def adopted(
     told = list(_told(job, loaded.progress))
     if told:
         job = replace(job, state_bytes=told[-1][1].state_bytes)
-    job = replace(job, totals=job.totals.loaded(job.done, [record for _, record in told]))
-    for _, record in told:
-        job = replace(job, record_bytes=input_bytes.seen(job.record_bytes, record))
+    records = [record for _, record in told]
+    job = replace(
+        job, totals=job.totals.loaded(job.done, records),
+        record_bytes=reduce(input_bytes.seen, records, job.record_bytes),
+    )  # fmt: skip
     job = timing.read_back(job, told, now)
     return _in_phase(job, loaded, workers, now)
 

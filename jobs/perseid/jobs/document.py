@@ -8,7 +8,9 @@ documented but not built is in `perseid.jobs.unbuilt`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -26,24 +28,20 @@ _USE = re.compile(r"^([A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,5}|library):[A-Za
 _FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}$")
 
 
-def _seconds(low: float, high: float) -> Any:
+def _between(read: Callable[[object], float], what: str, low: str, high: str) -> Any:
+    """A value that `read` understands; the bounds are written as people write it."""
+
     def check(value: object) -> float:
-        found = units.seconds(value)
-        if not low <= found <= high:
-            raise ValueError(f"a duration from {low:g}s to {high:g}s")
+        found = read(value)
+        if not read(low) <= found <= read(high):
+            raise ValueError(f"{what} from {low} to {high}")
         return found
 
     return BeforeValidator(check)
 
 
-def _bytes(low: str, high: str) -> Any:
-    def check(value: object) -> int:
-        found = units.size_bytes(value)
-        if not units.size_bytes(low) <= found <= units.size_bytes(high):
-            raise ValueError(f"a size from {low} to {high}")
-        return found
-
-    return BeforeValidator(check)
+_seconds = partial(_between, units.seconds, "a duration")
+_bytes = partial(_between, units.size_bytes, "a size")
 
 
 def _topic(value: object) -> str:
@@ -137,7 +135,7 @@ class EventTime(Document):
     column: Annotated[str, Field(pattern=COLUMN)] = Field(
         description="a column of type timestamp or int64 (milliseconds since 1970)", examples=["ms"]
     )
-    watermark: Annotated[float, _seconds(0, 86_400)] = Field(
+    watermark: Annotated[float, _seconds("0s", "86400s")] = Field(
         default=0.0, description="a duration from 0s to 1d", examples=['"5s"']
     )
     late: Literal["drop", "dlq", "update"] = Field(
@@ -248,7 +246,7 @@ class Sink(Document):
 class Checkpoint(Document):
     """`faultTolerance.checkpoint:`."""
 
-    period: Annotated[float, _seconds(1, 86_400)] = Field(
+    period: Annotated[float, _seconds("1s", "86400s")] = Field(
         default=30.0, description="a duration from 1s to 1d", examples=['"30s"']
     )
     sizeTimed: bool = Field(default=False, description="true or false", examples=["true"])
@@ -330,7 +328,7 @@ class Errors(Document):
 class Epoch(Document):
     """`epoch:`."""
 
-    target: Annotated[float, _seconds(0.05, 60)] = Field(
+    target: Annotated[float, _seconds("0.05s", "60s")] = Field(
         default=0.5, description="a duration from 50ms to 60s", examples=['"500ms"']
     )
     maxRecords: Annotated[int, Field(ge=1, le=10_000_000)] = Field(

@@ -2,7 +2,7 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas lie beside this file, one a record, and those of older protocols in `schemas/before`. A
+The schemas lie beside this file, one a record, and those of older protocols in `schemas_before`. A
 fingerprint that is not among them was written by another version of perseid: that is an error,
 never a guess.
 """
@@ -141,8 +141,6 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
 def _schemas(folder: str = "schemas") -> tuple[_Schema, ...]:
     found = []
     for file in resources.files("perseid.topics").joinpath(folder).iterdir():
-        if not file.is_file():
-            continue
         raw = json.loads(file.read_text())
         name: str = raw["name"]
         mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
@@ -159,4 +157,4 @@ def _by_name() -> dict[str, _Schema]:
 @cache
 def _by_header() -> dict[bytes, _Schema]:
     """Also the schemas of before: topics have their records behind an upgrade."""
-    return {s.header: s for s in (*_schemas(), *_schemas("schemas/before"))}
+    return {s.header: s for s in (*_schemas(), *_schemas("schemas_before"))}

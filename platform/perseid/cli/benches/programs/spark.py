@@ -37,7 +37,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="1g")
     parser.add_argument("--partitions", type=int, default=2)
-    parser.add_argument("--max-offsets", type=int, default=400_000, help="lines a trigger at most")
+    parser.add_argument("--max-offsets", type=int, required=True, help="lines a trigger at most")
     parser.add_argument("--job", choices=["wordcount", "balances"], default="wordcount")
     parser.add_argument("--resolve-only", action="store_true", help="fetch the jars and end")
     return parser.parse_args()
