@@ -116,8 +116,7 @@ class GitServer:
 
 def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        # Connections are closed by the client: one that the server closes may end in a reset.
-        protocol_version = "HTTP/1.1"
+        protocol_version = "HTTP/1.1"  # a fetch is one connection, as with git's own servers
 
         def do_GET(self) -> None:
             self._serve()

@@ -1,4 +1,9 @@
-"""A loopback TCP proxy that a test cuts: connections that end, and bytes that go only one way."""
+"""A loopback TCP proxy that a test cuts: connections that end, and bytes that go only one way.
+
+A socket is closed by the thread that reads it, behind its last read, and never by another: the
+kernel restarts an interrupted `accept` or `recv` with the number of a file that may meanwhile be
+somebody else's socket, whose connections it would then take.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +22,21 @@ class Proxy:
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
+        self._open: set[socket.socket] = set()
         self._cut = False
         self.requests_pass = True
         self.answers_pass = True
 
     def __enter__(self) -> Proxy:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
         self.cut()
+        _end(self._listener)
+        self._accepting.join()
 
     def cut(self) -> None:
         """Ends all connections; new ones are closed at once."""
@@ -44,33 +51,39 @@ class Proxy:
             self._end_all()
 
     def _end_all(self) -> None:
-        while self._open:
-            connection = self._open.pop()
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+        for connection in self._open:
+            _end(connection)
 
     def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            with self._lock:
-                if self._cut:
-                    client.close()
-                    continue
+        with self._listener:
+            while True:
                 try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:
-                    client.close()
-                    continue
-                self._open += [client, server]
-            for source, target, passes in (
-                (client, server, lambda: self.requests_pass),
-                (server, client, lambda: self.answers_pass),
-            ):
-                threading.Thread(target=_pump, args=(source, target, passes), daemon=True).start()
+                    client, _ = self._listener.accept()
+                except OSError:  # ended
+                    return
+                with self._lock:
+                    if self._cut:
+                        client.close()
+                        continue
+                    try:
+                        server = socket.create_connection(("127.0.0.1", self._target))
+                    except OSError:
+                        client.close()
+                        continue
+                    self._open |= {client, server}
+                threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
+
+    def _relay(self, client: socket.socket, server: socket.socket) -> None:
+        back = threading.Thread(
+            target=_pump, args=(server, client, lambda: self.answers_pass), daemon=True
+        )
+        back.start()
+        _pump(client, server, lambda: self.requests_pass)
+        back.join()
+        with self._lock:
+            self._open -= {client, server}
+            client.close()
+            server.close()
 
 
 def _pump(source: socket.socket, target: socket.socket, passes: Callable[[], bool]) -> None:
@@ -79,5 +92,10 @@ def _pump(source: socket.socket, target: socket.socket, passes: Callable[[], boo
             if passes():
                 target.sendall(data)
     for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+        _end(end)
+
+
+def _end(connection: socket.socket) -> None:
+    """Whoever reads it has the end of it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

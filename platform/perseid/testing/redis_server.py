@@ -36,12 +36,11 @@ class TlsFront:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._listener.shutdown(socket.SHUT_RDWR)  # who accepts closes it: see proxy.py
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError), self._listener:
             while True:
                 self._pool.submit(self._serve, self._listener.accept()[0])
 

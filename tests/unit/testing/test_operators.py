@@ -266,7 +266,7 @@ def test_a_new_revision_takes_over_the_state_of_the_old_one(tried: Any) -> None:
     old.epoch(EPOCHS[0])
     tried(SUM.replace('batch["n"])', 'batch["n"], times=1).drop("times")'))
     code = (old.folder / "tried.py").read_text()
-    assert 'n=pa.int64())' in code
+    assert "n=pa.int64())" in code
     (old.folder / "tried.py").write_text(
         code.replace("n=pa.int64())", "n=pa.int64(), times=pa.int64())") + MIGRATE
     )
