@@ -202,10 +202,10 @@ def _kept(
 ) -> tuple[CheckpointPointer, ...]:
     """The newest two, and the newest that shares no file with the newest if those two do.
 
-    One damaged file of a chain takes all behind it along. A chain is known by its base: the next
-    one may have begun before its last link came.
+    One damaged file of a chain takes all behind it along. Each partition has a chain of its own,
+    and the next one may have begun before its last link came.
     """
-    apart = [pointer for pointer in older if pointer.base_epoch != newest.base_epoch]
+    apart = [pointer for pointer in older if not pointer.shares_files(newest)]
     return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
 
 

@@ -36,11 +36,12 @@ def next_token(
     if not may_issue(job):
         return None
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
-    wanted = job.backlog or idle or checkpoints.asked(job, now)
-    if not (wanted or watermark.moves(job, _time_ms(job, now))):
+    first = _first_of_its_revision(job)
+    wanted = job.backlog or idle or checkpoints.asked(job, now) or (first and _from_the_end(job))
+    if not (wanted or watermark.moves(job)):
         return None
     checkpoint = checkpoints.due(job, now)
-    ranges = cut_input(job, full=checkpoint or _first_of_its_revision(job))
+    ranges = cut_input(job, full=checkpoint or first)
     return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint, cores=cores)
 
 
@@ -66,6 +67,15 @@ def may_issue(job: JobState) -> bool:
 def _first_of_its_revision(job: JobState) -> bool:
     last = job.last_token
     return last is None or job.plan is None or last.revision != job.plan.revision
+
+
+def _from_the_end(job: JobState) -> bool:
+    """Whether a source begins at what its end was: until a token says it, only this leader knows.
+
+    The next one would look again, and leave out what has come since.
+    """
+    spec = job.program.spec if job.program is not None else None
+    return spec is not None and any(one.start == "latest" for one in spec.sources.values())
 
 
 def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
@@ -121,10 +131,11 @@ def make_token(
         layout=job.plan.layout,
         splits=split(ranges, min(filter(None, (spec.parallelism, cores))), ordered_sources(spec)),
         time_ms=time_ms,
-        watermark_ms=watermark.next_ms(job, time_ms),
+        watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
         checks=job.checks[:CHECKS_MAX],
+        generation=job.plan.generation,
     )
 
 

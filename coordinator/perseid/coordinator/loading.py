@@ -4,7 +4,7 @@
 2. The control topics are made, the ledger with a partition for each task that commits.
 3. A claim is appended to the token log: from there on, what an older leader appends is void.
 4. The chain is read up to the claim, from the newest checkpoint's token or the Begin.
-5. Progress and ledger are read, and where the sources begin if no token says.
+5. Progress and ledger are read, and where those sources begin of which no token says it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.errors import PermanentError, lost_by_broker
 from perseid.jobs import parse
 from perseid.jobs.layout import build
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, SourceSpec
 from perseid.jobs.trees import fetch_archive
 from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
@@ -109,7 +109,10 @@ class Loader:
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
             tokens=tokens, highest_epoch=highest,
-            starts={} if tokens else self._starts(program.spec, topics, _time_of(entry)),
+            starts=self._starts(
+                sources.named_by_no_token(program.spec, tokens), topics,
+                None if tokens else _time_of(entry),
+            ),
             ledger=ledger, progress=progress,
             progress_offset=progress_end,
         )  # fmt: skip
@@ -121,7 +124,7 @@ class Loader:
         topics = self._source_topics(program.spec)
         starts = {
             key: at
-            for key, at in self._starts(program.spec, topics, None).items()
+            for key, at in self._starts(program.spec.sources, topics, None).items()
             if (key[0], at.topic) not in action.known
         }
         return ProgramLoaded(action.job, program, starts)
@@ -198,10 +201,11 @@ class Loader:
         return tuple(cast(ProgressRecord, codec.decode(e.value)) for e in entries), end
 
     def _starts(
-        self, spec: JobSpec, topics: Mapping[str, SourceTopic | None], from_ms: int | None
-    ) -> dict[tuple[str, int], Position]:
+        self, wanted: Mapping[str, SourceSpec], topics: Mapping[str, SourceTopic | None],
+        from_ms: int | None,
+    ) -> dict[tuple[str, int], Position]:  # fmt: skip
         found = {}
-        for name, source in spec.sources.items():
+        for name, source in wanted.items():
             topic = topics[source.topic]
             if topic is None:
                 continue

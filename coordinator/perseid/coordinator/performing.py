@@ -170,7 +170,8 @@ class Performer:
             return
         pointer = CheckpointPointer(
             action.epoch, action.generation, action.layout, action.revision, action.token_offset,
-            path, crc, sum(p.bytes for p in action.parts), action.time_ms, manifest.base_epoch,
+            path, crc, sum(p.bytes for p in action.parts), action.time_ms, manifest.needs[0],
+            manifest.needs,
         )  # fmt: skip
         self._emit(ev.ManifestWritten(action.job, action.job_uuid, pointer))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perseid.coordinator.events import SourceTopic
-from perseid.coordinator.model import JobState, Position, Positions
+from perseid.coordinator.model import Issued, JobState, Position, Positions, ranges_of
 from perseid.errors import PermanentError, PerseidError, ReplayDataLost, TopicIdentityChanged
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, SourceSpec
 
 Topics = Mapping[str, SourceTopic | None]
 
@@ -23,6 +23,16 @@ def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError |
         if error is not None:
             return error
     return None
+
+
+def named_by_no_token(spec: JobSpec, tokens: Iterable[Issued]) -> dict[str, SourceSpec]:
+    """The sources that begin by their `start`: all of a new job, and what a switch has added.
+
+    A leader that dies behind the switch has not told the next one where they begin; the first token
+    of a revision and those of checkpoints name all positions.
+    """
+    named = {(r.source, r.topic) for issued in tokens for r in ranges_of(issued.token)}
+    return {name: one for name, one in spec.sources.items() if (name, one.topic) not in named}
 
 
 def with_new_partitions(job: JobState, topics: Topics) -> JobState:

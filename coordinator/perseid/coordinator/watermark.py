@@ -2,9 +2,10 @@
 
 Workers report the largest event time of each source partition and epoch. A partition's watermark is
 that less the source's delay, and the job's is the lowest of its partitions. A partition that is
-quiet would hold it back for ever, so it is left out once no token of the last IDLE_MS of token time
-has named a record of it and none is waiting. When all are quiet the highest counts: what has come
-is all there is.
+quiet would hold it back for ever, so it is left out once the tokens of IDLE_MS have named no record
+of it and none is waiting. Those are tokens that were issued: the time since the last one does not
+count, as the leader may have heard of nothing meanwhile (ZooKeeper was away), and is told of rows
+next. When all are quiet the highest counts: what has come is all there is.
 
 What a token says is a decision, and every reader takes it from there: so it does not matter that a
 new leader knows less of the past. It takes all partitions for active until IDLE_MS have gone by.
@@ -22,18 +23,18 @@ from perseid.topics.records import EventTimes, ProgressRecord, Token
 IDLE_MS = 30_000  # three tokens of an idle job; a slower source makes its own rows late
 
 
-def next_ms(job: JobState, time_ms: int) -> int | None:
-    """The watermark of a token of `time_ms`; never below the last token's."""
+def next_ms(job: JobState) -> int | None:
+    """The watermark of a token that is issued now; never below the last token's."""
     last = job.last_token.watermark_ms if job.last_token is not None else None
     delays = _timed(job)
-    found = _lowest(job, delays, time_ms) if delays else None
+    found = _lowest(job, delays) if delays else None
     return max((w for w in (last, found) if w is not None), default=None)
 
 
-def moves(job: JobState, time_ms: int) -> bool:
+def moves(job: JobState) -> bool:
     """Whether a token would raise it."""
     last = job.last_token
-    return last is not None and next_ms(job, time_ms) != last.watermark_ms
+    return last is not None and next_ms(job) != last.watermark_ms
 
 
 def told(job: JobState, record: EventTimes) -> JobState:
@@ -70,20 +71,22 @@ def issued(job: JobState, token: Token) -> JobState:
     return replace(job, active_ms=active)
 
 
-def _lowest(job: JobState, delays: Mapping[str, int], time_ms: int) -> int | None:
+def _lowest(job: JobState, delays: Mapping[str, int]) -> int | None:
     places = [key for key in job.positions if key[0] in delays]
     known = {k: job.event_times[k] - delays[k[0]] for k in places if k in job.event_times}
     flying = {key for i in job.tokens[len(job.tokens) - job.in_flight :] for key in _named(i.token)}
-    active = [key for key in places if key in flying or _active(job, key, time_ms)]
+    active = [key for key in places if key in flying or _active(job, key)]
     if not active:
         return max(known.values(), default=None)
     return min(known[key] for key in active) if all(key in known for key in active) else None
 
 
-def _active(job: JobState, key: tuple[str, int], time_ms: int) -> bool:
-    position = job.positions[key]
+def _active(job: JobState, key: tuple[str, int]) -> bool:
+    position, last = job.positions[key], job.last_token
     waiting = job.ends.get((position.topic, key[1]), 0) > position.offset
-    return waiting or time_ms - job.active_ms.get(key, time_ms) < IDLE_MS
+    if waiting or last is None:
+        return True
+    return last.time_ms - job.active_ms.get(key, last.time_ms) < IDLE_MS
 
 
 def _named(token: Token) -> set[tuple[str, int]]:

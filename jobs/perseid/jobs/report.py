@@ -62,7 +62,7 @@ def details(
 def checkpoints(entry: JobEntry, pointers: CheckpointPointers | None) -> list[dict[str, Any]]:
     """The complete checkpoints of the entry's own job, the newest first."""
     own = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
-    return [asdict(pointer) for pointer in own]
+    return [asdict(pointer) | {"needs": list(pointer.needs)} for pointer in own]
 
 
 def next_step(job: str, kind: str) -> str:

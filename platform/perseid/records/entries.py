@@ -86,7 +86,8 @@ class CheckpointPointer:
     """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
 
     `token_offset` is the offset of the token of `epoch` in the token log: replay goes on behind it.
-    `bytes`: what it has written. `base_epoch`: the oldest epoch whose files it needs.
+    `bytes`: what it has written. `needs`: the epochs whose files it needs, `base_epoch` the oldest
+    of them; one of protocol 2 has no `needs`.
     """
 
     epoch: int
@@ -99,6 +100,15 @@ class CheckpointPointer:
     bytes: int
     time_ms: int
     base_epoch: int = 0
+    needs: tuple[int, ...] = ()
+
+    def shares_files(self, other: CheckpointPointer) -> bool:
+        """Whether a damaged file may take both along."""
+        return not self._files.isdisjoint(other._files)
+
+    @property
+    def _files(self) -> frozenset[int]:
+        return frozenset(self.needs or range(self.base_epoch, self.epoch + 1))
 
 
 @dataclass(frozen=True, slots=True)

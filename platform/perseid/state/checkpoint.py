@@ -89,9 +89,10 @@ class Manifest:
         return sum(part.operator == operator for part in self.parts)
 
     @property
-    def base_epoch(self) -> int:
-        """The oldest epoch of which this checkpoint needs a file."""
-        return min((file.epoch for part in self.parts for file in part.chain), default=self.epoch)
+    def needs(self) -> tuple[int, ...]:
+        """The epochs of which this checkpoint needs a file, rising; the last is its own."""
+        chains = {file.epoch for part in self.parts for file in part.chain}
+        return tuple(sorted(chains | {self.epoch}))
 
     @property
     def may_grow(self) -> bool:

@@ -81,8 +81,10 @@ class EpochFeed:
     before it comes to the rewind: those never run.
     """
 
-    def __init__(self, past: TokenHistory, done_epoch: int, layout: int) -> None:
-        self._past, self._layout = past, layout
+    def __init__(
+        self, past: TokenHistory, done_epoch: int, layout: int, generation: int
+    ) -> None:
+        self._past, self._layout, self._generation = past, layout, generation
         self._chain = Chain(past.base_at(done_epoch))
         self._checks = dict(past.checks)
         self.done_epoch = done_epoch
@@ -96,8 +98,8 @@ class EpochFeed:
         Logs are collected behind an epoch that all partitions have left. One that was restored
         further back than the checkpoints that are complete by now has its own way to go first.
 
-        FencedError when tokens of this feed were taken back, or the job has another layout by now:
-        nobody who is to run that takes this one's transactional ids away.
+        FencedError when tokens of this feed were taken back, or a token is of another plan by now:
+        its code may be another revision's, and its transactional ids another layout's.
         """
         seen = self._chain.feed(offset, record)
         if isinstance(seen, Void) or seen.kind in {"claim", "base"}:
@@ -108,16 +110,18 @@ class EpochFeed:
             raise FencedError(
                 f"the token log has a {seen.kind} at offset {offset}: this fragment's plan is over"
             )
-        if seen.token.layout != self._layout:
+        token = seen.token
+        if token.layout != self._layout or token.generation > self._generation:
             raise FencedError(
-                f"the token of epoch {seen.token.epoch} is of layout {seen.token.layout}, and this "
-                f"fragment runs layout {self._layout}: its plan is over"
+                f"the token of epoch {token.epoch} is of layout {token.layout} and generation "
+                f"{token.generation}, and this fragment runs layout {self._layout} in generation "
+                f"{self._generation}: its plan is over"
             )
-        _remember(self._checks, seen.token)
-        known = self._checks.get(seen.token.epoch, ())
-        if collect_epoch is not None and collect_epoch >= seen.token.epoch:
+        _remember(self._checks, token)
+        known = self._checks.get(token.epoch, ())
+        if collect_epoch is not None and collect_epoch >= token.epoch:
             collect_epoch = None
-        return EpochOrder(replace(seen.token, checks=known), offset, collect_epoch)
+        return EpochOrder(replace(token, checks=known), offset, collect_epoch)
 
     def _still_counts(self, offset: int, seen: Accepted) -> bool:
         """Whether a record of the history is a token that no later one has taken back."""

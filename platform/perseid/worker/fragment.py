@@ -190,7 +190,7 @@ class Fragment:
         planned.result()
         log.info("restored from %s", origin or "nothing", extra={"epoch": done})
         self._epoch, self._replay_to = done, past.tip_epoch
-        feed = EpochFeed(past, done, self.plan.layout)
+        feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
         telling.join()
         self._tell_last_event_times(clients, context, feed)
         self._tell(clients.progress, "running", origin, events)

@@ -5,7 +5,8 @@
 
 The part is a net delta when the newest complete checkpoint can be built upon: it is of this owner,
 its manifest can be read, and its chain is short (`Manifest.may_grow`). So what an older owner could
-not read is never built upon. All partitions see the same manifest and decide alike.
+not read is never built upon. All partitions see the same manifest; one whose changes have outgrown
+its state copies it at once (`partition_state.copy_at_once`), so chains begin at different epochs.
 """
 
 from __future__ import annotations

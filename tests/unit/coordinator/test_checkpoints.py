@@ -91,7 +91,7 @@ def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> No
     seen = []
     for number in range(1, 10):
         base = number - (number - 1) % 3
-        kept = checkpoints._kept(pointer_of(number, base), kept)
+        kept = checkpoints._kept(pointer_of(*range(base, number + 1)), kept)
         seen.append([p.epoch for p in kept])
     assert seen == [
         [1], [2, 1], [3, 2],
@@ -103,13 +103,32 @@ def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> No
 def test_a_chain_that_began_before_the_last_link_of_another_one_is_kept_beside_it() -> None:
     """Simulation seed 1079: 4 was whole, 5 and 7 changed 3, and 4 was forgotten."""
     kept: tuple[CheckpointPointer, ...] = ()
-    for number, base in ((2, 2), (3, 3), (4, 4), (5, 3), (7, 3), (8, 3)):
-        kept = checkpoints._kept(pointer_of(number, base), kept)
+    for needs in ((2,), (3,), (4,), (3, 5), (3, 5, 7), (3, 5, 7, 8)):
+        kept = checkpoints._kept(pointer_of(*needs), kept)
     assert [p.epoch for p in kept] == [8, 7, 4]
 
 
-def pointer_of(number: int, base: int) -> CheckpointPointer:
-    return CheckpointPointer(number, 1, 1, "r", 10 * number, f"c-{number}", 1, 7, 0, base)
+def test_a_checkpoint_with_another_base_and_a_file_in_common_is_not_apart() -> None:
+    """Of two partitions one is whole in 2 and changed in 3, the other changed in 2, whole in 3."""
+    kept: tuple[CheckpointPointer, ...] = ()
+    for needs in ((1,), (1, 2), (2, 3)):
+        kept = checkpoints._kept(pointer_of(*needs), kept)
+    assert [p.epoch for p in kept] == [3, 2, 1]
+    kept = checkpoints._kept(pointer_of(2, 3, 4), kept)
+    assert [p.epoch for p in kept] == [4, 3, 1]
+
+
+def test_a_pointer_of_before_may_share_any_file_since_its_base() -> None:
+    before = replace(pointer_of(8), base_epoch=4, needs=())
+    assert before.shares_files(pointer_of(5, 9))
+    assert not before.shares_files(pointer_of(3, 9))
+
+
+def pointer_of(*needs: int) -> CheckpointPointer:
+    number = needs[-1]
+    return CheckpointPointer(
+        number, 1, 1, "r", 10 * number, f"c-{number}", 1, 7, 0, needs[0], needs
+    )
 
 
 def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(

@@ -201,6 +201,25 @@ def test_tokens_that_count_are_read_from_the_begin(setting: Setting) -> None:
     assert loaded.starts == {}
 
 
+def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> None:
+    """A switch has added it, and the leader that knew where it begins died before the token."""
+    running(setting)
+    setting.topics.create("more", 2)
+    setting.kafka.append(("more", 1), None, b"early")
+    added = "sources: \n  more: {topic: more, format: text, start: latest}\n"
+    sink = "sinks:\n  more: {input: more, topic: more-out, format: text}\n"
+    archive = setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
+    switched = Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6)
+    setting.fenced.put_plan(switched)
+    loaded = setting.loader(epoch=2).load(setting.entry)
+    assert [i.token.epoch for i in loaded.tokens] == [3]
+    assert {key: at.offset for key, at in loaded.starts.items()} == {("more", 0): 0, ("more", 1): 1}
+    setting.append(token(4, 6, 25, 25, coordinator_epoch=2, splits=((
+        SourceRange("lines", "lines", "id", 0, 25, 25), SourceRange("more", "more", "i", 0, 0, 0),
+    ),)))  # fmt: skip
+    assert setting.loader(epoch=3).load(setting.entry).starts == {}
+
+
 def test_tokens_are_read_from_the_newest_checkpoint_on(setting: Setting) -> None:
     running(setting)
     pointer = CheckpointPointer(2, 3, 1, "r0", 3, "m", 1, 1, 1)

@@ -11,7 +11,7 @@ from perseid.coordinator import switching
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
-from perseid.jobs.spec import OperatorSpec
+from perseid.jobs.spec import OperatorSpec, SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.topics.records import PartFailed, Rewind, Token
 
@@ -334,6 +334,54 @@ def test_a_switch_survives_a_crash_between_any_two_writes(world: World, crash: i
     assert revisions == sorted(revisions)
     assert tokens[revisions.index("r2") - 1].checkpoint
     assert last(world).revision == "r2"
+
+
+@pytest.mark.parametrize("crash", range(12))
+def test_a_source_that_a_switch_adds_is_read_wherever_it_crashes(world: World, crash: int) -> None:
+    world.ends |= {("more", 0): 0}
+    leader = Leader(world)
+    leader.look()
+    run(world, leader, 2)
+    both = {name: SourceSpec(topic=name, format="text") for name in ("lines", "more")}
+    leader.writes_left = crash
+    with contextlib.suppress(Crashed, FencedError):
+        new_revision(world, leader, sources=both)
+        world.work(JOB)
+        leader.listen()
+        leader.tick(1)
+    leader = Leader(world)
+    leader.look()
+    for _ in range(4):
+        leader.tick(1)
+        world.say(JOB, "running")
+        run(world, leader)
+    world.ends["more", 0] = 7
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    named = [r for t in world.valid(JOB).values() for r in ranges_of(t) if r.source == "more"]
+    assert [(r.start, r.end) for r in named if r.end > r.start] == [(0, 7)]
+    assert {t.generation for t in world.valid(JOB).values() if t.revision == "r2"} == {
+        world.plans[JOB].generation
+    }
+
+
+def test_where_a_source_begins_at_its_end_is_told_at_once(world: World, leader: Leader) -> None:
+    """Another leader would look again, and leave out what has come since."""
+    run(world, leader, 2)
+    world.ends["more", 0] = world.starts["more", 0] = 7
+    lines = SourceSpec(topic="lines", format="text")
+    new_revision(world, leader, sources={
+        "lines": lines, "more": SourceSpec(topic="more", format="text", start="latest"),
+    })  # fmt: skip
+    world.work(JOB)
+    leader.listen()
+    world.say(JOB, "running")
+    leader.listen()
+    first = last(world)
+    assert (first.revision, first.records) == ("r2", 0)
+    assert first.generation == world.plans[JOB].generation
+    assert [(r.start, r.end) for r in ranges_of(first) if r.source == "more"] == [(7, 7)]
 
 
 # -- a changed job after a failure ---------------------------------------------------------------

@@ -68,6 +68,21 @@ def test_a_quiet_partition_is_left_out_after_a_while(world: World, leader: Leade
     assert run(world, leader, (1, 1)) == 19_500  # late, and the watermark never falls
 
 
+def test_a_partition_is_not_quiet_while_the_leader_hears_of_nothing(
+    world: World, leader: Leader
+) -> None:
+    """ZooKeeper is away; the end of the epoch in flight is heard before the rows that came."""
+    run(world, leader, (0, 10), (1, 5))
+    world.produce(0, 10)
+    leader.poll()
+    world.work(JOB)
+    world.time_s += IDLE_MS / 1000 + 10
+    world.produce(1, 5)
+    leader.listen()
+    assert last(world).watermark_ms == 3500
+    assert run(world, leader) == 8500
+
+
 def test_when_all_are_quiet_the_highest_counts(world: World, leader: Leader) -> None:
     assert run(world, leader, (0, 10), (1, 5)) == 3500
     leader.tick(IDLE_MS / 1000)

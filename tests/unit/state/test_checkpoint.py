@@ -172,6 +172,6 @@ def test_chains_end_by_their_length_or_by_their_bytes(
     ))  # fmt: skip
     light = sum(links) <= max(1 << 16, (whole + other) / 2)
     assert manifest.may_grow == (len(links) < LINKS_MAX and light)
-    assert manifest.base_epoch == 0
+    assert manifest.needs == tuple(range(epoch + 1))
     newer = replace(manifest, parts=manifest.parts[1:])
-    assert newer.base_epoch == epoch
+    assert newer.needs == (epoch,)

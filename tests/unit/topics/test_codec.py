@@ -104,6 +104,18 @@ def test_every_record_has_a_schema_with_its_fields_in_order() -> None:
         assert fields == [f.name for f in dataclasses.fields(kind)]
 
 
+def test_a_token_of_protocol_2_can_be_read() -> None:
+    before = bytes.fromhex(
+        "c301e235d29b3cab29b20802750e060472310402020a6c696e657302740269020a120000d00f02880e0100020c"
+        "000a6c696e657308c60100"
+    )
+    split = (SourceRange("lines", "t", "i", 1, 5, 9),)
+    assert codec.decode(before) == Token(
+        4, "u", 7, 3, "r1", 2, (split,), 1000, 900, True, False,
+        (InputCheck(6, 0, "lines", 4, 99),), 0,
+    )  # fmt: skip
+
+
 def test_a_record_of_protocol_2_can_be_read() -> None:
     """Bytes that a version of before has written: they are in topics behind an upgrade."""
     before = bytes.fromhex(

@@ -12,6 +12,7 @@ from perseid.topics.records import Begin, Claim, InputCheck, Rewind, Token, Toke
 from perseid.worker.feed import EpochFeed, TokenHistory, history
 
 BASE = Base("u", 10, 1)
+GENERATION = 5
 
 
 def token(epoch: int, previous: int, *, ce: int = 1, checks: tuple[InputCheck, ...] = ()) -> Token:
@@ -68,30 +69,30 @@ def test_a_rewind_takes_tokens_and_checks_out_of_the_history() -> None:
 
 
 def test_each_valid_token_runs_once_in_order() -> None:
-    assert orders(EpochFeed(past(LOG), 10, 1), LOG) == [(11, 2), (12, 3), (13, 6)]
-    assert orders(EpochFeed(past(LOG), 12, 1), LOG) == [(13, 6)]
-    assert orders(EpochFeed(past(LOG), 13, 1), LOG) == []
+    assert orders(EpochFeed(past(LOG), 10, 1, GENERATION), LOG) == [(11, 2), (12, 3), (13, 6)]
+    assert orders(EpochFeed(past(LOG), 12, 1, GENERATION), LOG) == [(13, 6)]
+    assert orders(EpochFeed(past(LOG), 13, 1, GENERATION), LOG) == []
 
 
 def test_tokens_that_come_later_run_too() -> None:
-    feed = EpochFeed(past(LOG[:3]), 10, 1)
+    feed = EpochFeed(past(LOG[:3]), 10, 1, GENERATION)
     assert orders(feed, LOG) == [(11, 2), (12, 3), (13, 6)]
     assert feed.done_epoch == 13
 
 
 def test_a_rewind_while_it_runs_ends_the_fragment() -> None:
-    feed = EpochFeed(past(LOG), 11, 1)
+    feed = EpochFeed(past(LOG), 11, 1, GENERATION)
     with pytest.raises(FencedError, match="has a rewind at offset 8"):
         orders(feed, REWOUND)
 
 
 def test_tokens_that_a_rewind_in_the_past_took_back_never_run() -> None:
     for done, expected in ((11, [(12, 9)]), (10, [(11, 2), (12, 9)]), (12, [])):
-        assert orders(EpochFeed(past(REWOUND), done, 1), REWOUND) == expected
+        assert orders(EpochFeed(past(REWOUND), done, 1, GENERATION), REWOUND) == expected
 
 
 def test_a_rewind_after_one_of_the_past_ends_the_fragment_all_the_same() -> None:
-    feed = EpochFeed(past(REWOUND), 11, 1)
+    feed = EpochFeed(past(REWOUND), 11, 1, GENERATION)
     longer = [*REWOUND, Claim(4, "c4"), Rewind(4, "u", 11, 2, "changed again")]
     assert orders(feed, longer, 11) == [(12, 9)]
     with pytest.raises(FencedError, match="has a rewind at offset 11"):
@@ -99,7 +100,7 @@ def test_a_rewind_after_one_of_the_past_ends_the_fragment_all_the_same() -> None
 
 
 def test_a_begin_of_another_job_uuid_ends_the_fragment() -> None:
-    feed = EpochFeed(past(LOG), 13, 1)
+    feed = EpochFeed(past(LOG), 13, 1, GENERATION)
     log = [*LOG, Claim(3, "c3"), Begin(3, "v", 13)]
     with pytest.raises(FencedError, match="has a begin at offset 8"):
         orders(feed, log)
@@ -108,14 +109,25 @@ def test_a_begin_of_another_job_uuid_ends_the_fragment() -> None:
 def test_a_token_of_another_layout_ends_the_fragment() -> None:
     """Its layout's transactional ids are not the next one's: nobody else would stop a zombie."""
     log = [*LOG, replace(token(14, 6, ce=2), layout=2)]
-    with pytest.raises(FencedError, match="epoch 14 is of layout 2, and this fragment runs layout"):
-        orders(EpochFeed(past(LOG), 12, 1), log)
-    assert orders(EpochFeed(past(log), 13, 2), log) == [(14, 7)]
+    with pytest.raises(FencedError, match=r"14 is of layout 2 .* this fragment runs layout 1"):
+        orders(EpochFeed(past(LOG), 12, 1, GENERATION), log)
+    assert orders(EpochFeed(past(log), 13, 2, GENERATION), log) == [(14, 7)]
+
+
+def test_a_token_of_a_later_plan_ends_the_fragment() -> None:
+    """A switch that changes code alone keeps the layout, and the old owner hears of it later."""
+    log = [*LOG, replace(token(14, 6, ce=2), generation=GENERATION + 1, revision="r2")]
+    for read_before in (LOG, log):
+        feed = EpochFeed(past(read_before), 12, 1, GENERATION)
+        with pytest.raises(FencedError, match="epoch 14 is of layout 1 and generation 6, and this"):
+            orders(feed, log)
+        assert feed.done_epoch == 13
+    assert orders(EpochFeed(past(log), 13, 1, GENERATION + 1), log) == [(14, 7)]
 
 
 def test_checks_of_later_tokens_reach_the_replay_of_an_earlier_epoch() -> None:
     log = [*LOG[:3], token(12, 2, checks=(check(11), check(11, split=1)))]
-    feed = EpochFeed(past(log), 10, 1)
+    feed = EpochFeed(past(log), 10, 1, GENERATION)
     feed.feed(1, log[1], None)
     order = feed.feed(2, log[2], 4)
     assert order is not None
@@ -128,7 +140,7 @@ def test_checks_of_later_tokens_reach_the_replay_of_an_earlier_epoch() -> None:
 def test_what_a_replay_has_still_to_pass_is_not_collected(
     collect_epoch: int, told: int | None
 ) -> None:
-    feed = EpochFeed(past(LOG), 10, 1)
+    feed = EpochFeed(past(LOG), 10, 1, GENERATION)
     feed.feed(1, LOG[1], None)
     order = feed.feed(2, LOG[2], collect_epoch)
     assert order is not None

@@ -135,7 +135,8 @@ class History:
         path, crc = checkpoint.write_manifest(self.partition.store, manifest)
         pointer = CheckpointPointer(
             order.epoch, order.generation, 1, "r", order.token_offset, path, crc, done.bytes, 0,
-            manifest.base_epoch,
+            manifest.needs[0],
+            manifest.needs,
         )  # fmt: skip
         self.pointers = checkpoints._kept(pointer, self.pointers)
         self.links.append(len(done.chain))

@@ -74,7 +74,8 @@ class Token:
 
     `previous_offset` is the log offset of the token (or Begin or Rewind target) before it.
     `time_ms` and `watermark_ms` (both since 1970) never fall below the previous token's. `final`:
-    the last epoch of this revision.
+    the last epoch of this revision. `generation`: of the plan that it was issued under; an owner of
+    a lower one must not run it. A coordinator of protocol 2 told none (0).
     """
 
     coordinator_epoch: int
@@ -89,6 +90,7 @@ class Token:
     checkpoint: bool = False
     final: bool = False
     checks: tuple[InputCheck, ...] = ()
+    generation: int = 0
 
     @property
     def records(self) -> int:

@@ -144,6 +144,7 @@ class Checkpoint(Answer):
     bytes: int = Field(description="what it has written")
     time_ms: int
     base_epoch: int = Field(description="the oldest epoch whose files it needs")
+    needs: list[int] = Field(description="all epochs whose files it needs")
 
 
 class JobDetails(JobSummary):

@@ -3,7 +3,7 @@
 After every event, over what is new:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
 - a ledger partition's committed epochs follow each other within a layout, its generations never
-  fall, and each is of the layout that its token names;
+  fall, and each is of the layout that its token names, and of no generation below the token's;
 - the tokens that count have dense epochs, name every source offset once, and their coordinator
   epochs, times and watermarks never fall; a watermark is not above what was there to be read.
 At the end the ledger's windows are what is in the sinks; after healing every word's total is the
@@ -85,7 +85,7 @@ class Tokens:
     watermark_ms: int | None = None
     read_ms: float = 0.0  # of the latest record that a token names
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
-    layouts: dict[int, int] = field(default_factory=dict)  # by the token's offset
+    plans: dict[int, tuple[int, int]] = field(default_factory=dict)  # layout, generation by offset
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
 
     def take(self, offset: int, record: object) -> None:
@@ -101,7 +101,7 @@ class Tokens:
             self._watermark(record)
             self._follow(record)
             self.ends_at[record.epoch] = self.ends.copy()
-            self.layouts[offset] = record.layout
+            self.plans[offset] = record.layout, record.generation
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
         self.coordinator = record.coordinator_epoch
@@ -200,9 +200,12 @@ class Checker:
             or (entry.layout == last.layout and entry.epoch != last.epoch + 1)
         ):
             raise Defect(f"ledger partition {partition}: {entry} follows {last}")
-        named = self.tokens.layouts.get(entry.token_offset, entry.layout)
-        if entry.layout != named:
-            raise Defect(f"ledger partition {partition}: {entry}, its token is of layout {named}")
+        layout, generation = self.tokens.plans.get(entry.token_offset, (entry.layout, 0))
+        if entry.layout != layout or entry.generation < generation:
+            raise Defect(
+                f"ledger partition {partition}: {entry}, its token is of layout {layout} and "
+                f"generation {generation}"
+            )
         self.ledger[partition] = entry
         self._windows.append(entry)
 

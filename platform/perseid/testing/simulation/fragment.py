@@ -76,7 +76,7 @@ class Fragment:
         past = self._history()
         done, source, events = self._restore_all(past)
         self.epoch = done
-        feed = EpochFeed(past, done, self.plan.layout)
+        feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
         self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
         self._tell_last_event_times(feed)
         self._tell("running", source, events)

@@ -198,7 +198,7 @@ class World:
         assert plan is not None
         assert entry is not None
         newest, *older = found.pointers
-        ways_back = [p.epoch for p in older if p.base_epoch != newest.base_epoch]
+        ways_back = [p.epoch for p in older if not p.shares_files(newest)]
         if max(ways_back, default=-1) < plan.base_epoch or entry.value.revision != plan.revision:
             return  # there is no way back behind the plan's base, nor behind the one to come
         folder = newest.manifest.rpartition("/")[0]

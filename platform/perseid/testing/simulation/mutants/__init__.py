@@ -22,9 +22,10 @@ SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
 LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
 
 _DRAWN = (
-    sinks.no_read_back, sinks.ledger_outside_the_transaction, sinks.no_generation_check,
-    sinks.one_producer_for_all_attempts, sinks.ledger_is_read_before_the_fence,
-    sinks.unknown_commit_counts_as_done, sinks.open_transactions_are_read,
+    sinks.no_read_back, sinks.ledger_outside_the_transaction,
+    tokens.of_protocol_2(sinks.no_generation_check), sinks.one_producer_for_all_attempts,
+    sinks.ledger_is_read_before_the_fence, sinks.unknown_commit_counts_as_done,
+    sinks.open_transactions_are_read,
     states.dirty_copy_is_kept, states.resume_behind_the_highest, states.outputs_are_not_retained,
     states.damaged_part_means_empty, states.old_log_is_trusted, states.collecting_takes_the_base,
     states.checksums_are_not_checked, states.logs_are_collected_too_early,
@@ -32,7 +33,7 @@ _DRAWN = (
     tokens.claims_do_not_count, tokens.void_tokens_run, tokens.conflicts_are_swallowed,
     tokens.generations_start_again, tokens.append_of_unknown_outcome_is_repeated,
     tokens.watermark_falls, tokens.the_main_output_is_fed_back,
-    tokens.tokens_of_other_layouts_run, tokens.batch_numbers_identify_epochs,
+    tokens.tokens_of_later_plans_run, tokens.batch_numbers_identify_epochs,
     tokens.batch_numbers_go_on,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
@@ -40,8 +41,14 @@ _DRAWN = (
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip
 _TOLD = (
-    Planted(mended.tokens_are_read_before_the_fence, SINGLE, Overtaken()),
-    Planted(mended.checkpoints_of_a_restore_are_deleted, APART, Overtaken(waits_s=8.0)),
+    Planted(
+        tokens.of_protocol_2(mended.tokens_are_read_before_the_fence), SINGLE, Overtaken()
+    ),
+    Planted(
+        tokens.of_protocol_2(mended.checkpoints_of_a_restore_are_deleted),
+        APART,
+        Overtaken(waits_s=8.0),
+    ),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(
         mended.complete_checkpoints_prove_nothing,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 
-from perseid.coordinator import watermark
+from perseid.coordinator import issue, watermark
 from perseid.coordinator.model import JobState
 from perseid.errors import RetryableError
 from perseid.registry import ConflictError, Registry
 from perseid.state.log import StateLog
+from perseid.testing.simulation.mutants.planting import Mutant
 from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogWriter
 from perseid.topics.chain import Accepted, Chain, Void
@@ -81,8 +84,8 @@ def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
 def watermark_falls() -> AbstractContextManager[Any]:
     """It is the lowest of the partitions, and not the last token's if that is higher."""
 
-    def mutant(job: JobState, time_ms: int) -> int | None:
-        return watermark._lowest(job, watermark._timed(job), time_ms)
+    def mutant(job: JobState) -> int | None:
+        return watermark._lowest(job, watermark._timed(job))
 
     return patch.object(watermark, "next_ms", mutant)
 
@@ -97,15 +100,37 @@ def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
     return patch.object(feedback, "last_output", mutant)
 
 
-def tokens_of_other_layouts_run() -> AbstractContextManager[Any]:
-    """A fragment of the old layout takes a token of the next one for its own."""
+def tokens_of_later_plans_run() -> AbstractContextManager[Any]:
+    """The fragment of an old plan takes a token of the next one for its own."""
     feed = EpochFeed.feed
 
     def mutant(self: EpochFeed, offset: int, record: Any, collect: int | None) -> Any:
-        self._layout = record.layout if isinstance(record, Token) else self._layout
+        if isinstance(record, Token):
+            self._layout, self._generation = record.layout, record.generation
         return feed(self, offset, record, collect)
 
     return patch.object(EpochFeed, "feed", mutant)
+
+
+def of_protocol_2(mutant: Mutant) -> Mutant:
+    """`mutant` where tokens tell no generation.
+
+    Otherwise an old owner runs none of the tokens that the next one is to run, which hides what
+    else keeps it from doing harm: where a log holds tokens of before nothing but that does.
+    """
+    make_token = issue.make_token
+
+    def told(*of: Any, **more: Any) -> Token:
+        return replace(make_token(*of, **more), generation=0)
+
+    @wraps(mutant)
+    def both() -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        stack.enter_context(patch.object(issue, "make_token", told))
+        stack.enter_context(mutant())
+        return stack
+
+    return both
 
 
 def batch_numbers_identify_epochs() -> AbstractContextManager[Any]:
@@ -132,8 +157,8 @@ def batch_numbers_go_on() -> AbstractContextManager[Any]:
     """A fragment counts its batches from where the life before it ended: Spark's log was kept."""
     init = EpochFeed.__init__
 
-    def mutant(self: EpochFeed, past: TokenHistory, done_epoch: int, layout: int) -> None:
-        init(self, past, done_epoch, layout)
+    def mutant(self: EpochFeed, past: TokenHistory, done_epoch: int, *of: int) -> None:
+        init(self, past, done_epoch, *of)
         self.start_offset = min(past.end, self.start_offset + done_epoch - past.base.epoch)
 
     return patch.object(EpochFeed, "__init__", mutant)
