@@ -310,6 +310,17 @@ def test_a_switch_whose_owner_dies_is_finished_by_the_next_one(
     assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r2", "w2-1")
 
 
+def led_by_another(world: World) -> Leader:
+    """For as long as a switch that has begun takes to its end."""
+    leader = Leader(world)
+    leader.look()
+    for _ in range(4):
+        leader.tick(1)
+        world.say(JOB, "running")
+        run(world, leader)
+    return leader
+
+
 @pytest.mark.parametrize("crash", range(12))
 def test_a_switch_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
     leader = Leader(world)
@@ -322,12 +333,7 @@ def test_a_switch_survives_a_crash_between_any_two_writes(world: World, crash: i
         leader.listen()
         leader.tick(1)
         run(world, leader)
-    leader = Leader(world)
-    leader.look()
-    for _ in range(4):
-        leader.tick(1)
-        world.say(JOB, "running")
-        run(world, leader)
+    led_by_another(world)
     assert world.plans[JOB].revision == "r2"
     tokens = list(world.valid(JOB).values())
     revisions = [t.revision for t in tokens]
@@ -349,12 +355,7 @@ def test_a_source_that_a_switch_adds_is_read_wherever_it_crashes(world: World, c
         world.work(JOB)
         leader.listen()
         leader.tick(1)
-    leader = Leader(world)
-    leader.look()
-    for _ in range(4):
-        leader.tick(1)
-        world.say(JOB, "running")
-        run(world, leader)
+    leader = led_by_another(world)
     world.ends["more", 0] = 7
     leader.poll()
     world.work(JOB)
