@@ -31,8 +31,8 @@ class JobLoaded:
     """Everything about a job that ZooKeeper and Kafka hold, read behind the leader's own claim.
 
     `tokens` are those that count behind `base`, or from it on when it is one. `begun`: there is
-    a plan of this job UUID, so its chain is open. `starts` has the first offsets of the source
-    partitions while no token names any. `ledger` has the last epoch of each ledger partition.
+    a plan of this job UUID, so its chain is open. `starts` has the first offsets of the
+    sources that no token names. `ledger` has the last epoch of each ledger partition.
     """
 
     job: str
