@@ -120,8 +120,7 @@ def make_token(
     """The token behind the job's tip. Its time and watermark never fall below the last one's."""
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
-    spec = job.program.spec
-    time_ms = _time_ms(job, now)
+    spec, last = job.program.spec, job.last_token
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
@@ -130,18 +129,13 @@ def make_token(
         revision=job.plan.revision,
         layout=job.plan.layout,
         splits=split(ranges, min(filter(None, (spec.parallelism, cores))), ordered_sources(spec)),
-        time_ms=time_ms,
+        time_ms=max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
         checks=job.checks[:CHECKS_MAX],
         generation=job.plan.generation,
     )
-
-
-def _time_ms(job: JobState, now: Now) -> int:
-    last = job.last_token
-    return max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0)
 
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:

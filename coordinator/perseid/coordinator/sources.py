@@ -31,8 +31,13 @@ def named_by_no_token(spec: JobSpec, tokens: Iterable[Issued]) -> dict[str, Sour
     A leader that dies behind the switch has not told the next one where they begin; the first token
     of a revision and those of checkpoints name all positions.
     """
-    named = {(r.source, r.topic) for issued in tokens for r in ranges_of(issued.token)}
-    return {name: one for name, one in spec.sources.items() if (name, one.topic) not in named}
+    known = named(tokens)
+    return {name: one for name, one in spec.sources.items() if (name, one.topic) not in known}
+
+
+def named(tokens: Iterable[Issued]) -> frozenset[tuple[str, str]]:
+    """The (source, topic) whose positions follow from the tokens."""
+    return frozenset((r.source, r.topic) for i in tokens for r in ranges_of(i.token))
 
 
 def with_new_partitions(job: JobState, topics: Topics) -> JobState:

@@ -13,17 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
+from perseid.coordinator import sources
 from perseid.coordinator.core import decide
-from perseid.coordinator.model import (
-    ClusterState,
-    Issued,
-    JobState,
-    Now,
-    Position,
-    Program,
-    Tip,
-    ranges_of,
-)
+from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
 from perseid.jobs.layout import build
 from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
@@ -308,9 +300,7 @@ class Leader:
             world.statuses.get(job), world.failures.get(job), ours,
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
             max((r.epoch for r in log if not isinstance(r, Claim)), default=0),
-            self._starts(world.programs[archive], frozenset(
-                (r.source, r.topic) for i in tokens for r in ranges_of(i.token)
-            )),
+            self._starts(world.programs[archive], sources.named(tokens)),
             world.ledger.get(job, {}) if ours else {}, tuple(world.progress.get(job, [])),
         )  # fmt: skip
 

@@ -55,23 +55,22 @@ class Proxy:
             _end(connection)
 
     def _accept(self) -> None:
-        with self._listener:
+        with suppress(OSError), self._listener:  # until it is ended
             while True:
-                try:
-                    client, _ = self._listener.accept()
-                except OSError:  # ended
-                    return
-                with self._lock:
-                    if self._cut:
-                        client.close()
-                        continue
-                    try:
-                        server = socket.create_connection(("127.0.0.1", self._target))
-                    except OSError:
-                        client.close()
-                        continue
-                    self._open |= {client, server}
-                threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
+                self._take(self._listener.accept()[0])
+
+    def _take(self, client: socket.socket) -> None:
+        with self._lock:
+            if self._cut:
+                client.close()
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                return
+            self._open |= {client, server}
+        threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
 
     def _relay(self, client: socket.socket, server: socket.socket) -> None:
         back = threading.Thread(

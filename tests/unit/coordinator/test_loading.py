@@ -206,7 +206,7 @@ def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> N
     running(setting)
     setting.topics.create("more", 2)
     setting.kafka.append(("more", 1), None, b"early")
-    added = "sources: \n  more: {topic: more, format: text, start: latest}\n"
+    added = "sources:\n  more: {topic: more, format: text, start: latest}\n"
     sink = "sinks:\n  more: {input: more, topic: more-out, format: text}\n"
     archive = setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
     switched = Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -124,11 +125,10 @@ def of_protocol_2(mutant: Mutant) -> Mutant:
         return replace(make_token(*of, **more), generation=0)
 
     @wraps(mutant)
-    def both() -> AbstractContextManager[Any]:
-        stack = ExitStack()
-        stack.enter_context(patch.object(issue, "make_token", told))
-        stack.enter_context(mutant())
-        return stack
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patch.object(issue, "make_token", told), mutant():
+            yield
 
     return both
 
