@@ -12,8 +12,8 @@ from perseid.errors import PermanentError
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.partitioner import partitions
+from perseid.topics.transactions import octets
 from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
-from perseid.worker.sink_ports import octets
 
 
 def identity(kafka: Kafka) -> SinkIdentity:

@@ -12,7 +12,7 @@ from perseid.topics import codec
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import Claim
-from perseid.worker.sink_ports import PartitionBatch, octets
+from perseid.topics.transactions import PartitionBatch, octets
 
 
 def look(kafka: Kafka, topic: str, *, committed: bool = True) -> Look:

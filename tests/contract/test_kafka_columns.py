@@ -13,9 +13,9 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import clients, librdkafka
 from perseid.topics.columns import Records
+from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ranges import ColumnReader, RangeReader
-from perseid.worker.sink_kafka import KafkaTransactions
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.topics.transactions import PartitionBatch
 
 Row = tuple[bytes | None, bytes | None]
 ROWS: list[Row] = [

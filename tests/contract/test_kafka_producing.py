@@ -16,8 +16,8 @@ from perseid.testing import kafka_handle
 from perseid.testing.broker import KafkaServer
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
-from perseid.worker.sink_kafka import KafkaTransactions
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.topics.kafka_transactions import KafkaTransactions
+from perseid.topics.transactions import PartitionBatch
 
 BATCH_BYTES = 100_000
 

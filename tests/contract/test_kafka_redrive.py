@@ -16,8 +16,8 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.records import Redriven
+from perseid.topics.transactions import PartitionBatch, Transaction, Transactions
 from perseid.worker import refused
-from perseid.worker.sink_ports import PartitionBatch, Transaction, Transactions
 
 LETTERS = 7
 BATCH = 3

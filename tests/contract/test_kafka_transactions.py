@@ -8,7 +8,7 @@ from perseid.errors import RetryableError
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import codec
 from perseid.topics.records import LedgerRecord
-from perseid.worker.sink_ports import PartitionBatch, Transaction
+from perseid.topics.transactions import PartitionBatch, Transaction
 
 BATCH = 1_000_000
 

@@ -31,8 +31,8 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.server import free_port
 from perseid.topics import names
 from perseid.topics.control import control_topics
+from perseid.topics.transactions import PartitionBatch, Transaction
 from perseid.worker import refused
-from perseid.worker.sink_ports import PartitionBatch, Transaction
 
 JOB = """
 name: {job}
@@ -62,7 +62,7 @@ KILLED = """
 import os, signal, sys
 from perseid.cli import redrive
 from perseid.cli.main import main
-from perseid.worker.sink_kafka import KafkaTransaction
+from perseid.topics.kafka_transactions import KafkaTransaction
 
 redrive.BATCH_LETTERS = 2
 commit, commits = KafkaTransaction.commit, []

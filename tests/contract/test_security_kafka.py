@@ -25,11 +25,11 @@ from perseid.records.access import Access, Brokers
 from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
 from perseid.topics import clients, names
 from perseid.topics.admin import TopicAdmin
+from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 from perseid.topics.ranges import RangeReader
 from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
-from perseid.worker.sink_kafka import KafkaTransactions
 
 OURS, THEIRS = "ours", "theirs"
 USERS = {

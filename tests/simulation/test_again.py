@@ -14,6 +14,7 @@ from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.mutants import PLANTED
 from perseid.testing.simulation.mutants.planting import Planted, find
 from perseid.testing.simulation.scripts import (
+    Corrected,
     DamagedLogs,
     LedgerCut,
     Overtaken,
@@ -53,6 +54,7 @@ def test_the_printed_command_fails_alike(case: str) -> None:
         LedgerCut("begin", of_new_owner=True),
         Swarm(cut=0.1, asks=True),
         DamagedLogs(0.1),
+        Corrected(pause_worker=0.02, where="relay-0"),
     ],
     ids=lambda script: str(script.name),
 )

@@ -30,10 +30,10 @@ from perseid.testing.wait import WaitedInVain
 from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import Token
+from perseid.topics.transactions import PartitionBatch
 from perseid.worker import flow, refused, tasks
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.sink import SinkIdentity, SinkSession
-from perseid.worker.sink_ports import PartitionBatch
 
 # Watches -----------------------------------------------------------------------------------------
 

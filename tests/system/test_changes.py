@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import psutil
+
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
@@ -81,6 +83,58 @@ def dlq_headers(running: RunningCluster, topic: str) -> dict[str, bytes]:
     found = message.headers() or []
     assert isinstance(found, list)
     return {name: value if isinstance(value, bytes) else b"" for name, value in found}
+
+
+HANG = """name: hang
+sources: {lines: {topic: hang-lines, format: text}}
+operators: {counts: {input: lines, key: value, use: "hang:Counts"}}
+sinks: {counts: {input: counts, topic: hang-counts, format: json, key: value}}
+epoch: {timeout: "10s"}
+"""
+HANG_CODE = """import os
+from pathlib import Path
+from perseid.jobs import Operator, Table, pa
+
+class Counts(Operator):
+    output = pa.schema([("value", pa.string()), ("n", pa.int64())])
+    total = Table(key=pa.string(), n=pa.int64())
+
+    def process(self, batch, out):
+        if "hang" in batch["value"].to_pylist():
+            Path(PID_FILE).write_text(str(os.getpid()))
+            while True:
+                pass
+        out.emit(self.total.add(batch["value"], n=1).rename_columns(["value", "n"]))
+"""
+
+
+def test_an_operator_that_never_returns_fails_its_job_until_it_is_changed(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    running.topic("hang-lines")
+    pid_file = tmp_path / "pid"
+    (tmp_path / "job.yaml").write_text(HANG)
+    code = HANG_CODE.replace("PID_FILE", repr(str(pid_file)))
+    (tmp_path / "hang.py").write_text(code)
+    running.do("jobs", "apply", str(tmp_path))
+    sent = [word.encode() for word in "a b a c a b".split()]
+    running.produce("hang-lines", sent)
+    running.wait_caught_up("hang")
+    running.produce("hang-lines", [b"a", b"hang", b"d"])
+    failed = running.wait_job("hang", lambda j: j["state"] == "failed", "failed")
+    assert failed["error"]["kind"] == "EpochTimeout"
+    assert "it reads hang-lines[" in failed["error"]["text"]
+    pid = int(pid_file.read_text())
+    until(lambda: not psutil.pid_exists(pid), 30, "the operator's process ends")
+
+    (tmp_path / "hang.py").write_text(code.replace('"hang" in', "False and"))
+    running.do("jobs", "apply", str(tmp_path))
+    running.wait_caught_up("hang")
+    rows = running.rows("hang-counts")
+    last = {row["value"]: row["n"] for row in rows}
+    assert last == {"a": 4, "b": 2, "c": 1, "d": 1, "hang": 1}
+    assert len({(row["value"], row["n"]) for row in rows}) == len(rows)
+    running.do("jobs", "remove", "hang", "--purge")
 
 
 def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(

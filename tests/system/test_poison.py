@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from perseid.records import crashpoints
@@ -17,6 +18,7 @@ from perseid.records.crashpoints import Victim
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
+from perseid.worker.partition import partitions
 
 JOB = """
 name: poison
@@ -213,6 +215,7 @@ class Priced(Operator):
         changed = self.kept.add(batch["user"], total=total)
         out.emit(changed.rename_columns(["user", "total"]))
 """
+ENDING = STOPPING.replace("stopping", "ending")
 SECRET = "ann.of.the.valley@example.org"
 
 
@@ -255,3 +258,35 @@ def test_without_bisection_the_job_stops_at_the_epoch_and_says_which_row(
     last = {r["user"]: r["total"] for r in running.rows("stopping-priced")}
     assert last == totals
     running.do("jobs", "remove", "stopping", "--purge")
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_changed_job_ends_the_epoch_whichever_partition_raised(
+    running: RunningCluster, tmp_path: Path, partition: int
+) -> None:
+    """Where the other one has committed it, it is not computed there again."""
+    users = [f"u{i}" for i in range(9)]
+    names = pa.table({"user": [f"new{i}" for i in range(99)]})
+    where = list(partitions(names, ("user",), 2))
+    bad = names["user"][where.index(partition)].as_py()
+    job = f"ending{partition}"
+    running.topic(f"{job}-orders", 2)
+    (tmp_path / "job.yaml").write_text(ENDING.replace("ending", job))
+    (tmp_path / "priced.py").write_text(PRICED)
+    running.do("jobs", "apply", str(tmp_path))
+    sent = [json.dumps({"user": user, "n": n}).encode() for n in range(1, 21) for user in users]
+    running.produce(f"{job}-orders", sent)
+    running.wait_caught_up(job)
+    running.produce(f"{job}-orders", [*sent, json.dumps({"user": bad, "n": 1}).encode()])
+    failed = running.wait_job(job, lambda j: j["state"] == "failed", "failed")
+    assert f"partition {partition}, epoch" in failed["error"]["text"]
+    (tmp_path / "priced.py").write_text(PRICED.replace("PRICES[user]", "PRICES.get(user, 7)"))
+    running.do("jobs", "apply", str(tmp_path))
+    running.produce(f"{job}-orders", [json.dumps({"user": bad, "n": 1}).encode()])
+    running.wait_caught_up(job)
+    rows = running.rows(f"{job}-priced")
+    totals = {user: 2 * 2 * sum(range(1, 21)) for user in users} | {bad: 14}
+    assert {row["user"]: row["total"] for row in rows} == totals
+    keys = [(row["user"], row["total"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+    running.do("jobs", "remove", job, "--purge")

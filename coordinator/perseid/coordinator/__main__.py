@@ -131,10 +131,12 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
     from perseid.topics import names
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.groups import KafkaGroupWriter
+    from perseid.topics.kafka_transactions import KafkaTransactions
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 
     writer = SharedWriter(KafkaLogWriter(deployment.brokers()))
+    transactions = KafkaTransactions(deployment.brokers())
     store = open_store(deployment.store)
     cache = Path(deployment.state) / "archives"
 
@@ -142,7 +144,7 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
         topics = TopicAdmin(deployment.brokers())
         reader = KafkaLogReader(deployment.brokers())
         ledger = LedgerReader(reader, topics)
-        return Clients(registry, topics, reader, writer, ledger, store, cache)
+        return Clients(registry, topics, reader, writer, ledger, transactions, store, cache)
 
     def new_group(job: str) -> KafkaGroupWriter:
         return KafkaGroupWriter(deployment.brokers(), names.group(job), names.group_id(job))

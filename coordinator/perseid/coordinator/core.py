@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from perseid.coordinator import (
     checkpoints,
+    epoch_timeout,
     failing,
     issue,
     placement,
@@ -73,7 +74,9 @@ def _observe(
             return _ends_seen(state, ends)
         case ev.TopicsSeen():
             return _topics_seen(state, event, now)
-        case ev.Tick():
+        case ev.Tick(passed_s=passed_s):
+            for one in state.jobs.values():
+                state = state.with_job(epoch_timeout.passed(one, passed_s))
             return state, list(state.jobs), []
         case job_event:
             job = state.jobs.get(job_event.job)
@@ -142,13 +145,18 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
 def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if not job.begun:
         return _begin(state, job, now)
+    actions: list[Action] = []
     if job.rewind_to is not None:
         job, actions = switching.rewind(job, state.epoch, now)
-        if actions:
+        if job.rewind_to is not None or job.phase in _ENDED:
             return job, actions
-    job, actions = _own(state, job, now)
+    job, more = _own(state, job, now)
+    actions += more
     if job.phase not in OWNED:
         return job, actions
+    if epoch_timeout.is_up(job):
+        job, more = epoch_timeout.fail(job, now)
+        return job, actions + more
     job, more = _checkpoint(checkpoints.expired(job, now), now)
     actions += more
     job, more = _goal(state, job, now)

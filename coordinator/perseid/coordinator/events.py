@@ -173,7 +173,9 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed, in which the leader decided: not that in which it stood still."""
+
+    passed_s: float = 0.0
 
 
 JobEvent = (

@@ -4,7 +4,8 @@
 2. The control topics are made, the ledger with a partition for each task that commits.
 3. A claim is appended to the token log: from there on, what an older leader appends is void.
 4. The chain is read up to the claim, from the newest checkpoint's token or the Begin.
-5. Progress and ledger are read, and where those sources begin of which no token says it.
+5. The ledgers are claimed where tokens are to be taken back: nothing may be committed behind that.
+6. Progress and ledger are read, and where those sources begin of which no token says it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, cast
 
-from perseid.coordinator import sources
+from perseid.coordinator import ledger_claims, sources, switching
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
@@ -35,6 +36,7 @@ from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
 from perseid.topics.records import Claim, ProgressRecord, Token
+from perseid.topics.transactions import Transactions
 
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
 TOKENS_TAIL = 1000     # records looked through for the highest epoch of an earlier job UUID
@@ -76,6 +78,7 @@ class Clients:
     reader: LogReader
     writer: LogWriter
     ledger: LedgerReader
+    transactions: Transactions
     store: Store
     cache: Path
 
@@ -99,13 +102,18 @@ class Loader:
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
         tokens, highest = self._claim_and_read(job, base)
+        status, generation = registry.status(job), registry.generation(job)
+        if plan is not None and switching.wants_rewind(entry, plan, status):
+            layout = build(program.spec, plan.layout)
+            clients = self._clients
+            ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
         ledger = self._ledger(job, entry.uuid, program.spec, plan)
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         progress, progress_end = self._progress(job)
         return JobLoaded(
-            job=job, entry=entry, program=program, plan=plan, generation=registry.generation(job),
-            pointers=pointers, status=registry.status(job), failures=registry.failures(job),
+            job=job, entry=entry, program=program, plan=plan, generation=generation,
+            pointers=pointers, status=status, failures=registry.failures(job),
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
             tokens=tokens, highest_epoch=highest,
@@ -122,11 +130,12 @@ class Loader:
         program = Program(action.revision, action.archive, self._spec(action.archive))
         self._control_topics(action.job, program.spec, 1)
         topics = self._source_topics(program.spec)
-        starts = {
-            key: at
-            for key, at in self._starts(program.spec.sources, topics, None).items()
-            if (key[0], at.topic) not in action.known
-        }
+        # Where a known source would begin does not matter, even if that is no longer there.
+        new = {
+            name: source for name, source in program.spec.sources.items()
+            if (name, source.topic) not in action.known
+        }  # fmt: skip
+        starts = self._starts(new, topics, None)
         return ProgramLoaded(action.job, program, starts)
 
     def _spec(self, archive: str) -> JobSpec:

@@ -131,6 +131,7 @@ class JobState:
     room: float = 1.0                     # the share of it that states near their limit leave
     done: int = 0                         # all epochs up to it are logged and committed
     ledger_highest: int = 0               # highest epoch that any ledger partition holds
+    epoch_s: float = 0.0                  # for so long its owner has told of no epoch's end
     fragment: str = ""                    # the owner's last word: restoring, running, ...
     recent: tuple[Done, ...] = ()
     state_bytes: int = 0

@@ -114,7 +114,7 @@ def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
 def _running(job: JobState, now: Now) -> JobState:
     if job.phase is Phase.RESTORING:
         job = job.move(Phase.RUNNING, now, "its owner runs it")
-    return replace(job, fragment="running")
+    return replace(job, fragment="running", epoch_s=0.0)
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:

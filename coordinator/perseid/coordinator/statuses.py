@@ -46,7 +46,12 @@ def status_of(job: JobState, time_ms: int) -> JobStatus:
 
 
 def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
-    """Writes the status when anything in it but its time has changed."""
+    """Writes the status when anything in it but its time has changed.
+
+    While a failed epoch is being dealt with it stays "failed": a new leader must know.
+    """
+    if job.rewind_to is not None:
+        return job, []
     if job.status is not None and job.status == status_of(job, job.status.time_ms):
         return job, []
     status = status_of(job, now.wall_ms)

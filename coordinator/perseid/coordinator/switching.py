@@ -10,8 +10,12 @@ Switch:  1. no more input is named under the old revision, and the new program i
 Rescale: a switch to another number of operator partitions. All that the old ones made is committed
          and in that checkpoint, so the new owner deals their state out and goes on behind it.
 Rewind:  a job that failed in an epoch and was changed takes the tokens above the last done epoch
-         back, unless a ledger holds one of them. Then it switches as above: the old revision runs
-         an epoch without input, so its state is kept exactly and the bad input is the new one's.
+         back, unless a ledger holds one of them: they were claimed when the job was loaded, so none
+         gets one later (`ledger_claims.py`). Then it switches as above: the old revision runs an
+         epoch without input, so its state is kept exactly and the bad input is the new one's.
+Finish:  where a part of the failed epoch is committed the changed revision ends it: the operator
+         partitions that have done it keep what the old one computed. So both must have the same
+         tasks, sources and sinks, and the same state, which the worker looks at.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ from perseid.coordinator.model import (
     positions_after,
     ranges_of,
 )
-from perseid.jobs.change import needs_new_layout, resized
+from perseid.jobs.change import apart, needs_new_layout, resized
 from perseid.jobs.layout import build
+from perseid.records import JobEntry, JobStatus, Plan
 from perseid.topics.records import Rewind
 
 Step = tuple[JobState, list[Action]]
@@ -55,6 +60,14 @@ def wants_switch(job: JobState) -> bool:
     return (
         job.entry.desired == "running" and plan is not None
         and job.entry.archive not in (plan.archive, job.rejected)
+    )  # fmt: skip
+
+
+def wants_rewind(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> bool:
+    """Whether a job that failed was changed and is asked for again."""
+    return (
+        status is not None and status.job_uuid == entry.uuid and status.state == "failed"
+        and status.counter != entry.counter and plan is not None and plan.archive != entry.archive
     )  # fmt: skip
 
 
@@ -104,23 +117,53 @@ def rewind_target(job: JobState) -> Tip | None:
 
 
 def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
-    """Takes back what a failed job did not finish, or fails when a part of it is committed."""
+    """Takes back what a failed job did not finish; has it finished when a part is committed."""
     target = rewind_target(job)
     if target is None:
         return replace(job, rewind_to=None), []
     if job.ledger_highest > target.epoch:
-        text = (
-            f"epoch {target.epoch + 1} failed, but a part of epoch {job.ledger_highest} is already "
-            "committed to its sinks, so it cannot be computed again with other code"
-        )
-        advice = (
-            f"type `perseid jobs apply` with revision {job.plan.revision if job.plan else ''} to "
-            f"end it as it began, or `perseid jobs start {job.name} --from scratch`"
-        )
-        return failing.permanent(replace(job, rewind_to=None), now, "RefusedError", text, advice)
+        return _finish(job, now)
     reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
     record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
     return replace(job, appending=True), [AppendRewind(job.name, record)]
+
+
+def _finish(job: JobState, now: Now) -> Step:
+    """One step towards the changed revision, which ends an epoch that is committed in part."""
+    target, plan = job.next_program, job.plan
+    if job.rejected == job.entry.archive:
+        return _cannot_finish(job, now, [job.events[-1].partition(": ")[2]])
+    if target is None or target.archive != job.entry.archive:
+        return _load(job, now)
+    if plan is None or job.program is None:
+        return job, []
+    found = apart(job.program.spec, target.spec)
+    if found:
+        return _cannot_finish(job, now, found)
+    reason = f"revision {target.revision} ends epoch {job.done + 1}, which is committed in part"
+    plan = replace(
+        plan, owner=None, generation=job.generation + 1, revision=target.revision,
+        archive=target.archive, reason=reason,
+    )  # fmt: skip
+    job = replace(
+        job, plan=plan, generation=plan.generation, program=target, next_program=None,
+        next_starts={}, layout=build(target.spec, plan.layout), rewind_to=None,
+    ).told(reason)  # fmt: skip
+    return job, [PutPlan(job.name, plan)]
+
+
+def _cannot_finish(job: JobState, now: Now, reasons: list[str]) -> Step:
+    before = job.plan.revision if job.plan is not None else ""
+    text = (
+        f"epoch {job.done + 1} failed with a part of it committed to its sinks, so the changed "
+        f"revision has to end it, and revision {job.entry.revision} cannot: {'; '.join(reasons)}"
+    )
+    advice = (
+        f"apply a revision first that only corrects the code or the settings of {before}, and this "
+        f"one when it runs; or `perseid jobs start {job.name} --from scratch`"
+    )
+    job = replace(job, rewind_to=None, next_program=None)
+    return failing.permanent(job, now, "RefusedError", text, advice)
 
 
 def rewound(job: JobState, record: Rewind) -> JobState:

@@ -75,7 +75,7 @@ def of_coordinator(specs: Sequence[JobSpec], principal: str) -> tuple[Acl, ...]:
     own = ("Create", "Delete", "Alter", "Read", "Write", *_LOOK)
     rules = [
         Acl(principal, own, "topic", PREFIX, True, "topics that jobs keep for themselves"),
-        Acl(principal, _WRITE, "transactional-id", PREFIX, True, "`txn abort`, `dlq redrive`"),
+        Acl(principal, _WRITE, "transactional-id", PREFIX, True, "ends transactions of jobs"),
         Acl(principal, ("Describe",), "group", GROUP, False, "clients look for its coordinator"),
         Acl(principal, ("Delete", *_READ), "group", PREFIX, True, "offsets that lag tools look at"),
         Acl(principal, ("DescribeConfigs",), "cluster", CLUSTER, False, "`doctor` asks brokers"),

@@ -94,6 +94,24 @@ def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
     return _layout(old) != _layout(new)
 
 
+def apart(old: JobSpec, new: JobSpec) -> list[str]:
+    """Why an epoch that ran in part under the old revision cannot be ended under the new one.
+
+    Empty when the same tasks read the same sources and write the same sinks; what they compute may
+    differ.
+    """
+    before, after = ({n: s.topic for n, s in spec.sources.items()} for spec in (old, new))
+    found = [f"source {name} is there in one of them only, or reads another topic"
+             for name in sorted(before.keys() | after.keys())
+             if before.get(name) != after.get(name)]  # fmt: skip
+    found += [f"sink {name} is not the same"
+              for name in sorted(old.sinks.keys() | new.sinks.keys())
+              if old.sinks.get(name) != new.sinks.get(name)]  # fmt: skip
+    if needs_new_layout(old, new):
+        found.append("operators, their inputs, keys or parallelism are others")
+    return found
+
+
 def _layout(spec: JobSpec) -> list[Any]:
     from perseid.jobs.layout import build
 

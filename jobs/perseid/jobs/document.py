@@ -337,6 +337,9 @@ class Epoch(Document):
     maxBytes: Annotated[int, _bytes("1MiB", "64GiB")] = Field(
         default=256 << 20, description="a size from 1MiB to 64GiB", examples=['"256MiB"']
     )
+    timeout: Annotated[float, _seconds("10s", "24h")] = Field(
+        default=3600.0, description="a duration from 10s to 24h", examples=['"1h"']
+    )
 
 
 class Top(Document):

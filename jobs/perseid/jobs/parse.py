@@ -168,7 +168,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
         errors=ErrorsSpec(tolerance=tolerance, deadletter_topic=dlq),
         epoch=EpochSpec(
             target_s=top.epoch.target, max_records=top.epoch.maxRecords,
-            max_bytes=top.epoch.maxBytes,
+            max_bytes=top.epoch.maxBytes, timeout_s=top.epoch.timeout,
         ),
     )
 

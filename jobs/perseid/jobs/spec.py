@@ -130,11 +130,15 @@ class ErrorsSpec(_Frozen):
 
 
 class EpochSpec(_Frozen):
-    """Upper bounds of one epoch. `max_bytes`: of the values it reads, as the last ones were."""
+    """Upper bounds of one epoch. `max_bytes`: of the values it reads, as the last ones were.
+
+    `timeout_s`: then the job fails.
+    """
 
     target_s: float = 0.5
     max_records: int = 800_000
     max_bytes: int = 256 << 20
+    timeout_s: float = 3600.0
 
 
 class JobSpec(_Frozen):

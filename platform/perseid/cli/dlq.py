@@ -199,7 +199,7 @@ def _redrive(
 ) -> Outcome:
     from perseid.cli.redrive import Redrive
     from perseid.topics import control
-    from perseid.worker.sink_kafka import KafkaTransactions
+    from perseid.topics.kafka_transactions import KafkaTransactions
 
     trail = control.redriven_topic(box.spec.name)
     if not dry_run:

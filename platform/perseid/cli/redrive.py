@@ -22,7 +22,7 @@ from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicInfo, TopicReader
 from perseid.topics.log import LogReader
 from perseid.topics.records import Redriven, RedrivenLetter
-from perseid.worker.sink_ports import PartitionBatch, Transaction, Transactions, Written
+from perseid.topics.transactions import PartitionBatch, Transaction, Transactions, Written
 
 BATCH_LETTERS = 500  # of one transaction, whose trail record is then far below 1 MB
 BATCH_BYTES = 16 << 20  # of their values: what the client's queue and 30 s have room for

@@ -139,8 +139,8 @@ class Transactions:
 
     def end(self, ids: Sequence[str]) -> None:
         """Acquires each id, which aborts what is open under it."""
+        from perseid.topics.kafka_transactions import KafkaTransactions
         from perseid.worker.committed import end_open_ones
-        from perseid.worker.sink_kafka import KafkaTransactions
 
         with closing(KafkaTransactions(self._bootstrap)) as transactions:
             end_open_ones(transactions, ids)

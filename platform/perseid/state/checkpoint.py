@@ -1,7 +1,7 @@
 """Checkpoints in the store: one part an operator partition, one manifest that names them all.
 
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/<operator>-<partition>.<kind>
-    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/manifest.json
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/manifest-<crc>.json
 
 A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
 state, of kind "part", or what changed since the checkpoint before, of kind "net". Each has a name
@@ -11,7 +11,8 @@ So whoever writes a file again writes the same.
 The manifest names each part with the chain of files before it that it needs, the whole state first,
 and has size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes
 the checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and
-the caller takes the checkpoint before, never an empty state.
+the caller takes the checkpoint before, never an empty state. The CRC is in its name as well: one of
+the same epoch that names other parts, by a leader that was paused, replaces nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from perseid.state.store import Store
 
 PART = "part"
 NET = "net"
-MANIFEST = "manifest.json"
 FORMAT = 2
 LINKS_MAX = 6  # then the whole state: README, Decisions
 LINKS_OF_WHOLE = 0.5  # as bytes: a restore reads half as much again, and a link's more at most
 LINKS_SMALL = 1 << 16  # bytes that nobody notices
 _FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # those of before had no offset
+_MANIFEST = re.compile(r"manifest(-[0-9a-f]{8})?\.json")  # and no CRC
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +197,10 @@ def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
     folder = checkpoint_folder(
         manifest.job, manifest.job_uuid, manifest.epoch, manifest.generation, manifest.token_offset
     )
-    path = f"{folder}/{MANIFEST}"
-    _, crc = store.write(path, [encode_manifest(manifest)])
+    data = encode_manifest(manifest)
+    crc = zlib.crc32(data)
+    path = f"{folder}/manifest-{crc:08x}.json"
+    store.write(path, [data])
     return path, crc
 
 
@@ -230,7 +233,9 @@ def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> 
         if epoch >= keep_from_epoch:
             continue
         inside = [path for path in paths if path.startswith(folder + "/")]
-        store.delete(f"{folder}/{MANIFEST}")
+        for path in inside:
+            if _MANIFEST.fullmatch(path, len(folder) + 1):
+                store.delete(path)
         if not any(file_of(path) in kept for path in inside):
             store.delete(folder)
             continue

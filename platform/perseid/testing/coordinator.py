@@ -230,7 +230,7 @@ class Leader:
 
     def tick(self, seconds: float = 0.0) -> None:
         self.world.time_s += seconds
-        self.feed(ev.Tick())
+        self.feed(ev.Tick(seconds))
 
     def _perform(self, action: act.Action) -> ev.Event | None:
         if self.writes_left is not None:

@@ -12,7 +12,7 @@ from perseid.testing.kafka_topics import FakeTopics
 from perseid.topics.admin import Partition
 from perseid.topics.columns import Records
 from perseid.topics.log import Entry
-from perseid.worker.sink_ports import PartitionBatch, Written
+from perseid.topics.transactions import PartitionBatch, Written
 
 __all__ = [
     "FakeColumnReader",

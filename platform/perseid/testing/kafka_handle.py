@@ -15,11 +15,11 @@ from perseid.testing.kafka import (
     ModelKafka,
 )
 from perseid.topics.admin import TopicAdmin
+from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter, LogReader, LogWriter
 from perseid.topics.ranges import ColumnReader, RangeReader
-from perseid.worker.sink_kafka import KafkaTransactions
-from perseid.worker.sink_ports import Transactions
+from perseid.topics.transactions import Transactions
 
 _names = itertools.count(1)
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from perseid.clocks import Clock, ManualClock
 from perseid.errors import PermanentError, ReplayDataLost, RetryableError
 from perseid.topics.admin import Partition, TopicInfo
+from perseid.topics.transactions import Headers
 from perseid.worker.sink_outputs import record_batch_bytes
-from perseid.worker.sink_ports import Headers
 
 Fault = Literal["lost", "unanswered"]  # an error before the effect, or after it
 Ending = Literal["committed", "aborted"]

@@ -16,7 +16,7 @@ from perseid.records import Plan
 from perseid.topics import names
 from perseid.topics.clients import BATCH_BYTES_MAX
 from perseid.topics.ledger import LedgerReader
-from perseid.worker.sink_ports import SPARES_MAX, Transactions
+from perseid.topics.transactions import Transactions, acquired
 
 LEDGER_TIMEOUT_S = 90.0  # readers of a ledger wait while anything in it is undecided
 
@@ -46,9 +46,5 @@ def committed_epochs(
 
 def end_open_ones(transactions: Transactions, ids: Sequence[str]) -> None:
     """Fences whoever has one of the ids, and aborts what they left open."""
-    for start in range(0, len(ids), SPARES_MAX):
-        some = ids[start : start + SPARES_MAX]
-        for name in some:
-            transactions.prepare(name, BATCH_BYTES_MAX)
-        for name in some:
-            transactions.acquire(name, BATCH_BYTES_MAX, LEDGER_TIMEOUT_S).close()
+    for _ in acquired(transactions, ids, BATCH_BYTES_MAX, LEDGER_TIMEOUT_S):
+        pass

@@ -47,7 +47,7 @@ class Migration:
         """
         live = declared(type(self.operator))
         old = {n.removeprefix(STATE): ipc_table(d) for n, d in sections.items() if _is_state(n)}
-        differences = list(_differences(live, old)) if old else []
+        differences = unlike(live, old) if old else []
         if not self.is_written and differences:
             raise PermanentError(
                 f"{operators.who(self.operator)}: its state is of other primitives: "
@@ -103,8 +103,27 @@ def _is_state(section: str) -> bool:
     return section.startswith(STATE)
 
 
-def _differences(live: Mapping[str, Primitive], old: Tables) -> Iterator[str]:
+def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables) -> None:
+    """PermanentError when a state log is of other primitives than the operator's.
+
+    That is met where a changed revision ends an epoch that one before has begun: it goes on with
+    the log, and only a switch comes with a checkpoint that can be migrated.
+    """
+    found = unlike(live, old)
+    if found:
+        raise PermanentError(
+            f"{operators.who(operator)}: an epoch was begun with other state: {'; '.join(found)}. "
+            "Apply a revision first that has the state of before and ends that epoch, and this one "
+            "when it runs"
+        )
+
+
+def unlike(live: Mapping[str, Primitive], old: Tables) -> list[str]:
     """What could not be read as it is; a primitive that is only new can start empty."""
+    return list(_differences(live, old))
+
+
+def _differences(live: Mapping[str, Primitive], old: Tables) -> Iterator[str]:
     for name, rows in old.items():
         if name not in live:
             yield f"{name} is gone"

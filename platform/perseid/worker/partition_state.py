@@ -26,6 +26,7 @@ from perseid.errors import DamagedFile, RetryableError
 from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
+from perseid.worker.migration import refuse_unlike
 from perseid.worker.operators import call
 from perseid.worker.parts import PartOrder, StateCopy, at_once
 from perseid.worker.poison import guarded
@@ -192,10 +193,14 @@ class PartitionState:
                 f"{self.operator.partition} reaches epoch {reached}, and epoch {epoch} is "
                 "needed: it has to be restored"
             )
+        tables = {
+            name.removeprefix(STATE): ipc_table(section)
+            for name, section in base.sections.items() if name.startswith(STATE)
+        }  # fmt: skip
+        refuse_unlike(self.operator, self.live, tables)
         for name, primitive in self.live.items():
-            section = base.sections.get(STATE + name)
-            empty = primitive.fresh().snapshot  # a primitive that a newer revision has added
-            primitive.restore(ipc_table(section) if section is not None else empty())
+            table = tables.get(name)  # None: a primitive that a newer revision has added
+            primitive.restore(table if table is not None else primitive.fresh().snapshot())
         self._apply(entries)
         self.epoch = epoch
 

@@ -18,13 +18,13 @@ from perseid import logs
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
+from perseid.topics.transactions import SPARES_MAX
 from perseid.worker import flow, graph, resume, slots, stages, tasks
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
-from perseid.worker.sink_ports import SPARES_MAX
 
 if TYPE_CHECKING:
     from perseid.jobs.layout import Task
@@ -67,9 +67,9 @@ def restore_all(
 
 def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.kafka_transactions import KafkaTransactions
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader
-    from perseid.worker.sink_kafka import KafkaTransactions
 
     kafka = context.brokers
     with closing(KafkaLogReader(kafka)) as logs, closing(KafkaTransactions(kafka)) as transactions:

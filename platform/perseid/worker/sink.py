@@ -32,14 +32,14 @@ from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicInfo, TopicReader
 from perseid.topics.clients import BATCH_BYTES_MAX
 from perseid.topics.records import LedgerRecord, SinkWindow
-from perseid.worker.sink_outputs import divide, windows
-from perseid.worker.sink_ports import (
+from perseid.topics.transactions import (
     PartitionBatch,
     SinkBatch,
     Transaction,
     Transactions,
     Written,
 )
+from perseid.worker.sink_outputs import divide, windows
 
 __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 

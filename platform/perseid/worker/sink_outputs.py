@@ -15,8 +15,8 @@ from perseid.kernels.library import all_bytes, one
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import SinkWindow
+from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
 from perseid.worker.partition import grouped
-from perseid.worker.sink_ports import PartitionBatch, SinkBatch, Written
 
 RUN = 1 << 63  # set in every checksum of a run; sums of before 2026-11-22 are below it
 _BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2

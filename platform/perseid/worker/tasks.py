@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ledger import LedgerReader
+    from perseid.topics.transactions import SinkBatch, Transactions
     from perseid.worker.sink import SinkSession
-    from perseid.worker.sink_ports import SinkBatch, Transactions
 
 
 COMMITS_MAX = 8  # transactions of one task at once
@@ -273,9 +273,9 @@ class SinkClients:
 @cache
 def _sink_clients(bootstrap: Bootstrap) -> SinkClients:
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.kafka_transactions import KafkaTransactions
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader
-    from perseid.worker.sink_kafka import KafkaTransactions
 
     topics = TopicAdmin(bootstrap)
     ledger = LedgerReader(KafkaLogReader(bootstrap), topics)
@@ -289,7 +289,7 @@ def _sink_batches(
     outputs: dict[str, pa.Table],
     letters: pa.Table | None,
 ) -> Iterable[SinkBatch]:
-    from perseid.worker.sink_ports import SinkBatch
+    from perseid.topics.transactions import SinkBatch
 
     spec = flow.spec_of(context.job_folder)
     if task.operator == DEAD_LETTERS:

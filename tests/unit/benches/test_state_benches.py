@@ -200,8 +200,20 @@ def test_the_jobs_of_scale_take_checkpoints() -> None:
 
 def test_the_slope_leaves_the_first_quarter_out() -> None:
     samples = [(t * 10.0, 1_000_000_000 if t < 10 else 2_000_000 + t * 10_000) for t in range(41)]
-    assert scale.slope(samples) == 0.06
+    assert scale.growth(samples) == 0.06
     assert scale.by_minute(samples)[:3] == [1000.0, 1000.0, 2.1]  # it jumped once
+
+
+@pytest.mark.parametrize("begin_s", range(0, 600, 150))
+@pytest.mark.parametrize("mb_per_minute", [0, 2])
+def test_memory_that_comes_in_turns_grows_by_what_they_grow(
+    begin_s: int, mb_per_minute: int
+) -> None:
+    samples = [
+        (float(t), (t + begin_s) % 600 * 300_000 + t * mb_per_minute * 1_000_000 // 60)
+        for t in range(0, 1_800, 10)
+    ]
+    assert scale.growth(samples) == pytest.approx(mb_per_minute, abs=0.01)
 
 
 def test_windows_must_have_the_points_that_were_sent() -> None:

@@ -29,7 +29,7 @@ from perseid.records import (
 )
 from perseid.registry import FencedRegistry, Registry, lead
 from perseid.state import checkpoint
-from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTopics
+from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTopics, FakeTransactions
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
@@ -79,8 +79,10 @@ class Setting:
     def loader(self, epoch: int = 1) -> Loader:
         reader = FakeLogReader(self.kafka)
         ledger = LedgerReader(reader, self.topics)
-        clients = Clients(self.registry, self.topics, reader, FakeLogWriter(self.kafka), ledger,
-                          self.store, self.folder / "cache")  # fmt: skip
+        clients = Clients(
+            self.registry, self.topics, reader, FakeLogWriter(self.kafka), ledger,
+            FakeTransactions(self.kafka), self.store, self.folder / "cache",
+        )  # fmt: skip
         return Loader(clients, epoch, "c1")
 
     def source(self, partitions: int = 2, records: int = 0, cleanup: str = "delete") -> None:
@@ -244,6 +246,53 @@ def test_progress_and_ledger_are_read(setting: Setting) -> None:
     assert loaded.ledger == {0: 2}
 
 
+def ledgers(setting: Setting) -> list[LedgerRecord | None]:
+    reader = LedgerReader(FakeLogReader(setting.kafka), setting.topics)
+    return [reader.last(names.ledger(JOB), p, timeout_s=1) for p in range(4)]
+
+
+def test_a_failed_job_that_was_changed_is_loaded_with_its_ledgers_claimed(setting: Setting) -> None:
+    running(setting)
+    setting.loader(epoch=2).load(setting.entry)
+    record = LedgerRecord("u1", 1, "counts", 1, 3, 2, 3)
+    setting.kafka.append((names.ledger(JOB), 1), None, codec.encode(record))
+    setting.fenced.put_status(JOB, JobStatus("u1", "failed", 1, 1, 1))
+    changed = replace(setting.apply(**{"parallelism: 4": "parallelism: 6"}), counter=2)
+    loaded = setting.loader(epoch=3).load(changed)
+    assert loaded.ledger == {0: 0, 1: 2, 2: 0, 3: 0}
+    assert (loaded.generation, loaded.program.archive) == (3, setting.entry.archive)
+    found = ledgers(setting)
+    assert [r and (r.generation, r.epoch, r.token_offset) for r in found] == [
+        (4, 0, 1), (4, 2, 3), (4, 0, 1), (4, 0, 1)
+    ]  # fmt: skip
+    setting.loader(epoch=4).load(changed)
+    assert ledgers(setting) == found
+
+
+@pytest.mark.parametrize("state, counter, changed", [
+    ("running", 2, True), ("failed", 1, True), ("failed", 2, False),
+])  # fmt: skip
+def test_ledgers_are_claimed_for_nothing_else(
+    setting: Setting, state: str, counter: int, changed: bool
+) -> None:
+    running(setting)
+    setting.fenced.put_status(JOB, JobStatus("u1", state, 1, 1, 1))
+    entry = setting.apply(**{"parallelism: 4": "parallelism: 6"}) if changed else setting.entry
+    loaded = setting.loader(epoch=2).load(replace(entry, counter=counter))
+    assert loaded.ledger == {}
+    assert ledgers(setting) == [None] * 4
+
+
+def test_a_claim_without_an_answer_is_made_again(setting: Setting) -> None:
+    running(setting)
+    setting.fenced.put_status(JOB, JobStatus("u1", "failed", 1, 1, 1))
+    changed = replace(setting.apply(**{"parallelism: 4": "parallelism: 6"}), counter=2)
+    setting.kafka.fail("commit", "unanswered")
+    with pytest.raises(RetryableError):
+        setting.loader(epoch=2).load(changed)
+    assert setting.loader(epoch=3).load(changed).ledger == dict.fromkeys(range(4), 0)
+
+
 def test_a_higher_claim_is_never_written_under(setting: Setting) -> None:
     running(setting)
     setting.append(Claim(9, "c9"))
@@ -263,6 +312,18 @@ def test_a_switch_loads_the_new_program_and_grows_the_ledger(setting: Setting) -
     assert setting.topics.describe([names.ledger(JOB)])[names.ledger(JOB)].partitions == 6
     event = setting.loader(epoch=2).program(replace(action, known=frozenset()))
     assert set(event.starts) == {("lines", 0), ("lines", 1)}
+
+
+def test_a_known_source_need_not_have_its_first_records_any_more(setting: Setting) -> None:
+    """`start: {0: 3}`, and retention is past 3: the job goes on from its position all the same."""
+    running(setting)
+    setting.topics.delete_records({("lines", 0): 40})
+    given = setting.apply(**{"start: earliest": "start: {0: 3}"})
+    known = frozenset({("lines", "lines")})
+    action = act.LoadProgram(JOB, "r2", given.archive, known)
+    assert setting.loader(epoch=2).program(action).starts == {}
+    with pytest.raises(PermanentError, match=r"start of lines\[0\] is 3"):
+        setting.loader(epoch=2).program(replace(action, known=frozenset()))
 
 
 # -- acting --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from perseid.coordinator import switching
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
-from perseid.jobs.spec import OperatorSpec, SourceSpec
+from perseid.jobs.spec import EpochSpec, OperatorSpec, SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.topics.records import PartFailed, Rewind, Token
 
@@ -425,24 +425,8 @@ def test_the_same_job_started_again_runs_the_same_tokens(world: World, leader: L
     assert world.plans[JOB].owner is not None
 
 
-def test_an_epoch_that_a_ledger_holds_is_not_taken_back(world: World, leader: Leader) -> None:
-    bad = failed_in_flight(world, leader)
-    world.ledger[JOB][0] = bad.epoch  # one of two partitions committed it
-    new_revision(world, leader)
-    status = world.statuses[JOB]
-    assert (status.state, status.counter) == ("failed", 2)
-    assert status.error is not None
-    assert status.error["kind"] == "RefusedError"
-    assert "already committed" in status.error["text"]
-    assert last(world) == bad
-    assert world.plans[JOB].owner is None
-
-
-@pytest.mark.parametrize("crash", range(12))
-def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
-    leader = Leader(world)
-    leader.look()
-    failed_in_flight(world, leader)
+def corrected(world: World, leader: Leader, crash: int) -> list[Token]:
+    """The tokens of a job that is corrected, while the leader dies in front of a write."""
     leader.writes_left = crash
     with contextlib.suppress(Crashed):
         new_revision(world, leader)
@@ -457,6 +441,105 @@ def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: i
         run(world, leader)
     tokens = list(world.valid(JOB).values())
     assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
+    return tokens
+
+
+def half_committed(world: World, leader: Leader) -> Token:
+    """As above, and one of two partitions has committed the third epoch."""
+    bad = failed_in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch
+    return bad
+
+
+def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
+    world: World, leader: Leader
+) -> None:
+    bad = half_committed(world, leader)
+    before = world.plans[JOB]
+    new_revision(world, leader, epoch=EpochSpec(max_records=7))
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert last(world) == bad
+    plan = world.plans[JOB]
+    assert (plan.revision, plan.archive, plan.owner) == ("r2", "archive-2", "w1-1")
+    assert plan.generation > before.generation
+    same = (plan.layout, plan.base_epoch, plan.base_offset)
+    assert same == (before.layout, before.base_epoch, before.base_offset)
+    assert "revision r2 ends epoch 3" in "".join(world.statuses[JOB].events)
+    world.say(JOB, "running")
+    leader.listen()
+    assert last(world) == bad
+    run(world, leader)
+    assert leader.job().done >= bad.epoch
+    again = next(t for t in world.valid(JOB).values() if t.epoch == bad.epoch + 1)
+    assert (again.revision, again.generation) == ("r2", plan.generation)
+    assert [(r.start, r.end) for r in ranges_of(again) if r.partition == 0] == [(30, 37)]
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"parallelism": 3}, "operators, their inputs, keys or parallelism are others"),
+    ({"sources": {"lines": SourceSpec(topic="more", format="text")}}, "source lines is there in"),
+    ({"sinks": {}}, "sink counts is not the same"),
+])  # fmt: skip
+def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
+    world: World, leader: Leader, changes: dict[str, object], said: str
+) -> None:
+    bad = half_committed(world, leader)
+    new_revision(world, leader, **changes)
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("failed", 2)
+    assert status.error is not None
+    assert status.error["kind"] == "RefusedError"
+    assert f"the changed revision has to end it, and revision r2 cannot: {said}" in (
+        status.error["text"]
+    )
+    assert "only corrects the code or the settings of r1" in status.error["next"]
+    assert last(world) == bad
+    assert (world.plans[JOB].owner, world.plans[JOB].revision) == (None, "r1")
+
+    world.programs["archive-3"] = job_spec()
+    want(world, leader, revision="r3", archive="archive-3")
+    world.say(JOB, "running")
+    leader.listen()
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r3"
+    assert leader.job().done == bad.epoch
+
+
+def test_a_failed_job_that_is_changed_and_stopped_is_stopped(world: World, leader: Leader) -> None:
+    half_committed(world, leader)
+    world.programs["archive-2"] = job_spec(epoch=EpochSpec(max_records=7))
+    want(world, leader, revision="r2", archive="archive-2", desired="stopped")
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 2)
+
+
+def test_a_revision_that_cannot_be_loaded_ends_nothing(world: World, leader: Leader) -> None:
+    bad = half_committed(world, leader)
+    want(world, leader, revision="r2", archive="not there")
+    error = world.statuses[JOB].error
+    assert error is not None
+    assert error["text"].endswith("revision r2 cannot: missing")
+    assert last(world) == bad
+    assert world.plans[JOB].owner is None
+
+
+@pytest.mark.parametrize("crash", range(8))
+def test_ending_an_epoch_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    bad = half_committed(world, leader)
+    tokens = corrected(world, leader, crash)
+    assert bad in tokens
+    assert {t.revision for t in tokens if t.epoch > bad.epoch} == {"r2"}
+    assert world.plans[JOB].revision == "r2"
+
+
+@pytest.mark.parametrize("crash", range(12))
+def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    failed_in_flight(world, leader)
+    tokens = corrected(world, leader, crash)
     covered = [(r.start, r.end) for t in tokens for r in ranges_of(t)
                if r.partition == 0 and r.end > r.start]  # fmt: skip
     assert [start for start, _ in covered] == [0, *(end for _, end in covered[:-1])]

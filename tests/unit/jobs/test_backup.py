@@ -29,7 +29,7 @@ from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin, LedgerRecord, Rewind, Token, TokenRecord
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.topics.transactions import PartitionBatch
 
 JOB, UUID, SHA = "shop", "uuid-1", "a" * 64
 BUILD = Build("0.1.0", 1, 1)

@@ -191,6 +191,26 @@ def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> N
     assert change.needs_new_layout(spec(), spec(*replaced)) is layout
 
 
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        ([("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM")], None),
+        ([("name: job", "name: job\nepoch: {target: 1s}")], None),
+        ([("topic: out", "topic: other")], "sink s is not the same"),
+        ([("sinks:\n", "sinks:\n  t: {input: rows, topic: t, format: json}\n")], "sink t is not"),
+        ([("topic: a,", "topic: more,")], "source a is there in one of them only, or"),
+        ([("parallelism: 2", "parallelism: 3")], "operators, their inputs, keys or parallelism"),
+        ([("name: job", "name: job\nerrors: {tolerance: all}")], "operators, their inputs, keys"),
+    ],
+)
+def test_what_may_end_an_epoch_that_another_revision_began(
+    replaced: list[tuple[str, str]], said: str | None
+) -> None:
+    found = change.apart(spec(), spec(*replaced))
+    assert (said is None) == (not found)
+    assert said is None or any(line.startswith(said) for line in found)
+
+
 def test_state_schemas_are_json() -> None:
     import json
 

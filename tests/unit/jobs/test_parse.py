@@ -81,7 +81,9 @@ def test_defaults() -> None:
     assert job.parallelism == 1
     assert job.sources["a"].start == "earliest"
     assert job.errors.deadletter_topic is None
-    assert job.epoch == EpochSpec(target_s=0.5, max_records=800_000, max_bytes=256 << 20)
+    assert job.epoch == EpochSpec(
+        target_s=0.5, max_records=800_000, max_bytes=256 << 20, timeout_s=3600.0
+    )
 
 
 def test_dead_letters_get_a_topic_of_the_jobs_own() -> None:
@@ -182,6 +184,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         (", key: k}", "}", 7, "`order: free` if their order does not matter"),
         ("name: job", "name: job\nepoch: {maxBytes: 5}", 2, 'write `maxBytes: "256MiB"`'),
         ("name: job", 'name: job\nepoch: {maxBytes: "1KiB"}', 2, "a size from 1MiB to 64GiB"),
+        ("name: job", 'name: job\nepoch: {timeout: "5s"}', 2, "a duration from 10s to 24h"),
         ("topic: out", "topic: a", 7, "read its own output for ever"),
         ("topic: out", "topic: perseid.x.tokens", 7, "perseid's own"),
         ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
@@ -202,9 +205,9 @@ def test_several_inputs() -> None:
     assert "a SQL operator has one input, found 2" in "\n".join(errors(sql))
 
 
-def test_an_epoch_may_be_bounded_in_bytes() -> None:
-    text = replaced("name: job", 'name: job\nepoch: {maxBytes: "64MiB"}')
-    assert parse.loads(text).epoch == EpochSpec(max_bytes=64 << 20)
+def test_an_epoch_may_be_bounded_in_bytes_and_in_time() -> None:
+    text = replaced("name: job", 'name: job\nepoch: {maxBytes: "64MiB", timeout: "2m"}')
+    assert parse.loads(text).epoch == EpochSpec(max_bytes=64 << 20, timeout_s=120.0)
 
 
 def test_order_free_permits_another_key() -> None:

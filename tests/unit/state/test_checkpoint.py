@@ -81,7 +81,7 @@ def test_a_manifest_comes_back_and_names_its_parts() -> None:
     store = MemoryStore()
     part = Part("counts", 0, PATH, 10, 20)
     path, crc = checkpoint.write_manifest(store, manifest(part))
-    assert path == f"{FOLDER}/manifest.json"
+    assert path == f"{FOLDER}/manifest-{crc:08x}.json"
     found = checkpoint.read_manifest(store, path, crc)
     assert found == manifest(part)
     assert found.part("counts", 0) == part
@@ -89,6 +89,17 @@ def test_a_manifest_comes_back_and_names_its_parts() -> None:
         found.part("counts", 1)
     with pytest.raises(DamagedFile, match="pointer says"):
         checkpoint.read_manifest(store, path, crc ^ 1)
+
+
+def test_a_manifest_replaces_none_that_names_other_parts() -> None:
+    """A leader was paused in front of it; its successor's is of another attempt at a part."""
+    store = MemoryStore()
+    path, crc = checkpoint.write_manifest(store, manifest(Part("counts", 0, PATH, 10, 20)))
+    net = Part("counts", 0, PATH.replace(".part", ".net"), 3, 4)
+    late, _ = checkpoint.write_manifest(store, manifest(net))
+    assert late != path
+    assert checkpoint.read_manifest(store, path, crc).parts[0].bytes == 10
+    assert checkpoint.write_manifest(store, manifest(net))[0] == late
 
 
 def test_the_state_of_a_partition_is_read_by_manifest() -> None:
@@ -130,6 +141,19 @@ def test_checkpoints_are_listed_and_deleted() -> None:
     assert checkpoint.checkpoints(store, "words", "uuid") == [(10, folders[0])]
     assert store.list("jobs/words/uuid")[-1] == "jobs/words/uuid/other"
     assert checkpoint.checkpoints(store, "words", "other") == []
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest-0123abcd.json"])
+def test_of_an_old_checkpoint_stays_what_a_newer_one_refers_to(name: str) -> None:
+    """Its manifest is none of that; an operator may be called so."""
+    store = MemoryStore()
+    old = "jobs/words/uuid/c-5-g1-t3"
+    kept = PartFile(f"{old}/manifest-0.part", 5, 10, 20)
+    for path in (kept.path, f"{old}/manifest-1.part", f"{old}/{name}"):
+        store.write(path, [b""])
+    newer = manifest(Part("manifest", 0, f"{FOLDER}/manifest-0.net", 1, 2, (kept,)))
+    checkpoint.collect(store, "words", "uuid", [newer])
+    assert store.list() == [kept.path]
 
 
 UPLOAD = """

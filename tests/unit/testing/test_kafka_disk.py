@@ -6,7 +6,7 @@ import random
 
 from perseid.testing.kafka import FakeTopics, FakeTransactions, ModelKafka
 from perseid.testing.kafka_disk import ModelDisk
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.topics.transactions import PartitionBatch
 
 
 def logs(flushed: int, behind: int, partitions: int = 2) -> tuple[ModelKafka, ModelDisk]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perseid.kernels.hashing import murmur2
 from perseid.topics.partitioner import partitions
-from perseid.worker.sink_ports import octets
+from perseid.topics.transactions import octets
 
 
 def one_by_one(key: bytes) -> int:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
+from perseid.topics.transactions import octets
 from perseid.worker.formats import make
-from perseid.worker.sink_ports import octets
 
 COLUMNS = {"user": "string", "n": "int64", "share": "float64", "on": "bool"}
 AVRO: dict[str, Any] = {

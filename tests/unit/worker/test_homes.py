@@ -102,7 +102,7 @@ def lives(pid: int) -> bool:
     """A process that nobody has waited for yet is no life."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go while it is read
         return False
 
 

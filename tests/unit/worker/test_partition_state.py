@@ -227,6 +227,18 @@ def test_a_primitive_that_a_revision_has_added_starts_empty(partition: Any) -> N
     assert newer.live["rows"].get() == 2
 
 
+def test_a_log_of_other_primitives_is_refused(partition: Any) -> None:
+    """A changed revision that ends an epoch goes on with the log, not with a checkpoint."""
+    state = partition.begun()
+    partition.run(state, 1)
+    partition.snapshot(state, 1)
+    other = partition.state()
+    other.live["sum"] = other.live.pop("total")
+    with pytest.raises(PermanentError, match=r"begun with other state: total is gone\. Apply a"):
+        other.bring_to(1)
+    partition.run(partition.state(), 2)
+
+
 def test_an_operator_that_bisects_goes_on_without_the_poison(partition: Any) -> None:
     state = partition.begun()
     state.sieve = Sieve("totals", 0, ("key",))

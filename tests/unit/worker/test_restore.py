@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_means_an_older_one_and_an_event(
     ran(partition, 6, snapshots=(2, 4))
     pointers = (partition.checkpoint(4), partition.checkpoint(2))
     partition.files.delete("/state")
-    kind = "manifest.json" if what.startswith("manifest") else ".part"
+    kind = ".json" if what.startswith("manifest") else ".part"
     (path,) = [p for p in partition.store.content if "c-4-" in p and p.endswith(kind)]
     if what.endswith("gone"):
         del partition.store.content[path]

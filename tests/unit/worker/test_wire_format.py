@@ -24,9 +24,9 @@ from perseid.errors import RetryableError
 from perseid.testing.http_server import running
 from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, SchemaRegistry
+from perseid.topics.transactions import octets
 from perseid.worker import encode
 from perseid.worker.formats import Format, make
-from perseid.worker.sink_ports import octets
 from perseid.worker.wire_format import FORGET_S, KnownSchemas, frame
 
 USER, N = {"name": "user", "type": "string"}, {"name": "n", "type": "int"}

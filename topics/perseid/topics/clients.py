@@ -24,7 +24,7 @@ LOG.addHandler(logging.NullHandler())  # a broker that is away is no news on a u
 
 TRANSACTION_TIMEOUT_MS = 30_000  # how long a dead owner's open transaction can hold back readers
 QUEUE_MESSAGES_MAX = 200_000  # of one producer; who produces faster waits for deliveries
-RETRY_BACKOFF_MS = 400  # of transactional producers; see perseid.worker.sink_kafka
+RETRY_BACKOFF_MS = 400  # of transactional producers; see perseid.topics.kafka_transactions
 BATCH_BYTES_MAX = 1_000_000  # of one request; below the broker's default for one batch
 _HEARD_S = 15.0  # for so long what a broker said of our certificate or password explains errors
 _not_let_in: list[tuple[float, str]] = []  # the newest, of all admin clients of this process

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import pyarrow as pa
 from perseid.cli import output
 from perseid.cli.benches.bench_cluster import PARTITIONS, Place
 from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.memory import PeakMemory, tmpfs_bytes, tree_bytes
+from perseid.cli.benches.memory import PeakMemory, by_program, tmpfs_bytes
 from perseid.cli.benches.reading import read_topic
 from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli.state import place_of, root_of
@@ -226,14 +227,19 @@ class KeyedJob:
         shutil.rmtree(self.log_folder)
 
     def memory_bytes(self) -> int:
-        """Proportional resident sets of all workers' processes, and their files on tmpfs.
+        """Proportional resident sets of all workers' processes, and their files on tmpfs."""
+        return sum(self.memory().values())
 
-        These are the state logs and Spark's folders beside them. The store is none of a worker's: a
-        deployment has it elsewhere.
+    def memory(self) -> Counter[str]:
+        """The same by "java", "python" and "tmpfs".
+
+        On tmpfs are the state logs and Spark's folders beside them. The store is none of a
+        worker's: a deployment has it elsewhere.
         """
         rows = self.place.cluster.processes()
         workers = [p.pid for p in rows if p.kind == "worker" and p.pid is not None]
-        return tree_bytes(workers) + tmpfs_bytes(Path(root_of(self.place.data)))
+        on_tmpfs = tmpfs_bytes(Path(root_of(self.place.data)))
+        return by_program(workers) + Counter(tmpfs=on_tmpfs)
 
     def newest_checkpoint(self) -> int:
         """The epoch that the newest pointer names. PermanentError when there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,21 +20,29 @@ _BLOCK_BYTES = 512  # of `st_blocks`
 
 def tree_bytes(roots: Iterable[int]) -> int:
     """Proportional bytes of the roots and everything below them, each process once."""
+    return sum(by_program(roots).values())
+
+
+def by_program(roots: Iterable[int]) -> Counter[str]:
+    """The same by what a process runs, "java" or "python"."""
     import psutil
 
-    found: dict[int, int] = {}
+    seen: set[int] = set()
+    found: Counter[str] = Counter()
     for pid in roots:
         try:
             root = psutil.Process(pid)
             family = [root, *root.children(recursive=True)]
         except psutil.Error:
             continue
-        for process in family:
+        for process in (p for p in family if p.pid not in seen):
             try:
-                found[process.pid] = process.memory_full_info().pss
+                program = "java" if process.name() == "java" else "python"
+                found[program] += process.memory_full_info().pss
             except psutil.Error:
                 continue
-    return sum(found.values())
+            seen.add(process.pid)
+    return found
 
 
 def trees(roots: Callable[[], Iterable[int]]) -> Callable[[], int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -35,6 +36,7 @@ from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.results import median_row
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
+from perseid.worker.spare_memory import ANYWAY_S
 
 _KEYS = 100_000
 _JOB_PARALLELISM = 2  # of each of several jobs: as many as cores
@@ -42,6 +44,7 @@ _EARLY_SHARES = 3  # of a job's share of the records: the first has more until t
 _LOOK_S = 10.0
 _PEAK_LOOK_S = 5.0  # a look at gigabytes costs a tenth of a second of a core
 _SETTLED_SHARE = 0.25  # of a long run, which is left out of the slope
+_TURN_S = ANYWAY_S
 _CATCH_UP_S = 300.0
 
 
@@ -156,17 +159,20 @@ def _long(place: Place, settings: Settings) -> dict[str, Any]:
         job.check_state()
         job.remove()
     place.topics.delete([source])
+    sums = [(at_s, sum(held.values())) for at_s, held in samples]
+    kinds = sorted({kind for _, held in samples for kind in held})
     return {
         "system": "perseid", "figure": "minutes", "x": settings.minutes, "records": sent,
-        "rss_mb": round(samples[-1][1] / 1e6, 1), "mb_per_minute": slope(samples),
-        "mb_by_minute": by_minute(samples),
+        "rss_mb": round(sums[-1][1] / 1e6, 1), "mb_per_minute": growth(sums),
+        "mb_by_minute": by_minute(sums),
+        "mb_by_minute_of": {k: by_minute([(s, held[k]) for s, held in samples]) for k in kinds},
     }  # fmt: skip
 
 
 def _fed(
     place: Place, job: KeyedJob, source: str, rate: int, seconds: float
-) -> tuple[int, list[tuple[float, int]]]:
-    """Records sent at a steady rate, and (seconds, bytes of memory) meanwhile."""
+) -> tuple[int, list[tuple[float, Counter[str]]]]:
+    """Records sent at a steady rate, and (seconds, bytes of memory by kind) meanwhile."""
     stop, sent = threading.Event(), 0
 
     def feed() -> None:
@@ -180,11 +186,11 @@ def _fed(
 
     feeding = threading.Thread(target=feed)
     feeding.start()
-    samples: list[tuple[float, int]] = []
+    samples: list[tuple[float, Counter[str]]] = []
     begin_s = time.monotonic()
     try:
         while (passed_s := time.monotonic() - begin_s) < seconds:
-            samples.append((passed_s, job.memory_bytes()))
+            samples.append((passed_s, job.memory()))
             time.sleep(min(_LOOK_S, seconds / 10))
     finally:
         stop.set()
@@ -192,10 +198,21 @@ def _fed(
     return sent, samples
 
 
-def slope(samples: list[tuple[float, int]]) -> float:
-    """MB a minute: the least squares line behind the first quarter. Pure."""
+def growth(samples: list[tuple[float, int]]) -> float:
+    """MB a minute behind the first quarter. Pure.
+
+    A Python worker's memory comes in turns, at whose end it gives back what is free. A line through
+    some of them tells where they begin. So it is what the mean of the last turn has more than that
+    of the turn before, or that line where there is no room for two.
+    """
     end_s = samples[-1][0]
     settled = [s for s in samples if s[0] >= _SETTLED_SHARE * end_s]
+    if end_s - settled[0][0] >= 2 * _TURN_S:
+        before, last = (
+            statistics.mean(held for s, held in settled if 0 <= end_s - s - ago_s < _TURN_S)
+            for ago_s in (_TURN_S, 0.0)
+        )
+        return round((last - before) / 1e6 / (_TURN_S / 60), 3)
     times, held = np.array(settled).T
     return round(float(np.polyfit(times / 60, held / 1e6, 1)[0]), 3)
 

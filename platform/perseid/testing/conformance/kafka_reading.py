@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perseid.testing.conformance import Scripts, outcome
 from perseid.testing.conformance.kafka_side import PATIENCE_S, KafkaSide
 from perseid.topics.log import Entry
-from perseid.worker.sink_ports import PartitionBatch
+from perseid.topics.transactions import PartitionBatch
 
 SCRIPTS: Scripts[KafkaSide] = Scripts()
 

@@ -14,9 +14,9 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.wait import until
 from perseid.topics.admin import Partition
+from perseid.topics.kafka_transactions import KafkaTransaction
 from perseid.topics.ranges import ColumnReader
-from perseid.worker.sink_kafka import KafkaTransaction
-from perseid.worker.sink_ports import PartitionBatch, Transaction
+from perseid.topics.transactions import PartitionBatch, Transaction
 
 BATCH_BYTES = 1_000_000
 PATIENCE_S = 20.0

@@ -3,7 +3,8 @@
 After every event, over what is new:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
 - a ledger partition's committed epochs follow each other within a layout, its generations never
-  fall, and each is of the layout that its token names, and of no generation below the token's;
+  fall, and each is of the layout that its token names, and of no generation below the token's; a
+  claim says its last epoch again; no token is taken back of which an epoch is committed or will be;
 - the tokens that count have dense epochs, name every source offset once, and their coordinator
   epochs, times and watermarks never fall; a watermark is not above what was there to be read.
 At the end the ledger's windows are what is in the sinks; after healing every word's total is the
@@ -14,14 +15,14 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from perseid.testing.kafka_model import ModelKafka, ModelRecord
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect
 from perseid.topics import codec, names
-from perseid.topics.records import Begin, Claim, LedgerRecord, Token
+from perseid.topics.records import Begin, Claim, LedgerRecord, Rewind, Token
 
 TOKENS, LEDGER = names.tokens(job.JOB), names.ledger(job.JOB)
 
@@ -87,11 +88,15 @@ class Tokens:
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
     plans: dict[int, tuple[int, int]] = field(default_factory=dict)  # layout, generation by offset
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
+    watermarks: dict[int, int | None] = field(default_factory=dict)  # likewise
+    taken_back: set[int] = field(default_factory=set)  # offsets of tokens
 
     def take(self, offset: int, record: object) -> None:
-        assert isinstance(record, Claim | Begin | Token), record
+        assert isinstance(record, Claim | Begin | Token | Rewind), record
         if record.coordinator_epoch < self.coordinator:
             return
+        if isinstance(record, Rewind):
+            self._take_back(record)
         if isinstance(record, Token):
             if (record.epoch, record.previous_offset) != (self.epoch + 1, self.offset):
                 return
@@ -100,11 +105,20 @@ class Tokens:
             self.time_ms = record.time_ms
             self._watermark(record)
             self._follow(record)
-            self.ends_at[record.epoch] = self.ends.copy()
             self.plans[offset] = record.layout, record.generation
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
+            self.ends_at[record.epoch] = self.ends.copy()
+            self.watermarks[record.epoch] = self.watermark_ms
         self.coordinator = record.coordinator_epoch
+
+    def _take_back(self, record: Rewind) -> None:
+        if record.epoch not in self.ends_at or record.epoch > self.epoch:
+            raise Defect(f"{record} does not go back to an epoch of the chain, at {self.epoch}")
+        self.taken_back |= {at for at in self.plans if at > record.previous_offset}
+        self.epoch, self.offset = record.epoch, record.previous_offset
+        self.ends = self.ends_at[record.epoch].copy()
+        self.watermark_ms = self.watermarks[record.epoch]
 
     def _watermark(self, token: Token) -> None:
         before, now = self.watermark_ms, token.watermark_ms
@@ -195,6 +209,13 @@ class Checker:
 
     def _follow(self, partition: int, entry: LedgerRecord) -> None:
         last = self.ledger.get(partition)
+        if last is not None and entry.generation > last.generation and entry == replace(
+            last, generation=entry.generation, outputs=()
+        ):  # fmt: skip
+            self.ledger[partition] = entry
+            return  # a claim
+        if entry.token_offset in self.tokens.taken_back:
+            raise Defect(f"ledger partition {partition}: {entry} is of a token that is taken back")
         if last is not None and (
             entry.epoch <= last.epoch or entry.generation < last.generation
             or (entry.layout == last.layout and entry.epoch != last.epoch + 1)

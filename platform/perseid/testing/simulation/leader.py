@@ -23,7 +23,11 @@ from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Reported, SimulatedClock
 from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
-from perseid.testing.simulation.ports import SimulatedLogReader, SimulatedLogWriter
+from perseid.testing.simulation.ports import (
+    SimulatedLogReader,
+    SimulatedLogWriter,
+    SimulatedTransactions,
+)
 from perseid.testing.simulation.world import World
 from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
@@ -152,7 +156,8 @@ class Life:
         reader = SimulatedLogReader(self.world.broker)
         clients = Clients(
             self._registry, self.world.topics, reader, SimulatedLogWriter(self.world.broker),
-            LedgerReader(reader, self.world.topics, self.clock), self.world.store, Path(),
+            LedgerReader(reader, self.world.topics, self.clock),
+            SimulatedTransactions(self.world.broker), self.world.store, Path(),
         )  # fmt: skip
         loader = SimulatedLoader(clients, self._epoch, self.label)
         loader.specs = self.world.specs
@@ -174,7 +179,7 @@ class Life:
                 seen = source_topics(self.world.topics, {topic for topic, _ in places})
                 self._queue.append(ev.TopicsSeen(seen))
         self._look_at_progress()
-        self._queue.append(ev.Tick())
+        self._queue.append(ev.Tick(LOOK_S))
 
     def _look_at_progress(self) -> None:
         topic = names.progress(job.JOB)
@@ -225,10 +230,13 @@ class Life:
             self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
             assert after.error is not None
-            if self.world.explains(after.error):
+            if self.world.corrects(after.error):
+                self.world.gates.hit("failed, to be corrected")
+            elif self.world.explains(after.error):
                 self.world.gates.hit(f"ends with {after.error['kind']}")
                 raise Reported(str(after.error))
-            raise Defect(f"the job failed: {after.error}")
+            else:
+                raise Defect(f"the job failed: {after.error}")
         outcomes: list[ev.Event] = []
         failed = False
         for action in actions:
@@ -256,6 +264,11 @@ class Life:
                 text = f"plan {plan.generation} for {plan.owner}"
                 if plan.reason.startswith("switch"):
                     self.world.gates.hit("revision switched")
+                elif "committed in part" in plan.reason and plan.owner is None:
+                    self.world.gates.hit("epoch ended by another revision")
+            case act.AppendRewind(rewind=rewind):
+                text = f"rewind to epoch {rewind.epoch}"
+                self.world.gates.hit("tokens taken back")
             case act.PutPointers(pointers=pointers):
                 text = f"checkpoints {[p.epoch for p in pointers.pointers]}"
                 self.world.gates.hit("checkpoint completed")

@@ -22,7 +22,7 @@ from perseid.testing.store import MemoryStore
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.columns import Records
 from perseid.topics.log import Entry
-from perseid.worker.sink_ports import PartitionBatch, Written
+from perseid.topics.transactions import PartitionBatch, Written
 
 TRANSACTION_S = 10.0  # then the broker aborts it
 LATE_S = 8.0  # an effect may come so much later than its error
@@ -125,7 +125,7 @@ class SimulatedColumnReader(FakeColumnReader):
 
 
 class SimulatedTransactions:
-    """`perseid.worker.sink_ports.Transactions`."""
+    """`perseid.topics.transactions.Transactions`."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self._broker = broker

@@ -84,6 +84,38 @@ class Swarm(Faults):
             setattr(world.faults, field.name, getattr(self, field.name))
 
 
+@dataclass
+class Corrected(Faults):
+    """The code of the revision that runs raises at some rows, again and again; the user mends it.
+
+    `where`: at a "source", so that nothing of the epoch is committed, or in a task by its label,
+    while others may have committed it. Beside it come the faults.
+    """
+
+    name: ClassVar[str] = "corrected"
+    SHAPE: ClassVar[Shape] = Shape(workers=2, hosts=1, totals=3, relays=2, sink_on_totals=True)
+    TIMES_S: ClassVar[tuple[float, ...]] = (3.0, 8.0, 13.0)
+    LOOK_S: ClassVar[float] = 0.3
+
+    where: str = "source"
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        for field in fields(Faults):
+            setattr(world.faults, field.name, getattr(self, field.name))
+        for at_s in self.TIMES_S:
+            simulation.after(at_s, partial(self._break, world))
+        simulation.after(self.LOOK_S, partial(self._correct, simulation, world))
+
+    def _break(self, world: World) -> None:
+        entry = world.registry.job_entry(job.JOB)
+        assert entry is not None
+        world.broken[entry.value.archive] = self.where
+
+    def _correct(self, simulation: Simulation, world: World) -> None:
+        world.correct()
+        simulation.after(self.LOOK_S, partial(self._correct, simulation, world))
+
+
 @dataclass(frozen=True)
 class LedgerCut:
     """Every ledger loses its last `offsets` once: a record and the marker behind it are two.
@@ -204,6 +236,6 @@ class DamagedLogs:
         simulation.after(self.FOR_S, world.faults.stop)
 
 
-SCRIPTS: dict[str, type[DamagedLogs | LedgerCut | Overtaken | Rescaled | Swarm]] = {
-    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs)
+SCRIPTS: dict[str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Swarm]] = {
+    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected)
 }  # fmt: skip

@@ -40,6 +40,7 @@ from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed, ProgressRecord
+from perseid.topics.transactions import SinkBatch
 from perseid.worker import feedback, graph, part_orders
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
@@ -48,7 +49,6 @@ from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder, StateCopy, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
-from perseid.worker.sink_ports import SinkBatch
 from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
 from perseid.worker.stages import Counts
 
@@ -189,6 +189,8 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
     counts: Counts = {}
     reader = SimulatedColumnReader(context.world.broker)
     targets = tuple(t.gid for t in context.layout.of("totals"))
+    if order.token.records:
+        context.world.run_into(context.plan.archive, "source")
     for port, plan in enumerate(source_plans(context)):
         count = SplitCount()
         tables = list(read_split(reader, plan, order.token, split, count))
@@ -215,7 +217,10 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     names = tuple(context.spec.operators[task.operator].inputs)
     state = keep.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
-    result = state.run(token, order.token_offset, context.plan.generation, inputs(rows, names), out)
+    tables = inputs(rows, names)
+    if any(table.num_rows for table in tables.values()):
+        context.world.run_into(context.plan.archive, task.label)
+    result = state.run(token, order.token_offset, context.plan.generation, tables, out)
     context.reports[task.gid] = {
         "gid": task.gid, "changed_bytes": result.changed_bytes,
         "state_bytes": state.size_bytes,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from perseid.errors import DamagedFile
+from perseid.errors import DamagedFile, PermanentError
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
 from perseid.state import checkpoint
@@ -35,6 +35,7 @@ from perseid.testing.store import MemoryStore
 
 STATE = "/state"
 FLUSH_S = 2.7
+RAISED = "as the script wants"
 SAME_FILES_SHARE = 0.2  # of the revisions
 
 
@@ -71,6 +72,7 @@ class World:
         self.at_once = False  # small states that have changed much
         self.applies: random.Random | None = None  # other revisions: a chance of their own
         self.revisions = 1
+        self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
@@ -150,6 +152,15 @@ class World:
         self.simulation.say(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
+    def correct(self) -> None:
+        """`jobs apply` of code that does not raise, if the job has failed by what does."""
+        stored, status = self.registry.job_entry(job.JOB), self.registry.status(job.JOB)
+        assert stored is not None
+        if status is None or (status.state, status.counter) != ("failed", stored.value.counter):
+            return
+        if status.error is not None and self.corrects(status.error):
+            self._apply(same_files=False)
+
     def ask_checkpoint(self) -> int:
         """`perseid checkpoint`; the epoch above which it has to be."""
         stored = self.registry.job_entry(job.JOB)
@@ -210,6 +221,16 @@ class World:
             del self.store.content[path]
             return
         self.store.content[path] = mishaps.flipped(self.simulation.random, self.store.content[path])
+
+    def run_into(self, archive: str, where: str) -> None:
+        """Raises what the revision's code does there: at a "source", or in the task of a label."""
+        if self.broken.get(archive) == where:
+            self.gates.hit("operator raised")
+            raise PermanentError(RAISED)
+
+    def corrects(self, error: Mapping[str, Any]) -> bool:
+        """Whether the user will correct the code that raised it."""
+        return RAISED in error["text"]
 
     def explains(self, error: Mapping[str, Any]) -> bool:
         """Whether the job may end with this error: what nobody can keep is gone."""

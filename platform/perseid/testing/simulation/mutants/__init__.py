@@ -13,7 +13,7 @@ from perseid.testing.simulation.mutants import (
     tokens,
 )
 from perseid.testing.simulation.mutants.planting import Planted
-from perseid.testing.simulation.scripts import LedgerCut, Overtaken, Swarm
+from perseid.testing.simulation.scripts import Corrected, LedgerCut, Overtaken, Swarm
 
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
@@ -60,6 +60,14 @@ _TOLD = (
         mended.what_others_wrote_is_forgotten,
         SINGLE,
         LedgerCut("begin", offsets=2, of_new_owner=True),
+    ),
+    Planted(
+        mended.ledgers_are_not_claimed,
+        Corrected.SHAPE,
+        Corrected(switch=0.3, twin_task=0.05, pause_worker=0.02, where="totals-0"),
+    ),
+    Planted(
+        mended.half_committed_epochs_are_taken_back, Corrected.SHAPE, Corrected(where="relay-0")
     ),
 )
 _APPROXIMATE = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import checkpoints, ledger_claims, switching
+from perseid.coordinator.model import JobState
 from perseid.state import checkpoint
 from perseid.state.log import adopt
 from perseid.testing.simulation import fragment
@@ -95,3 +97,18 @@ def topics_are_not_identified() -> AbstractContextManager[Any]:
 def orders_die_with_their_process() -> AbstractContextManager[Any]:
     """What a process that died was to write for a checkpoint is written by nobody."""
     return patch.object(part_orders, "take_over", lambda *_: [])
+
+
+def ledgers_are_not_claimed() -> AbstractContextManager[Any]:
+    """Read, not found: tokens are taken back that a task of the failed owner may still commit."""
+    return patch.object(ledger_claims, "claim", lambda *_: None)
+
+
+def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
+    """Whatever the ledgers say, the changed revision computes the failed epoch anew."""
+    rewind = switching.rewind
+
+    def mutant(job: JobState, *rest: Any) -> Any:
+        return rewind(replace(job, ledger_highest=0), *rest)
+
+    return patch.object(switching, "rewind", mutant)

@@ -11,9 +11,9 @@ from perseid.errors import RetryableError
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.ports import SimulatedTransaction
 from perseid.topics.records import LedgerRecord
+from perseid.topics.transactions import PartitionBatch
 from perseid.worker import sink
 from perseid.worker.sink import SinkSession
-from perseid.worker.sink_ports import PartitionBatch
 
 
 def no_read_back() -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""The transaction port of the sink protocol, and what goes through it.
+"""The transaction port of the sink protocol, what goes through it, and how many are acquired.
 
 Kafka's transactions as they are with a client that has the old protocol: an answer that did not
 come may mean either outcome, and a producer must not be used again after one.
@@ -7,6 +7,7 @@ come may mean either outcome, and a producer must not be used again after one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -122,3 +123,16 @@ class Transactions(Protocol):
         No batch of records will be larger than `batch_bytes`, which a topic limits.
         """
         ...
+
+
+def acquired(
+    transactions: Transactions, ids: Sequence[str], batch_bytes: int, timeout_s: float
+) -> Iterator[Transaction]:
+    """Acquires each id in turn, and closes it before the next one; producers connect together."""
+    for start in range(0, len(ids), SPARES_MAX):
+        some = ids[start : start + SPARES_MAX]
+        for name in some:
+            transactions.prepare(name, batch_bytes)
+        for name in some:
+            with closing(transactions.acquire(name, batch_bytes, timeout_s)) as transaction:
+                yield transaction

@@ -20,7 +20,7 @@ from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition
 from perseid.topics.librdkafka import TopicProducer
-from perseid.worker.sink_ports import SPARES_MAX, PartitionBatch, Written
+from perseid.topics.transactions import SPARES_MAX, PartitionBatch, Written
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

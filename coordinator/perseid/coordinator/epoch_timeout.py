@@ -1,0 +1,56 @@
+"""An epoch that does not end: `epoch.timeout`. Pure.
+
+An operator that never returns would hold a job up without a word, and a stop or another revision
+with it, since both wait for the epoch. When the time is up the job fails like one whose operator
+raises: what it changes to takes the epoch back (`switching`).
+
+Only time in which the leader sees the job run counts: not a restore, not a machine that stands
+still, not what an earlier leader saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import failing
+from perseid.coordinator.actions import Action
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState, Now, ranges_of
+
+RANGES_SHOWN = 4
+
+Step = tuple[JobState, list[Action]]
+
+
+def passed(job: JobState, passed_s: float) -> JobState:
+    """The job after so much time in which its owner has told of no epoch's end."""
+    runs = job.phase is Phase.RUNNING and job.in_flight > 0
+    waited_s = job.epoch_s + passed_s if runs else 0.0
+    return replace(job, epoch_s=waited_s) if waited_s != job.epoch_s else job
+
+
+def is_up(job: JobState) -> bool:
+    """Whether the epoch that runs has had its time."""
+    return job.program is not None and job.epoch_s > job.program.spec.epoch.timeout_s
+
+
+def fail(job: JobState, now: Now) -> Step:
+    """The permanent failure, with what the epoch reads."""
+    owner = job.plan.owner if job.plan is not None else None
+    text = (
+        f"epoch {job.done + 1} has not ended on worker {owner} after {job.epoch_s:.0f} s, "
+        f"and `epoch.timeout` of job.yaml allows no more{_reads(job)}"
+    )
+    advice = (
+        f"look for an operator that waits or loops for ever, or give its epochs more time "
+        f"(`epoch.timeout`) or less input (`epoch.maxRecords`); then {failing.advice(job.name)}"
+    )
+    return failing.permanent(job, now, "EpochTimeout", text, advice)
+
+
+def _reads(job: JobState) -> str:
+    token = next((i.token for i in job.tokens if i.token.epoch == job.done + 1), None)
+    found = [f"{r.topic}[{r.partition}] {r.start} to {r.end}"
+             for r in ranges_of(token) if r.start < r.end] if token is not None else []  # fmt: skip
+    more = f" and {len(found) - RANGES_SHOWN} more" if len(found) > RANGES_SHOWN else ""
+    return f"; it reads {', '.join(found[:RANGES_SHOWN])}{more}" if found else ""

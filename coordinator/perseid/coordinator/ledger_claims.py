@@ -1,0 +1,63 @@
+"""Claims of a job's ledgers: what its owners so far have not committed, they never will.
+
+A task of a failed owner may stand still anywhere in its epoch and go on at any later time. Whoever
+acquires its transactional id aborts what it has open, but not what it is yet to begin: it acquires
+the id again, and finds the epoch missing. So each ledger partition takes its last record once more,
+without outputs and under a generation above all owners': who acquires afterwards is fenced by it
+(`perseid.worker.sink.judge`). What the ledgers say from there on is final.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.jobs.layout import Layout, Task
+from perseid.records import Plan
+from perseid.topics import codec, names
+from perseid.topics.clients import BATCH_BYTES_MAX
+from perseid.topics.ledger import LedgerReader
+from perseid.topics.records import LedgerRecord
+from perseid.topics.transactions import PartitionBatch, Transaction, Transactions, acquired
+
+ATTEMPT_S = 20.0  # one acquire, one read, one flush or one commit
+
+
+def claim(
+    plan: Plan, layout: Layout, generation: int, transactions: Transactions, ledgers: LedgerReader
+) -> None:
+    """Claims the ledgers of all of the layout's tasks for `generation`.
+
+    RetryableError when some may not be claimed: all may be claimed again, those that are stay so.
+    """
+    tasks = layout.ledger_tasks
+    ids = [names.transactional_id(plan.job, layout.number, t.operator, t.partition) for t in tasks]
+    for task, transaction in zip(
+        tasks, acquired(transactions, ids, BATCH_BYTES_MAX, ATTEMPT_S), strict=True
+    ):
+        _claim_one(plan, task, generation, transaction, ledgers)
+
+
+def _claim_one(
+    plan: Plan, task: Task, generation: int, transaction: Transaction, ledgers: LedgerReader
+) -> None:
+    """Compare and append, as a sink does it: nobody commits under the id in between."""
+    assert task.ledger is not None, f"{task.label} feeds no sink"
+    topic = names.ledger(plan.job)
+    last = ledgers.last(topic, task.ledger, timeout_s=ATTEMPT_S)
+    if last is not None and last.generation >= generation:
+        return
+    record = replace(_of_job(plan, task, last), generation=generation, outputs=())
+    transaction.begin()
+    transaction.send(PartitionBatch(topic, task.ledger, [None], [codec.encode(record)]))
+    transaction.flush(ATTEMPT_S)
+    transaction.commit(ATTEMPT_S)
+
+
+def _of_job(plan: Plan, task: Task, last: LedgerRecord | None) -> LedgerRecord:
+    """The last record, or one of the epoch behind which the job's first one comes."""
+    if last is not None and last.job_uuid == plan.job_uuid:
+        return last
+    return LedgerRecord(
+        plan.job_uuid, plan.layout, task.operator, task.partition, plan.generation,
+        plan.base_epoch, plan.base_offset,
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""Code that raises, and a user who corrects it: the epoch is taken back, or ended where it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.scripts import Corrected
+
+SHAPE = Corrected.SHAPE
+TAKEN_BACK, ENDED = "tokens taken back", "epoch ended by another revision"
+WHERE = ["source", "totals-0", "totals-2", "relay-1"]
+STILL: dict[str, float] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
+HARD: dict[str, float] = {
+    "switch": 0.1, "twin_task": 0.01, "kill_task": 0.01, "kill_worker": 0.003, "kill_leader": 0.02,
+    "pause_worker": 0.004, "kafka_unanswered": 0.02, "kafka_late": 0.02, "zookeeper_unknown": 0.02,
+}  # fmt: skip
+
+
+def test_what_is_committed_nowhere_is_taken_back() -> None:
+    outcome = run(1, SHAPE, Corrected(where="source"))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck[TAKEN_BACK] == len(Corrected.TIMES_S), outcome.explain()
+    assert not outcome.struck[ENDED], outcome.explain()
+
+
+def test_what_is_committed_in_part_is_ended() -> None:
+    """The first level has a sink: it has committed what the second one raises at."""
+    outcome = run(1, SHAPE, Corrected(where="relay-0"))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck[ENDED] == len(Corrected.TIMES_S), outcome.explain()
+    assert not outcome.struck[TAKEN_BACK], outcome.explain()
+
+
+@pytest.mark.parametrize("faults", [STILL, HARD], ids=["still", "hard"])
+@pytest.mark.parametrize("where", WHERE)
+def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, float]) -> None:
+    seen = 0
+    for seed in range(12):
+        outcome = run(seed, SHAPE, Corrected(**faults, where=where))
+        assert not outcome.error, outcome.explain()
+        seen += outcome.struck[TAKEN_BACK] + outcome.struck[ENDED]
+    assert seen > 12
