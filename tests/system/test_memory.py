@@ -60,7 +60,7 @@ def test_large_records_make_small_epochs(running: RunningCluster, tmp_path: Path
     read = [n for t in running.tokens("big") if (n := t.records)]
     assert sum(read) == 40
     assert max(read[:2]) <= 4
-    assert max(read) <= (1 << 20) // len(line)
+    assert max(read) <= (1 << 20) // len(line) + 3  # of each of four partitions one at least
     assert verify_wordcount(running.kafka, "big-lines", "big-counts").ok
     running.do("jobs", "remove", "big", "--purge")
 

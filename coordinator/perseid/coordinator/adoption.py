@@ -71,15 +71,17 @@ def _in_phase(
     job: JobState, loaded: JobLoaded, workers: Mapping[str, WorkerInfo], now: Now
 ) -> JobState:
     status, entry, plan = loaded.status, loaded.entry, job.plan
-    failed = status is not None and status.job_uuid == entry.uuid and status.state == "failed"
-    if failed and status is not None and status.counter == entry.counter:
-        job = replace(job, error=status.error)
+    told = status if status is not None and status.job_uuid == entry.uuid else None
+    error = told.error if told is not None else None
+    if told is not None and (told.state, told.counter) == ("failed", entry.counter):
+        job = replace(job, error=error)
         return job.move(Phase.FAILED, now, "loaded: it had failed")
     if entry.desired == "stopped" and (plan is None or plan.owner is None):
+        job = replace(job, error=error)
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
     if switching.wants_rewind(entry, plan, status):
         job = replace(job, rewind_to=job.done)
-    if failed:  # and asked for again: whatever its owner said was said before
+    if error is not None:  # and asked for again: whatever its owner said was said before
         return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")
     if plan is None or plan.owner not in workers:
         return job.move(Phase.WAITING, now, "loaded: without a live owner")

@@ -74,9 +74,7 @@ def _observe(
             return _ends_seen(state, ends)
         case ev.TopicsSeen():
             return _topics_seen(state, event, now)
-        case ev.Tick(passed_s=passed_s):
-            for one in state.jobs.values():
-                state = state.with_job(epoch_timeout.passed(one, passed_s))
+        case ev.Tick():
             return state, list(state.jobs), []
         case job_event:
             job = state.jobs.get(job_event.job)
@@ -146,6 +144,8 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if not job.begun:
         return _begin(state, job, now)
     actions: list[Action] = []
+    if job.rewind_to is not None and switching.wants_stop(job) and not failing.has_owner(job):
+        return switching.finish_stop(replace(job, rewind_to=None), now)
     if job.rewind_to is not None:
         job, actions = switching.rewind(job, state.epoch, now)
         if job.rewind_to is not None or job.phase in _ENDED:
@@ -324,7 +324,7 @@ def _topics_seen(
     actions: list[Action] = []
     for job in list(state.jobs.values()):
         if job.phase not in _ENDED and job.phase is not Phase.LOADING:
-            checked, more = _with_topics(job, event, now)
+            checked, more = _with_topics(epoch_timeout.looked(job), event, now)
             state = state.with_job(checked)
             actions += more
     return state, list(state.jobs), actions

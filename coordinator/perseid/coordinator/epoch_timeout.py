@@ -4,8 +4,9 @@ An operator that never returns would hold a job up without a word, and a stop or
 with it, since both wait for the epoch. When the time is up the job fails like one whose operator
 raises: what it changes to takes the epoch back (`switching`).
 
-Only time in which the leader sees the job run counts: not a restore, not a machine that stands
-still, not what an earlier leader saw.
+Time is counted in looks at the source topics, one a second: those in which the leader sees the job
+run, and Kafka answers. Not a restore, not a broker that is away, not a machine that stands still,
+not what an earlier leader saw.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from perseid.coordinator.actions import Action
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now, ranges_of
 
+TOPICS_S = 1.0  # from look to look
 RANGES_SHOWN = 4
 
 Step = tuple[JobState, list[Action]]
 
 
-def passed(job: JobState, passed_s: float) -> JobState:
-    """The job after so much time in which its owner has told of no epoch's end."""
+def looked(job: JobState) -> JobState:
+    """The job after another look, in which its owner has told of no epoch's end."""
     runs = job.phase is Phase.RUNNING and job.in_flight > 0
-    waited_s = job.epoch_s + passed_s if runs else 0.0
+    waited_s = job.epoch_s + TOPICS_S if runs else 0.0
     return replace(job, epoch_s=waited_s) if waited_s != job.epoch_s else job
 
 

@@ -173,9 +173,7 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed, in which the leader decided: not that in which it stood still."""
-
-    passed_s: float = 0.0
+    """Time has passed."""
 
 
 JobEvent = (

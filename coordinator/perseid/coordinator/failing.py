@@ -76,7 +76,9 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
         "next": next_step or advice(job.name),
         "epoch": job.done,
     }
-    job = replace(job, error=error, fragment="", collecting=None, checkpoint_ready=False)
+    job = replace(
+        job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None
+    )  # fmt: skip
     job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)
     return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions

@@ -22,10 +22,10 @@ from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.errors import PermanentError, lost_by_broker
-from perseid.jobs import parse
+from perseid.jobs import change, parse
 from perseid.jobs.layout import build
 from perseid.jobs.spec import JobSpec, SourceSpec
-from perseid.jobs.trees import fetch_archive
+from perseid.jobs.trees import fetch_archive, read_folder
 from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
 from perseid.state.store import Store
@@ -97,7 +97,7 @@ class Loader:
         plan = found if found is not None and found.job_uuid == entry.uuid else None
         pointers = registry.pointers(job)
         revision, archive = (plan or entry).revision, (plan or entry).archive
-        program = Program(revision, archive, self._spec(archive))
+        program = self._program(revision, archive)
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
@@ -127,7 +127,7 @@ class Loader:
 
     def program(self, action: LoadProgram) -> ProgramLoaded:
         """The target of a switch; its ledger partitions exist when this returns."""
-        program = Program(action.revision, action.archive, self._spec(action.archive))
+        program = self._program(action.revision, action.archive)
         self._control_topics(action.job, program.spec, 1)
         topics = self._source_topics(program.spec)
         # Where a known source would begin does not matter, even if that is no longer there.
@@ -138,9 +138,10 @@ class Loader:
         starts = self._starts(new, topics, None)
         return ProgramLoaded(action.job, program, starts)
 
-    def _spec(self, archive: str) -> JobSpec:
-        clients = self._clients
-        return parse.load(fetch_archive(clients.store, archive, clients.cache))
+    def _program(self, revision: str, archive: str) -> Program:
+        folder = fetch_archive(self._clients.store, archive, self._clients.cache)
+        spec = parse.load(folder)
+        return Program(revision, archive, spec, change.front(spec, read_folder(folder)))
 
     def _control_topics(self, job: str, spec: JobSpec, layout: int) -> None:
         wanted = control_topics(job, build(spec, layout).ledger_partitions)

@@ -46,6 +46,7 @@ class Program:
     revision: str
     archive: str
     spec: JobSpec
+    front: str = ""  # `jobs.change.front` of it
 
 
 @dataclass(frozen=True, slots=True)

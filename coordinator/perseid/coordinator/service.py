@@ -38,7 +38,6 @@ from perseid.topics.log import LogReader
 _log = logging.getLogger(__name__)
 
 TICK_S = 0.1          # the clock's share: idle tokens, retries, checkpoints that take too long
-TICK_MAX_S = 1.0      # of what passes between two ticks: for longer the machine stood still
 LEASE_LOOK_S = 0.1    # how often a leader without a lease looks whether it must step down
 
 _ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
@@ -127,15 +126,12 @@ class Service:
     # -- deciding --------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        event = self._next()
-        if event is not None:
-            self._feed(event)
-        passed_s = self._clock.monotonic_s() - self._ticked_s
-        if passed_s >= TICK_S:
-            self._ticked_s += passed_s
-            self._feed(ev.Tick(min(passed_s, TICK_MAX_S)))
+        self._feed(self._next())
+        if self._clock.monotonic_s() - self._ticked_s >= TICK_S:
+            self._ticked_s = self._clock.monotonic_s()
+            self._feed(ev.Tick())
 
-    def _next(self) -> ev.Event | None:
+    def _next(self) -> ev.Event:
         if self._ending is not None:
             raise self._ending
         if self._held_back:
@@ -143,7 +139,7 @@ class Service:
         try:
             event = self._queue.get(timeout=TICK_S)
         except Empty:
-            return None
+            return ev.Tick()
         if isinstance(event, StepDown):
             raise event
         return event

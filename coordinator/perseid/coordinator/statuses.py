@@ -39,9 +39,11 @@ def _rescaling(job: JobState) -> bool:
 
 
 def status_of(job: JobState, time_ms: int) -> JobStatus:
+    """A job that failed and was stopped then keeps its error: its epoch is yet to be dealt with."""
+    ended = job.phase in (Phase.FAILED, Phase.STOPPED)
     return JobStatus(
         job.entry.uuid, name_of(job), job.generation, job.entry.counter, time_ms,
-        dict(job.error) if job.phase is Phase.FAILED and job.error else None, job.events,
+        dict(job.error) if ended and job.error else None, job.events,
     )  # fmt: skip
 
 

@@ -13,9 +13,10 @@ Rewind:  a job that failed in an epoch and was changed takes the tokens above th
          back, unless a ledger holds one of them: they were claimed when the job was loaded, so none
          gets one later (`ledger_claims.py`). Then it switches as above: the old revision runs an
          epoch without input, so its state is kept exactly and the bad input is the new one's.
-Finish:  where a part of the failed epoch is committed the changed revision ends it: the operator
-         partitions that have done it keep what the old one computed. So both must have the same
-         tasks, sources and sinks, and the same state, which the worker looks at.
+Finish:  where a part of the failed epoch is committed, or it has no input that could be given to
+         another, the changed revision ends it: the operator partitions that have done it keep what
+         the old one computed. So both must have the same tasks and sinks, send the same rows to
+         them (`Program.front`), and have the same state, which the worker looks at.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ from perseid.topics.records import Rewind
 
 Step = tuple[JobState, list[Action]]
 
+FRONT = (
+    "sources, SQL, or the code of operators without a key are others, and say which rows come to "
+    "which partition (leave them and the files they are in as they are; a keyed operator that is "
+    "in one of these may go to a file of its own)"
+)
 FINAL_AGAIN_S = 2.0  # a store that is away fails each checkpoint at once: not too many tokens
 
 
@@ -64,9 +70,9 @@ def wants_switch(job: JobState) -> bool:
 
 
 def wants_rewind(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> bool:
-    """Whether a job that failed was changed and is asked for again."""
+    """Whether a job that failed was changed and is asked for again, perhaps stopped in between."""
     return (
-        status is not None and status.job_uuid == entry.uuid and status.state == "failed"
+        status is not None and status.job_uuid == entry.uuid and status.error is not None
         and status.counter != entry.counter and plan is not None and plan.archive != entry.archive
     )  # fmt: skip
 
@@ -122,25 +128,34 @@ def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     if target is None:
         return replace(job, rewind_to=None), []
     if job.ledger_highest > target.epoch:
-        return _finish(job, now)
+        return _finish(job, now, "a part of it is committed")
+    if not _records(job, target.epoch + 1):
+        return _finish(job, now, "it has no input that another epoch could have")
     reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
     record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
     return replace(job, appending=True), [AppendRewind(job.name, record)]
 
 
-def _finish(job: JobState, now: Now) -> Step:
-    """One step towards the changed revision, which ends an epoch that is committed in part."""
+def _records(job: JobState, epoch: int) -> int:
+    """How many records the token of `epoch` names."""
+    return sum(i.token.records for i in job.tokens if i.token.epoch == epoch)
+
+
+def _finish(job: JobState, now: Now, why: str) -> Step:
+    """One step towards the changed revision, which ends the failed epoch."""
     target, plan = job.next_program, job.plan
     if job.rejected == job.entry.archive:
-        return _cannot_finish(job, now, [job.events[-1].partition(": ")[2]])
+        return _cannot_finish(job, now, why, [job.events[-1].partition(": ")[2]])
     if target is None or target.archive != job.entry.archive:
         return _load(job, now)
     if plan is None or job.program is None:
         return job, []
     found = apart(job.program.spec, target.spec)
+    if job.program.front != target.front:
+        found.append(FRONT)
     if found:
-        return _cannot_finish(job, now, found)
-    reason = f"revision {target.revision} ends epoch {job.done + 1}, which is committed in part"
+        return _cannot_finish(job, now, why, found)
+    reason = f"revision {target.revision} ends epoch {job.done + 1}: {why}"
     plan = replace(
         plan, owner=None, generation=job.generation + 1, revision=target.revision,
         archive=target.archive, reason=reason,
@@ -152,17 +167,17 @@ def _finish(job: JobState, now: Now) -> Step:
     return job, [PutPlan(job.name, plan)]
 
 
-def _cannot_finish(job: JobState, now: Now, reasons: list[str]) -> Step:
+def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Step:
     before = job.plan.revision if job.plan is not None else ""
     text = (
-        f"epoch {job.done + 1} failed with a part of it committed to its sinks, so the changed "
-        f"revision has to end it, and revision {job.entry.revision} cannot: {'; '.join(reasons)}"
+        f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
+        f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
     advice = (
-        f"apply a revision first that only corrects the code or the settings of {before}, and this "
-        f"one when it runs; or `perseid jobs start {job.name} --from scratch`"
+        f"apply a revision first that only corrects keyed operators or settings of {before}, and "
+        f"this one when it runs; or `perseid jobs start {job.name} --from scratch`"
     )
-    job = replace(job, rewind_to=None, next_program=None)
+    job = replace(job, next_program=None)
     return failing.permanent(job, now, "RefusedError", text, advice)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseid import logs
+from perseid.coordinator.epoch_timeout import TOPICS_S  # identity, new partitions, retention
 from perseid.coordinator.events import (
     EndsSeen,
     Event,
@@ -34,7 +35,6 @@ Emit = Callable[[Event], None]
 REGISTRY_S = 1.0        # a look without a change being reported, in case a report was lost
 RETRY_S = 0.2
 PROGRESS_WAIT_S = 0.5   # one blocking read; records are handed out as soon as they come
-TOPICS_S = 1.0          # identity, new partitions and retention of the source topics
 ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
 ENDS_READY_S = 0.02     # an epoch could begin, and nothing has come for a while
 ENDS_WAITING_S = 0.05   # all jobs are at the end of their credits

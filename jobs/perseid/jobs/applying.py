@@ -201,11 +201,19 @@ class _Look:
                       tuple(change.difference(old.spec, job.spec)), tuple(files))  # fmt: skip
 
     def _running(self, entry: JobEntry) -> Iterator[str]:
-        """The archives whose state may exist: what runs, and what was asked for last."""
-        plan = self._cluster.registry.plan(entry.name)
-        if plan is not None and plan.job_uuid == entry.uuid:
+        """The archives whose state may exist: what runs, and what was asked for last.
+
+        The latter not where the job has failed before it ran that: then only another wish of the
+        user's goes on.
+        """
+        registry = self._cluster.registry
+        plan, status = registry.plan(entry.name), registry.status(entry.name)
+        ours = plan is not None and plan.job_uuid == entry.uuid
+        if plan is not None and ours:
             yield plan.archive
-        yield entry.archive
+        told = (entry.uuid, "failed", entry.counter)
+        if not (ours and status and (status.job_uuid, status.state, status.counter) == told):
+            yield entry.archive
 
     def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:
         infos = self._cluster.topics.describe(sorted({s.topic for s in spec.sources.values()}))

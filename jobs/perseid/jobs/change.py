@@ -8,13 +8,16 @@ All else may change freely: SQL, code, stateless operators, sinks, settings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 from perseid.jobs.layout import is_keyed
 from perseid.jobs.operator import Operator, migrates, rescales
 from perseid.jobs.problems import listed, shown
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec
+from perseid.jobs.trees import JOB_FILE
 
 Classes = Mapping[str, type[Operator]]
 
@@ -97,19 +100,43 @@ def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
 def apart(old: JobSpec, new: JobSpec) -> list[str]:
     """Why an epoch that ran in part under the old revision cannot be ended under the new one.
 
-    Empty when the same tasks read the same sources and write the same sinks; what they compute may
-    differ.
+    Empty when the same tasks write the same sinks. See `front` for what comes to them.
     """
-    before, after = ({n: s.topic for n, s in spec.sources.items()} for spec in (old, new))
-    found = [f"source {name} is there in one of them only, or reads another topic"
-             for name in sorted(before.keys() | after.keys())
-             if before.get(name) != after.get(name)]  # fmt: skip
-    found += [f"sink {name} is not the same"
-              for name in sorted(old.sinks.keys() | new.sinks.keys())
-              if old.sinks.get(name) != new.sinks.get(name)]  # fmt: skip
+    found = [f"sink {name} is not the same"
+             for name in sorted(old.sinks.keys() | new.sinks.keys())
+             if _written(old.sinks.get(name)) != _written(new.sinks.get(name))]  # fmt: skip
     if needs_new_layout(old, new):
         found.append("operators, their inputs, keys or parallelism are others")
     return found
+
+
+def _written(sink: SinkSpec | None) -> SinkSpec | None:
+    return sink.model_copy(update={"partitions": None}) if sink is not None else None
+
+
+def front(spec: JobSpec, files: Mapping[str, bytes]) -> str:
+    """A digest of all that makes the rows which come to the first keyed operators.
+
+    That is: sources and their schema files, SQL, operators without a key. Where the latter are
+    Python, all files belong to it but those that only keyed operators are in, and job.yaml.
+    """
+    keyless = {n: o for n, o in spec.operators.items() if not is_keyed(o)}
+    code = {_file_of(o) for o in keyless.values() if o.use is not None}
+    keyed = {_file_of(o) for o in spec.operators.values() if is_keyed(o)}
+    read = {s.schema_file for s in spec.sources.values()}
+    others = (keyed - code) | {JOB_FILE}
+    mine = [path for path in sorted(files) if path in read or (code and path not in others)]
+    shown = [
+        {n: s.model_dump(mode="json", exclude={"start"}) for n, s in sorted(spec.sources.items())},
+        {n: o.model_dump(mode="json", exclude={"errors"}) for n, o in sorted(keyless.items())},
+        [(path, sha256(files[path]).hexdigest()) for path in mine],
+    ]
+    return sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+
+
+def _file_of(operator: OperatorSpec) -> str:
+    module, _, _ = str(operator.use).partition(":")
+    return f"{module.replace('.', '/')}.py"
 
 
 def _layout(spec: JobSpec) -> list[Any]:

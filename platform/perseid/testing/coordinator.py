@@ -17,6 +17,7 @@ from perseid.coordinator import sources
 from perseid.coordinator.core import decide
 from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
+from perseid.jobs import change
 from perseid.jobs.layout import build
 from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.records import (
@@ -194,6 +195,7 @@ class Leader:
         self.world = world
         self.state = ClusterState(world.leader_epoch)
         self.writes_left = writes_left
+        self.loads = True  # else the store does not give programs of switches
         self.performed: list[act.Action] = []
         self._read: dict[str, int] = {}
 
@@ -230,7 +232,7 @@ class Leader:
 
     def tick(self, seconds: float = 0.0) -> None:
         self.world.time_s += seconds
-        self.feed(ev.Tick(seconds))
+        self.feed(ev.Tick())
 
     def _perform(self, action: act.Action) -> ev.Event | None:
         if self.writes_left is not None:
@@ -294,8 +296,8 @@ class Leader:
         archive = plan.archive if ours and plan is not None else entry.archive
         self._read[job] = len(world.progress.get(job, []))
         return ev.JobLoaded(
-            job, entry, Program(plan.revision if ours and plan is not None else entry.revision,
-                                archive, world.programs[archive]),
+            job, entry, _program(plan.revision if ours and plan is not None else entry.revision,
+                                 archive, world.programs[archive]),
             plan if ours else None, world.generations.get(job, 0), pointers,
             world.statuses.get(job), world.failures.get(job), ours,
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
@@ -305,10 +307,12 @@ class Leader:
         )  # fmt: skip
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:
+        if not self.loads:
+            return ev.ProgramFailed(action.job, action.archive, "RetryableError", "away", False)
         spec = self.world.programs.get(action.archive)
         if spec is None:
             return ev.ProgramFailed(action.job, action.archive, "DamagedFile", "missing", True)
-        program = Program(action.revision, action.archive, spec)
+        program = _program(action.revision, action.archive, spec)
         return ev.ProgramLoaded(action.job, program, self._starts(spec, action.known))
 
     def _starts(
@@ -331,6 +335,10 @@ class Leader:
             action.epoch,
         )  # fmt: skip
         return ev.ManifestWritten(action.job, action.job_uuid, pointer)
+
+
+def _program(revision: str, archive: str, spec: JobSpec) -> Program:
+    return Program(revision, archive, spec, change.front(spec, {}))
 
 
 def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:

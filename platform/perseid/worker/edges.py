@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from perseid.errors import PermanentError
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.worker.partition import grouped
 
@@ -134,10 +135,38 @@ def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
 
 
 def inputs(rows: Iterable[Row], names: tuple[str, ...]) -> dict[str, pa.Table]:
-    """The tables of one operator partition by input name; without columns where none came."""
+    """The tables of one operator partition by input name; without columns where none came.
+
+    PermanentError when their columns differ: `one_table`.
+    """
     ordered = sorted(rows, key=lambda r: (r.input, r.origin, r.chunk))
     tables: dict[str, list[pa.Table]] = {name: [] for name in names}
     for row in ordered:
         if len(row.blob):
             tables[names[row.input]].append(ipc_table(row.blob))
-    return {n: pa.concat_tables(found) if found else pa.table({}) for n, found in tables.items()}
+    return {name: one_table(name, found) for name, found in tables.items()}
+
+
+def one_table(name: str, tables: list[pa.Table]) -> pa.Table:
+    """Of the rows of one input; PermanentError when they are not of the same columns."""
+    try:
+        return pa.concat_tables(tables) if tables else pa.table({})
+    except pa.ArrowInvalid:
+        for table in tables:
+            check_columns(name, tables[0].schema, table.schema)
+        raise
+
+
+def check_columns(name: str, expected: pa.Schema, found: pa.Schema) -> None:
+    """PermanentError when rows of an input have other columns than others or than was declared.
+
+    The partitions of an operator emit the same columns but for one epoch: that which a changed
+    revision ends, a part of which the one before had computed.
+    """
+    if not found.equals(expected):
+        one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (expected, found))
+        raise PermanentError(
+            f"input {name!r}: some rows have the columns ({other}), expected ({one}): its producer "
+            "emitted others before it was changed. Apply a revision first whose operators emit the "
+            "columns of before, and change them when it runs"
+        )

@@ -139,9 +139,10 @@ class EpochFrames:
         rows = self._persist(rows)
         members = [rows.filter(rows.target >= REPORT)]
         for name in waiting:
-            ddl = _spark_schema(flow.columns_of(self.context, self._upstream(name)))
+            columns = flow.columns_of(self.context, self._upstream(name))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
-            typed = self._python(sent, stages.decode_rows, ddl, "encode")
+            read = partial(stages.decode_rows, name, columns)
+            typed = self._python(sent, read, _spark_schema(columns), "encode")
             members += self._from_typed(self._sql(typed, name), name)
         return _union(members)
 

@@ -110,11 +110,13 @@ def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables
     the log, and only a switch comes with a checkpoint that can be migrated.
     """
     found = unlike(live, old)
+    if old and migrates(type(operator)):  # a log may begin with nothing
+        found += [f"{name} is new" for name in live.keys() - old.keys()]
     if found:
         raise PermanentError(
             f"{operators.who(operator)}: an epoch was begun with other state: {'; '.join(found)}. "
-            "Apply a revision first that has the state of before and ends that epoch, and this one "
-            "when it runs"
+            "Only the state of before can end it: declare that, with a method migrate(self, old) "
+            "that is not called yet, and apply; declare the new state when that revision runs"
         )
 
 

@@ -7,6 +7,7 @@ to each task as a Spark local property, so the same physical plan serves every e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from perseid import logs
 from perseid.errors import PerseidError, describe
 from perseid.worker import feedback, flow, refused, spare_memory, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
-from perseid.worker.edges import Row, from_batches, size_bytes, to_batches
+from perseid.worker.edges import Row, check_columns, from_batches, size_bytes, to_batches
 from perseid.worker.graph import stage_slots
 from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
@@ -131,14 +132,19 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
     yield from _batches(context, begun(context), rows, 1)
 
 
-def decode_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Rows of a Python operator for an SQL operator, as columns."""
+def decode_rows(
+    name: str, columns: pa.Schema, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a Python operator for the SQL operator `name`, which has declared the columns."""
     from perseid.state.arrow import ipc_table
 
     ordered = sorted(from_batches(batches), key=lambda r: (r.input, r.origin, r.chunk))
     for row in ordered:
         if len(row.blob):
-            yield from ipc_table(row.blob).to_batches()
+            table = ipc_table(row.blob)
+            if table.column_names != columns.names:
+                explained(partial(check_columns, name, columns, table.schema))
+            yield from table.to_batches()
 
 
 def run_level(

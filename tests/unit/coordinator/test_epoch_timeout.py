@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from perseid.coordinator import service
+from perseid.coordinator.epoch_timeout import TOPICS_S
+from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.lifecycle import Phase
 from perseid.jobs.spec import EpochSpec
-from perseid.testing.coordinator import Leader, World, job_spec
+from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_spec
 from perseid.topics.records import Rewind
 
 JOB = "wordcount"
@@ -31,8 +32,11 @@ def leader(world: World) -> Leader:
 
 
 def wait(leader: Leader, seconds: float) -> None:
-    for _ in range(int(seconds / service.TICK_MAX_S)):
-        leader.tick(service.TICK_MAX_S)
+    """Kafka answers all the time."""
+    topic = SourceTopic("lines", TOPIC_ID, compacted=False, starts={0: 0, 1: 0})
+    for _ in range(int(seconds / TOPICS_S)):
+        leader.tick(TOPICS_S)
+        leader.feed(TopicsSeen({"lines": topic}))
 
 
 def test_the_job_fails_with_what_the_epoch_reads(world: World, leader: Leader) -> None:
@@ -75,6 +79,16 @@ def test_each_epoch_has_its_own_time(world: World, leader: Leader) -> None:
         leader.poll()
     assert leader.job().phase is Phase.RUNNING
     wait(leader, TIMEOUT_S + 1)
+    assert leader.job().phase is Phase.FAILED
+
+
+def test_time_in_which_kafka_does_not_answer_is_not_the_epochs(
+    world: World, leader: Leader
+) -> None:
+    leader.tick(10 * TIMEOUT_S)
+    wait(leader, TIMEOUT_S)
+    assert leader.job().phase is Phase.RUNNING
+    wait(leader, 1)
     assert leader.job().phase is Phase.FAILED
 
 

@@ -47,6 +47,7 @@ from perseid.topics.records import (
 )
 
 JOB = "wordcount"
+FAILED = JobStatus("u1", "failed", 1, 1, 1, {"kind": "PermanentError", "text": "line 7"})
 
 
 class Setting:
@@ -256,7 +257,7 @@ def test_a_failed_job_that_was_changed_is_loaded_with_its_ledgers_claimed(settin
     setting.loader(epoch=2).load(setting.entry)
     record = LedgerRecord("u1", 1, "counts", 1, 3, 2, 3)
     setting.kafka.append((names.ledger(JOB), 1), None, codec.encode(record))
-    setting.fenced.put_status(JOB, JobStatus("u1", "failed", 1, 1, 1))
+    setting.fenced.put_status(JOB, FAILED)
     changed = replace(setting.apply(**{"parallelism: 4": "parallelism: 6"}), counter=2)
     loaded = setting.loader(epoch=3).load(changed)
     assert loaded.ledger == {0: 0, 1: 2, 2: 0, 3: 0}
@@ -276,7 +277,8 @@ def test_ledgers_are_claimed_for_nothing_else(
     setting: Setting, state: str, counter: int, changed: bool
 ) -> None:
     running(setting)
-    setting.fenced.put_status(JOB, JobStatus("u1", state, 1, 1, 1))
+    error = FAILED.error if state == "failed" else None
+    setting.fenced.put_status(JOB, replace(FAILED, state=state, error=error))
     entry = setting.apply(**{"parallelism: 4": "parallelism: 6"}) if changed else setting.entry
     loaded = setting.loader(epoch=2).load(replace(entry, counter=counter))
     assert loaded.ledger == {}
@@ -285,7 +287,7 @@ def test_ledgers_are_claimed_for_nothing_else(
 
 def test_a_claim_without_an_answer_is_made_again(setting: Setting) -> None:
     running(setting)
-    setting.fenced.put_status(JOB, JobStatus("u1", "failed", 1, 1, 1))
+    setting.fenced.put_status(JOB, FAILED)
     changed = replace(setting.apply(**{"parallelism: 4": "parallelism: 6"}), counter=2)
     setting.kafka.fail("commit", "unanswered")
     with pytest.raises(RetryableError):

@@ -8,6 +8,7 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import switching
+from perseid.coordinator.events import TopicsSeen
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
@@ -477,7 +478,7 @@ def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
 
 @pytest.mark.parametrize("changes, said", [
     ({"parallelism": 3}, "operators, their inputs, keys or parallelism are others"),
-    ({"sources": {"lines": SourceSpec(topic="more", format="text")}}, "source lines is there in"),
+    ({"sources": {"lines": SourceSpec(topic="lines", format="bytes")}}, "sources, SQL, or"),
     ({"sinks": {}}, "sink counts is not the same"),
 ])  # fmt: skip
 def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
@@ -489,10 +490,11 @@ def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
     assert (status.state, status.counter) == ("failed", 2)
     assert status.error is not None
     assert status.error["kind"] == "RefusedError"
-    assert f"the changed revision has to end it, and revision r2 cannot: {said}" in (
-        status.error["text"]
+    assert status.error["text"].startswith(
+        "epoch 3 failed and a part of it is committed, so the changed revision has to end it, and "
+        f"revision r2 cannot: {said}"
     )
-    assert "only corrects the code or the settings of r1" in status.error["next"]
+    assert "only corrects keyed operators or settings of r1" in status.error["next"]
     assert last(world) == bad
     assert (world.plans[JOB].owner, world.plans[JOB].revision) == (None, "r1")
 
@@ -506,11 +508,63 @@ def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
     assert leader.job().done == bad.epoch
 
 
-def test_a_failed_job_that_is_changed_and_stopped_is_stopped(world: World, leader: Leader) -> None:
-    half_committed(world, leader)
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_a_failed_job_may_be_stopped_before_its_correction_runs(
+    world: World, leader: Leader, stopped_first: bool
+) -> None:
+    bad = half_committed(world, leader)
+    if stopped_first:
+        want(world, leader, desired="stopped")
     world.programs["archive-2"] = job_spec(epoch=EpochSpec(max_records=7))
     want(world, leader, revision="r2", archive="archive-2", desired="stopped")
-    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 2)
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("stopped", world.entries[JOB].counter)
+    assert status.error is not None
+    leader = Leader(world)
+    leader.look()
+    want(world, leader, desired="running")
+    world.say(JOB, "running")
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+    assert last(world) == bad
+    assert world.statuses[JOB].error is None
+
+
+def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader: Leader) -> None:
+    """What raises behind all rows, or at a timer, raises in any epoch of the old revision."""
+    run(world, leader, 2)
+    leader.tick(10)
+    assert last(world).records == 0
+    fail(world, leader)
+    bad = last(world)
+    new_revision(world, leader)
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert (last(world), world.plans[JOB].revision) == (bad, "r2")
+    assert "it has no input that another epoch could have" in world.plans[JOB].reason or any(
+        "it has no input that another epoch could have" in e for e in world.statuses[JOB].events
+    )
+
+
+def test_a_failure_while_a_correction_is_loaded_is_told(world: World, leader: Leader) -> None:
+    half_committed(world, leader)
+    leader.loads = False
+    new_revision(world, leader)
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("failed", 1)
+    leader.feed(TopicsSeen({"lines": None}))
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("failed", 2)
+    assert status.error is not None
+    assert status.error["kind"] == "TopicIdentityChanged"
+
+
+def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(
+    world: World, leader: Leader
+) -> None:
+    half_committed(world, leader)
+    leader.loads = False
+    new_revision(world, leader)
+    want(world, leader, desired="stopped")
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 3)
 
 
 def test_a_revision_that_cannot_be_loaded_ends_nothing(world: World, leader: Leader) -> None:

@@ -209,6 +209,18 @@ def test_the_revision_that_still_runs_counts(world: World) -> None:
     assert "int64 -> double" in refusal(world, world.write(code=other + "# x\n"))
 
 
+def test_a_revision_that_failed_before_it_ran_does_not_count(world: World) -> None:
+    """Its changed state never was: the job is to go back to the state that there is."""
+    world.apply(world.write())
+    world.plan(world.entry().archive)
+    migrating = CODE.replace("n=pa.int64()", "n=pa.float64()") + "    def migrate(self, old): ...\n"
+    world.apply(world.write(code=migrating))
+    back = world.write(code=CODE + "# corrected\n")
+    assert "double -> int64" in refusal(world, back)
+    world.answer("failed", error={"kind": "RefusedError", "text": "cannot end epoch 3"})
+    assert world.apply(back).action == "change"
+
+
 def test_sources_must_exist_and_not_be_compacted(world: World) -> None:
     world.topics.delete(["in"])
     assert "`perseid topics create in --partitions 4`" in refusal(world, world.write())

@@ -196,9 +196,9 @@ def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> N
     [
         ([("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM")], None),
         ([("name: job", "name: job\nepoch: {target: 1s}")], None),
+        ([("topic: out,", "topic: out, partitions: 7,")], None),
         ([("topic: out", "topic: other")], "sink s is not the same"),
         ([("sinks:\n", "sinks:\n  t: {input: rows, topic: t, format: json}\n")], "sink t is not"),
-        ([("topic: a,", "topic: more,")], "source a is there in one of them only, or"),
         ([("parallelism: 2", "parallelism: 3")], "operators, their inputs, keys or parallelism"),
         ([("name: job", "name: job\nerrors: {tolerance: all}")], "operators, their inputs, keys"),
     ],
@@ -209,6 +209,57 @@ def test_what_may_end_an_epoch_that_another_revision_began(
     found = change.apart(spec(), spec(*replaced))
     assert (said is None) == (not found)
     assert said is None or any(line.startswith(said) for line in found)
+
+
+FILES = {"job.yaml": b"1", "m.py": b"2", "helpers/more.py": b"3"}
+KEYLESS = ('sql: "SELECT k, n FROM input"', 'use: "rows:R"')
+
+
+@pytest.mark.parametrize(
+    ("replaced", "files", "same"),
+    [
+        ([], {"m.py": b"corrected", "new.py": b"", "helpers/more.py": b"other"}, True),
+        ([("name: job", "name: job\nepoch: {target: 1s}")], {"job.yaml": b"other"}, True),
+        ([("key: k, use", "key: k, memory: 5MiB, use"), ('"m:O"', '"new:O"')], {}, True),
+        ([("SELECT k, n FROM", "SELECT lower(k) AS k, n FROM")], {}, False),
+        ([("n: int64", "n: int64, z: string")], {}, False),
+        ([("topic: a,", "topic: more,")], {}, False),
+    ],
+)
+def test_rows_that_come_to_keyed_operators_are_told_by_what_makes_them(
+    replaced: list[tuple[str, str]], files: dict[str, bytes], same: bool
+) -> None:
+    after = change.front(spec(*replaced), {**FILES, **files})
+    assert (after == change.front(spec(), FILES)) is same
+
+
+@pytest.mark.parametrize(
+    ("files", "same"),
+    [
+        ({"m.py": b"corrected", "job.yaml": b"other"}, True),  # only a keyed operator is in it
+        ({"rows.py": b"other"}, False),
+        ({"helpers/more.py": b"other"}, False),
+        ({"new.py": b""}, False),
+    ],
+)
+def test_operators_without_a_key_may_read_all_other_files(
+    files: dict[str, bytes], same: bool
+) -> None:
+    job, before = spec(KEYLESS), {**FILES, "rows.py": b"4"}
+    assert (change.front(job, {**before, **files}) == change.front(job, before)) is same
+
+
+def test_a_keyed_operator_may_leave_the_file_of_one_without_a_key() -> None:
+    before = spec(KEYLESS, ('"rows:R"', '"m:R"'))
+    after = spec(KEYLESS, ('"rows:R"', '"m:R"'), ('"m:O"', '"own:O"'))
+    assert change.front(before, FILES) == change.front(after, {**FILES, "own.py": b"corrected"})
+    assert change.front(before, FILES) != change.front(before, {**FILES, "m.py": b"corrected"})
+
+
+def test_a_sources_schema_file_counts() -> None:
+    avro = ("format: json, columns: {k: string, n: int64}", "format: avro, schema: a.avsc")
+    files = {**FILES, "a.avsc": b"5"}
+    assert change.front(spec(avro), files) != change.front(spec(avro), {**files, "a.avsc": b"6"})
 
 
 def test_state_schemas_are_json() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from perseid.state.arrow import ipc_table
+from perseid.errors import PermanentError
+from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.worker import edges
 from perseid.worker.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batches
 
@@ -128,3 +129,12 @@ def test_rows_that_are_not_for_the_next_stage_ride_with_some_task_of_it() -> Non
     assert alone.column(0).to_pylist() == [0, 0, 0]
     (empty,) = to_batches([], {}, 2)
     assert empty.num_rows == 0
+
+
+def test_rows_of_other_columns_are_refused_with_both() -> None:
+    """One producer computed the epoch before it was changed, another one since."""
+    old, new = pa.table({"k": ["a"]}), pa.table({"k": ["a"], "n": [1]})
+    rows = [Row(5, 0, origin, 0, ipc_bytes(table)) for origin, table in enumerate((old, new))]
+    with pytest.raises(PermanentError, match=r"\(k string, n int64\), expected \(k string\)"):
+        inputs(rows, ("input",))
+    assert inputs([rows[1], rows[1]], ("input",))["input"].num_rows == 2

@@ -234,9 +234,24 @@ def test_a_log_of_other_primitives_is_refused(partition: Any) -> None:
     partition.snapshot(state, 1)
     other = partition.state()
     other.live["sum"] = other.live.pop("total")
-    with pytest.raises(PermanentError, match=r"begun with other state: total is gone\. Apply a"):
+    with pytest.raises(PermanentError, match=r"begun with other state: total is gone\. Only"):
         other.bring_to(1)
     partition.run(partition.state(), 2)
+
+
+def test_a_log_without_a_primitive_that_migrate_would_make_is_refused(partition: Any) -> None:
+    """It would begin empty, and nobody would call `migrate` later."""
+    state = partition.begun()
+    del state.live["rows"]
+    state.epoch = None
+    partition.run(state, 1)
+    partition.snapshot(state, 1)
+    partition.state().bring_to(1)
+    newer = partition.state()
+    methods: dict[str, Any] = {"migrate": lambda *_: {}}
+    newer.operator.__class__ = type("Migrating", (type(newer.operator),), methods)
+    with pytest.raises(PermanentError, match=r"begun with other state: rows is new\. Only"):
+        newer.bring_to(1)
 
 
 def test_an_operator_that_bisects_goes_on_without_the_poison(partition: Any) -> None:

@@ -13,7 +13,7 @@ from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader, source_topics
-from perseid.coordinator.model import ClusterState, Now
+from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.spec import JobSpec
@@ -45,8 +45,8 @@ class SimulatedLoader(Loader):
 
     specs: Mapping[str, JobSpec]
 
-    def _spec(self, archive: str) -> JobSpec:
-        return self.specs[archive]
+    def _program(self, revision: str, archive: str) -> Program:
+        return Program(revision, archive, self.specs[archive])
 
 
 class SimulatedPerformer(Performer):
@@ -179,7 +179,7 @@ class Life:
                 seen = source_topics(self.world.topics, {topic for topic, _ in places})
                 self._queue.append(ev.TopicsSeen(seen))
         self._look_at_progress()
-        self._queue.append(ev.Tick(LOOK_S))
+        self._queue.append(ev.Tick())
 
     def _look_at_progress(self) -> None:
         topic = names.progress(job.JOB)
@@ -264,7 +264,7 @@ class Life:
                 text = f"plan {plan.generation} for {plan.owner}"
                 if plan.reason.startswith("switch"):
                     self.world.gates.hit("revision switched")
-                elif "committed in part" in plan.reason and plan.owner is None:
+                elif " ends epoch " in plan.reason and plan.owner is None:
                     self.world.gates.hit("epoch ended by another revision")
             case act.AppendRewind(rewind=rewind):
                 text = f"rewind to epoch {rewind.epoch}"
