@@ -73,11 +73,10 @@ def _in_phase(
     status, entry, plan = loaded.status, loaded.entry, job.plan
     told = status if status is not None and status.job_uuid == entry.uuid else None
     error = told.error if told is not None else None
+    job = replace(job, error=error)
     if told is not None and (told.state, told.counter) == ("failed", entry.counter):
-        job = replace(job, error=error)
         return job.move(Phase.FAILED, now, "loaded: it had failed")
     if entry.desired == "stopped" and (plan is None or plan.owner is None):
-        job = replace(job, error=error)
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
     if switching.wants_rewind(entry, plan, status):
         job = replace(job, rewind_to=job.done)

@@ -324,7 +324,7 @@ def _topics_seen(
     actions: list[Action] = []
     for job in list(state.jobs.values()):
         if job.phase not in _ENDED and job.phase is not Phase.LOADING:
-            checked, more = _with_topics(epoch_timeout.looked(job), event, now)
+            checked, more = _with_topics(epoch_timeout.looked(job, now), event, now)
             state = state.with_job(checked)
             actions += more
     return state, list(state.jobs), actions

@@ -24,11 +24,15 @@ RANGES_SHOWN = 4
 Step = tuple[JobState, list[Action]]
 
 
-def looked(job: JobState) -> JobState:
-    """The job after another look, in which its owner has told of no epoch's end."""
-    runs = job.phase is Phase.RUNNING and job.in_flight > 0
-    waited_s = job.epoch_s + TOPICS_S if runs else 0.0
-    return replace(job, epoch_s=waited_s) if waited_s != job.epoch_s else job
+def looked(job: JobState, now: Now) -> JobState:
+    """The job after another look, in which its owner has told of no epoch's end.
+
+    Looks that waited for the leader to go on come all at once, and count once.
+    """
+    if job.phase is not Phase.RUNNING or job.in_flight == 0:
+        return replace(job, epoch_s=0.0) if job.epoch_s else job
+    passed_s = min(TOPICS_S, now.monotonic_s - job.looked_s)
+    return replace(job, epoch_s=job.epoch_s + passed_s, looked_s=now.monotonic_s)
 
 
 def is_up(job: JobState) -> bool:

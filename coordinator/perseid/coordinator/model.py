@@ -133,6 +133,7 @@ class JobState:
     done: int = 0                         # all epochs up to it are logged and committed
     ledger_highest: int = 0               # highest epoch that any ledger partition holds
     epoch_s: float = 0.0                  # for so long its owner has told of no epoch's end
+    looked_s: float = 0.0                 # when it was looked whether it has
     fragment: str = ""                    # the owner's last word: restoring, running, ...
     recent: tuple[Done, ...] = ()
     state_bytes: int = 0
@@ -153,7 +154,7 @@ class JobState:
     next_retry_s: float = 0.0             # not loaded again before
     rejected: str = ""                    # the archive of a switch that cannot be loaded
     rewind_to: int | None = None          # the epoch to take the chain back to before going on
-    error: Mapping[str, object] | None = None
+    error: Mapping[str, object] | None = None  # of its last failure, until that epoch is done
     events: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
 

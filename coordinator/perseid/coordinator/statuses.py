@@ -39,12 +39,16 @@ def _rescaling(job: JobState) -> bool:
 
 
 def status_of(job: JobState, time_ms: int) -> JobStatus:
-    """A job that failed and was stopped then keeps its error: its epoch is yet to be dealt with."""
-    ended = job.phase in (Phase.FAILED, Phase.STOPPED)
     return JobStatus(
         job.entry.uuid, name_of(job), job.generation, job.entry.counter, time_ms,
-        dict(job.error) if ended and job.error else None, job.events,
+        error_of(job), job.events,
     )  # fmt: skip
+
+
+def error_of(job: JobState) -> dict[str, object] | None:
+    """What ended it. Also where it was stopped since: its epoch is yet to be dealt with."""
+    ended = job.phase in (Phase.FAILED, Phase.STOPPED)
+    return dict(job.error) if ended and job.error else None
 
 
 def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:

@@ -129,11 +129,18 @@ def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
         return replace(job, rewind_to=None), []
     if job.ledger_highest > target.epoch:
         return _finish(job, now, "a part of it is committed")
-    if not _records(job, target.epoch + 1):
+    if not _records(job, target.epoch + 1) and not _is_kept(job, target):
         return _finish(job, now, "it has no input that another epoch could have")
     reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
     record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
     return replace(job, appending=True), [AppendRewind(job.name, record)]
+
+
+def _is_kept(job: JobState, target: Tip) -> bool:
+    """Whether a switch at `target` needs no epoch of the old revision: none ran, or it ended."""
+    kept = [i.token for i in job.tokens if i.token.epoch <= target.epoch]
+    newest = job.newest.epoch if job.newest is not None else None
+    return not kept or (kept[-1].final and newest == target.epoch)
 
 
 def _records(job: JobState, epoch: int) -> int:

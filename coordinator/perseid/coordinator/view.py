@@ -86,7 +86,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
-        "error": dict(job.error) if job.error else None,
+        "error": statuses.error_of(job),
         "events": list(job.events),
         **_rates(job, now),
     }

@@ -207,12 +207,12 @@ class _Look:
         user's goes on.
         """
         registry = self._cluster.registry
-        plan, status = registry.plan(entry.name), registry.status(entry.name)
+        status, plan = registry.status(entry.name), registry.plan(entry.name)
         ours = plan is not None and plan.job_uuid == entry.uuid
         if plan is not None and ours:
             yield plan.archive
-        told = (entry.uuid, "failed", entry.counter)
-        if not (ours and status and (status.job_uuid, status.state, status.counter) == told):
+        told = (status.job_uuid, status.counter) if status is not None and status.error else None
+        if not ours or told != (entry.uuid, entry.counter):
             yield entry.archive
 
     def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:

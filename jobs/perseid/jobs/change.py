@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any
 
 from perseid.jobs.layout import is_keyed
 from perseid.jobs.operator import Operator, migrates, rescales
 from perseid.jobs.problems import listed, shown
-from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec
+from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, pinned_file, producer
 from perseid.jobs.trees import JOB_FILE
 
 Classes = Mapping[str, type[Operator]]
+LIBRARY = "library"
+SINKS_PINNED = pinned_file("sink", "").removesuffix(".json")
 
 
 def difference(old: JobSpec | None, new: JobSpec | None) -> list[str]:
@@ -115,28 +118,67 @@ def _written(sink: SinkSpec | None) -> SinkSpec | None:
 
 
 def front(spec: JobSpec, files: Mapping[str, bytes]) -> str:
-    """A digest of all that makes the rows which come to the first keyed operators.
+    """A digest of all that makes the rows which come to keyed operators, and says to which.
 
-    That is: sources and their schema files, SQL, operators without a key. Where the latter are
-    Python, all files belong to it but those that only keyed operators are in, and job.yaml.
+    That is: sources and their schema files, SQL and operators without a key in front of a keyed
+    one. Where the latter are Python, all files belong to it but job.yaml, and those of keyed
+    operators that no other file of it names.
     """
-    keyless = {n: o for n, o in spec.operators.items() if not is_keyed(o)}
-    code = {_file_of(o) for o in keyless.values() if o.use is not None}
-    keyed = {_file_of(o) for o in spec.operators.values() if is_keyed(o)}
+    ahead = _ahead(spec)
+    code = {path for o in ahead.values() for path in _files_of(o)}
+    keyed = {path for o in spec.operators.values() if is_keyed(o) for path in _files_of(o)}
     read = {s.schema_file for s in spec.sources.values()}
-    others = (keyed - code) | {JOB_FILE}
-    mine = [path for path in sorted(files) if path in read or (code and path not in others)]
+    mine = {path for path in files if path in read}
+    if code:
+        mine |= {p for p in files if p not in keyed - code and not p.startswith(SINKS_PINNED)}
+        mine = _with_named(mine, keyed, files) - {JOB_FILE}
     shown = [
         {n: s.model_dump(mode="json", exclude={"start"}) for n, s in sorted(spec.sources.items())},
-        {n: o.model_dump(mode="json", exclude={"errors"}) for n, o in sorted(keyless.items())},
-        [(path, sha256(files[path]).hexdigest()) for path in mine],
+        {n: o.model_dump(mode="json", exclude={"errors"}) for n, o in sorted(ahead.items())},
+        [(path, sha256(files[path]).hexdigest()) for path in sorted(mine)],
     ]
     return sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
 
-def _file_of(operator: OperatorSpec) -> str:
-    module, _, _ = str(operator.use).partition(":")
-    return f"{module.replace('.', '/')}.py"
+def _ahead(spec: JobSpec) -> dict[str, OperatorSpec]:
+    """The operators without a key from which a keyed one is reached."""
+    found: dict[str, OperatorSpec] = {}
+    keyed = filter(is_keyed, spec.operators.values())
+    waiting = [producer(stream) for o in keyed for stream in o.inputs.values()]
+    while waiting:
+        name = waiting.pop()
+        operator = spec.operators.get(name)
+        if operator is not None and not is_keyed(operator) and name not in found:
+            found[name] = operator
+            waiting += [producer(stream) for stream in operator.inputs.values()]
+    return found
+
+
+def _files_of(operator: OperatorSpec) -> list[str]:
+    """Where its class may be; none of the library's and of SQL."""
+    module, _, _ = (operator.use or "").partition(":")
+    path = module.replace(".", "/")
+    return [f"{path}.py", f"{path}/__init__.py"] if module not in ("", LIBRARY) else []
+
+
+def _with_named(
+    mine: Collection[str], others: AbstractSet[str], files: Mapping[str, bytes]
+) -> set[str]:
+    """With those of `others` whose module a Python file among them names, and so may import."""
+    found = set(mine)
+    while True:
+        texts = [files[path] for path in found if path.endswith(".py")]
+        named = {
+            path for path in others - found
+            if path in files and any(_module_of(path) in text for text in texts)
+        }  # fmt: skip
+        if not named:
+            return found
+        found |= named
+
+
+def _module_of(path: str) -> bytes:
+    return path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2].encode()
 
 
 def _layout(spec: JobSpec) -> list[Any]:

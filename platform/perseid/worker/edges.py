@@ -166,7 +166,7 @@ def check_columns(name: str, expected: pa.Schema, found: pa.Schema) -> None:
     if not found.equals(expected):
         one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (expected, found))
         raise PermanentError(
-            f"input {name!r}: some rows have the columns ({other}), expected ({one}): its producer "
+            f"{name}: some rows have the columns ({other}), expected ({one}): its producer "
             "emitted others before it was changed. Apply a revision first whose operators emit the "
             "columns of before, and change them when it runs"
         )

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid.errors import DamagedFile, RetryableError
+from perseid.jobs.operator import outputs_of
 from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
+from perseid.worker.edges import check_columns
 from perseid.worker.migration import refuse_unlike
-from perseid.worker.operators import call
+from perseid.worker.operators import call, who
 from perseid.worker.parts import PartOrder, StateCopy, at_once
 from perseid.worker.poison import guarded
 
@@ -176,6 +178,22 @@ class PartitionState:
             {name: primitive.schema() for name, primitive in self.live.items()},
             tuple(map(section_of, self.feeds_back)),
         )  # fmt: skip
+
+    def check_retained(self, base_epoch: int) -> None:
+        """PermanentError when what the last epoch emitted is not what the class declares.
+
+        So it is where a revision with other columns is to end an epoch that this partition has done
+        under the one before: looked at before any other partition logs rows of the new ones.
+        """
+        if self.epoch is None or self.epoch <= base_epoch:
+            return  # what comes behind a switch reads nothing of before
+        with mended_by_a_restore():
+            entry = self.log.find(self.epoch)
+        declared = outputs_of(type(self.operator))
+        for name, section in emitted(entry.sections).items() if entry is not None else ():
+            columns, found = declared.get(output_of(name)), ipc_table(section).schema
+            if columns is not None and len(found):
+                check_columns(f"{who(self.operator)}, output {name}", columns, found)
 
     def bring_to(self, epoch: int) -> None:
         """Makes the resident state that of `epoch`; RetryableError when the log falls short."""

@@ -135,6 +135,7 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     found = work.run(order)
     state.epoch = None
     state.bring_to(found.epoch)
+    state.check_retained(order.base_epoch)
     return replace(found, rows=state.rows, bytes=state.size_bytes)
 
 

@@ -33,10 +33,14 @@ def leader(world: World) -> Leader:
 
 def wait(leader: Leader, seconds: float) -> None:
     """Kafka answers all the time."""
-    topic = SourceTopic("lines", TOPIC_ID, compacted=False, starts={0: 0, 1: 0})
     for _ in range(int(seconds / TOPICS_S)):
         leader.tick(TOPICS_S)
-        leader.feed(TopicsSeen({"lines": topic}))
+        look(leader)
+
+
+def look(leader: Leader) -> None:
+    topic = SourceTopic("lines", TOPIC_ID, compacted=False, starts={0: 0, 1: 0})
+    leader.feed(TopicsSeen({"lines": topic}))
 
 
 def test_the_job_fails_with_what_the_epoch_reads(world: World, leader: Leader) -> None:
@@ -90,6 +94,13 @@ def test_time_in_which_kafka_does_not_answer_is_not_the_epochs(
     assert leader.job().phase is Phase.RUNNING
     wait(leader, 1)
     assert leader.job().phase is Phase.FAILED
+
+
+def test_looks_that_waited_for_the_leader_count_once(world: World, leader: Leader) -> None:
+    wait(leader, TIMEOUT_S - 2)
+    for _ in range(30):
+        look(leader)
+    assert leader.job().phase is Phase.RUNNING
 
 
 def test_an_idle_job_has_no_epoch_to_end(world: World, leader: Leader) -> None:

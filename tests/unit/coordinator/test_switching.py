@@ -565,6 +565,45 @@ def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(
     new_revision(world, leader)
     want(world, leader, desired="stopped")
     assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 3)
+    leader.loads = True
+    want(world, leader, desired="running")
+    leader.tick(1)
+    assert world.plans[JOB].revision == "r2"
+
+
+def test_a_failure_is_forgotten_once_its_epoch_is_done(world: World, leader: Leader) -> None:
+    failed_in_flight(world, leader)
+    want(world, leader)
+    world.say(JOB, "running")
+    leader.listen()
+    run(world, leader)
+    want(world, leader, desired="stopped")
+    for _ in range(2):  # what is in flight, and the final epoch
+        world.work(JOB)
+        leader.listen()
+    status = world.statuses[JOB]
+    assert (status.state, status.error) == ("stopped", None)
+
+
+def test_what_failed_right_behind_a_switch_gives_way_to_any_revision(
+    world: World, leader: Leader
+) -> None:
+    """It has run nothing: the revision before has ended with a checkpoint of its own."""
+    run(world, leader, 2)
+    new_revision(world, leader)
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+    leader.tick(10)
+    leader.tick(10)
+    bad = last(world)
+    assert (bad.records, bad.revision) == (0, "r2")
+    fail(world, leader)
+    world.programs["archive-3"] = job_spec(parallelism=3)
+    want(world, leader, revision="r3", archive="archive-3")
+    leader.tick(1)
+    assert [r.epoch for r in world.tokens[JOB] if isinstance(r, Rewind)] == [bad.epoch - 1]
+    assert world.plans[JOB].revision == "r3"
 
 
 def test_a_revision_that_cannot_be_loaded_ends_nothing(world: World, leader: Leader) -> None:

@@ -217,8 +217,10 @@ def test_a_revision_that_failed_before_it_ran_does_not_count(world: World) -> No
     world.apply(world.write(code=migrating))
     back = world.write(code=CODE + "# corrected\n")
     assert "double -> int64" in refusal(world, back)
-    world.answer("failed", error={"kind": "RefusedError", "text": "cannot end epoch 3"})
-    assert world.apply(back).action == "change"
+    for state in ("failed", "stopped"):
+        world.answer(state, error={"kind": "RefusedError", "text": "cannot end epoch 3"})
+        with world.prepared(back) as (wanted,):
+            assert wanted.action == "change"
 
 
 def test_sources_must_exist_and_not_be_compacted(world: World) -> None:

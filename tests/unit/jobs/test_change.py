@@ -256,6 +256,28 @@ def test_a_keyed_operator_may_leave_the_file_of_one_without_a_key() -> None:
     assert change.front(before, FILES) != change.front(before, {**FILES, "m.py": b"corrected"})
 
 
+def test_a_file_of_a_keyed_operator_counts_where_another_may_import_it() -> None:
+    job, files = spec(KEYLESS), {**FILES, "rows.py": b"from m import KEY_OF\n"}
+    assert change.front(job, files) != change.front(job, {**files, "m.py": b"corrected"})
+
+
+def test_operators_behind_keyed_ones_do_not_count() -> None:
+    """Rows come to a writer from where they are, whatever is in them."""
+    behind = ("sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n")
+    files = {**FILES, "late.py": b"raises"}
+    job = spec(behind, ("{input: o, topic", "{input: late, topic"))
+    assert change.front(job, files) == change.front(job, {**files, "late.py": b"corrected"})
+
+
+def test_of_the_library_and_of_packages_only_what_is_in_front_counts() -> None:
+    library = spec(("sql: \"SELECT k, n FROM input\"", "use: 'library:Grep'"))
+    assert change.front(library, FILES) == change.front(library, {**FILES, "m.py": b"corrected"})
+    package = spec(KEYLESS, ('"m:O"', '"pkg:O"'))
+    files = {"rows.py": b"4", "pkg/__init__.py": b"5"}
+    corrected = {**files, "pkg/__init__.py": b"6"}
+    assert change.front(package, files) == change.front(package, corrected)
+
+
 def test_a_sources_schema_file_counts() -> None:
     avro = ("format: json, columns: {k: string, n: int64}", "format: avro, schema: a.avsc")
     files = {**FILES, "a.avsc": b"5"}

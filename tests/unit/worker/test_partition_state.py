@@ -254,6 +254,23 @@ def test_a_log_without_a_primitive_that_migrate_would_make_is_refused(partition:
         newer.bring_to(1)
 
 
+def test_what_an_epoch_emitted_must_be_what_the_class_declares(partition: Any) -> None:
+    """A partition has done an epoch that a revision with other columns is to end."""
+    state = partition.begun()
+    partition.run(state, 1)
+    state.check_retained(0)
+    kind = type(state.operator)
+    key, same, other = (pa.field(*f) for f in (
+        ("key", pa.string()), ("n", pa.int64()), ("n", pa.float64())
+    ))  # fmt: skip
+    state.operator.__class__ = type("Same", (kind,), {"output": pa.schema([key, same])})
+    state.check_retained(0)
+    state.operator.__class__ = type("Other", (kind,), {"output": pa.schema([key, other])})
+    state.check_retained(1)  # a switch has ended behind that epoch
+    with pytest.raises(PermanentError, match=r"n int64\), expected \(key string, n double"):
+        state.check_retained(0)
+
+
 def test_an_operator_that_bisects_goes_on_without_the_poison(partition: Any) -> None:
     state = partition.begun()
     state.sieve = Sieve("totals", 0, ("key",))
