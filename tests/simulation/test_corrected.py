@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perseid.testing.simulation.scenario import run
@@ -10,8 +12,8 @@ from perseid.testing.simulation.scripts import Corrected
 SHAPE = Corrected.SHAPE
 TAKEN_BACK, ENDED = "tokens taken back", "epoch ended by another revision"
 WHERE = ["source", "totals-0", "totals-2", "relay-1"]
-STILL: dict[str, float] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
-HARD: dict[str, float] = {
+STILL: dict[str, Any] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
+HARD: dict[str, Any] = {
     "switch": 0.1, "twin_task": 0.01, "kill_task": 0.01, "kill_worker": 0.003, "kill_leader": 0.02,
     "pause_worker": 0.004, "kafka_unanswered": 0.02, "kafka_late": 0.02, "zookeeper_unknown": 0.02,
 }  # fmt: skip
@@ -34,7 +36,7 @@ def test_what_is_committed_in_part_is_ended() -> None:
 
 @pytest.mark.parametrize("faults", [STILL, HARD], ids=["still", "hard"])
 @pytest.mark.parametrize("where", WHERE)
-def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, float]) -> None:
+def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, Any]) -> None:
     seen = 0
     for seed in range(12):
         outcome = run(seed, SHAPE, Corrected(**faults, where=where))

@@ -19,6 +19,7 @@ from perseid.coordinator.model import (
     JobState,
     Now,
     Positions,
+    issued_token,
     positions_after,
     ranges_of,
 )
@@ -120,14 +121,6 @@ def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentStat
     if token is None:
         return record.epoch if record.epoch <= job.base.epoch else 0
     return record.epoch if token.offset == record.token_offset else 0
-
-
-def issued_token(job: JobState, epoch: int) -> Issued | None:
-    """The token of `epoch`, if it is remembered. Epochs of a chain are dense."""
-    if not job.tokens:
-        return None
-    index = epoch - job.tokens[0].token.epoch
-    return job.tokens[index] if 0 <= index < len(job.tokens) else None
 
 
 def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:

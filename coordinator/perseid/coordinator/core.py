@@ -144,9 +144,9 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if not job.begun:
         return _begin(state, job, now)
     actions: list[Action] = []
-    if job.rewind_to is not None and switching.wants_stop(job) and not failing.has_owner(job):
-        return switching.finish_stop(replace(job, rewind_to=None), now)
     if job.rewind_to is not None:
+        if switching.wants_stop(job) and not failing.has_owner(job):
+            return switching.finish_stop(replace(job, rewind_to=None), now)
         job, actions = switching.rewind(job, state.epoch, now)
         if job.rewind_to is not None or job.phase in _ENDED:
             return job, actions

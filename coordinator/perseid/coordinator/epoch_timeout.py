@@ -16,7 +16,7 @@ from dataclasses import replace
 from perseid.coordinator import failing
 from perseid.coordinator.actions import Action
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now, ranges_of
+from perseid.coordinator.model import JobState, Now, issued_token, ranges_of
 
 TOPICS_S = 1.0  # from look to look
 RANGES_SHOWN = 4
@@ -55,8 +55,8 @@ def fail(job: JobState, now: Now) -> Step:
 
 
 def _reads(job: JobState) -> str:
-    token = next((i.token for i in job.tokens if i.token.epoch == job.done + 1), None)
-    found = [f"{r.topic}[{r.partition}] {r.start} to {r.end}"
-             for r in ranges_of(token) if r.start < r.end] if token is not None else []  # fmt: skip
+    issued = issued_token(job, job.done + 1)
+    ranges = ranges_of(issued.token) if issued is not None else ()
+    found = [f"{r.topic}[{r.partition}] {r.start} to {r.end}" for r in ranges if r.start < r.end]
     more = f" and {len(found) - RANGES_SHOWN} more" if len(found) > RANGES_SHOWN else ""
     return f"; it reads {', '.join(found[:RANGES_SHOWN])}{more}" if found else ""

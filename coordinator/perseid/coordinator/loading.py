@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -97,7 +97,7 @@ class Loader:
         plan = found if found is not None and found.job_uuid == entry.uuid else None
         pointers = registry.pointers(job)
         revision, archive = (plan or entry).revision, (plan or entry).archive
-        program = self._program(revision, archive)
+        program = Program(revision, archive, self._spec(archive))
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
@@ -107,6 +107,7 @@ class Loader:
             layout = build(program.spec, plan.layout)
             clients = self._clients
             ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
+            program = self._with_front(program)
         ledger = self._ledger(job, entry.uuid, program.spec, plan)
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
@@ -127,7 +128,8 @@ class Loader:
 
     def program(self, action: LoadProgram) -> ProgramLoaded:
         """The target of a switch; its ledger partitions exist when this returns."""
-        program = self._program(action.revision, action.archive)
+        spec = self._spec(action.archive)
+        program = self._with_front(Program(action.revision, action.archive, spec))
         self._control_topics(action.job, program.spec, 1)
         topics = self._source_topics(program.spec)
         # Where a known source would begin does not matter, even if that is no longer there.
@@ -138,10 +140,15 @@ class Loader:
         starts = self._starts(new, topics, None)
         return ProgramLoaded(action.job, program, starts)
 
-    def _program(self, revision: str, archive: str) -> Program:
-        folder = fetch_archive(self._clients.store, archive, self._clients.cache)
-        spec = parse.load(folder)
-        return Program(revision, archive, spec, change.front(spec, read_folder(folder)))
+    def _spec(self, archive: str) -> JobSpec:
+        return parse.load(self._folder(archive))
+
+    def _with_front(self, program: Program) -> Program:
+        files = read_folder(self._folder(program.archive))
+        return replace(program, front=change.front(program.spec, files))
+
+    def _folder(self, archive: str) -> Path:
+        return fetch_archive(self._clients.store, archive, self._clients.cache)
 
     def _control_topics(self, job: str, spec: JobSpec, layout: int) -> None:
         wanted = control_topics(job, build(spec, layout).ledger_partitions)

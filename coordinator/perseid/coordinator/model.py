@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from perseid.coordinator import lifecycle
 from perseid.coordinator.lifecycle import Phase
@@ -46,7 +47,7 @@ class Program:
     revision: str
     archive: str
     spec: JobSpec
-    front: str = ""  # `jobs.change.front` of it
+    front: str = ""  # `jobs.change.front` of it, where a failed epoch is to be ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class JobState:
     next_retry_s: float = 0.0             # not loaded again before
     rejected: str = ""                    # the archive of a switch that cannot be loaded
     rewind_to: int | None = None          # the epoch to take the chain back to before going on
-    error: Mapping[str, object] | None = None  # of its last failure, until that epoch is done
+    error: Mapping[str, Any] | None = None  # of its last failure, until that epoch is done
     events: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
 
@@ -218,6 +219,14 @@ class ClusterState:
 
     def without_job(self, name: str) -> ClusterState:
         return replace(self, jobs={n: j for n, j in self.jobs.items() if n != name})
+
+
+def issued_token(job: JobState, epoch: int) -> Issued | None:
+    """The token of `epoch`, if it is remembered. Epochs of a chain are dense."""
+    if not job.tokens:
+        return None
+    index = epoch - job.tokens[0].token.epoch
+    return job.tokens[index] if 0 <= index < len(job.tokens) else None
 
 
 def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positions:

@@ -86,7 +86,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
         job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch),
         totals=job.totals.counted(record),
     )  # fmt: skip
-    if job.error is not None and epoch > int(str(job.error.get("epoch", 0))):
+    if job.error is not None and epoch > int(job.error.get("epoch", 0)):
         job = replace(job, error=None)  # what failed was done
     if new:
         checks = tuple(c for c in record.checks if c.epoch > job.checks_to)

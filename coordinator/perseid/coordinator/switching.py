@@ -33,12 +33,14 @@ from perseid.coordinator.actions import (
 )
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import (
+    Issued,
     JobState,
     Now,
     Position,
     Positions,
     Program,
     Tip,
+    issued_token,
     positions_after,
     ranges_of,
 )
@@ -97,7 +99,7 @@ def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     target = job.next_program
     if target is None or target.archive != job.entry.archive:
         return _load(job, now)
-    if not job.tokens or _settled(job, checkpoint=True):
+    if _may_adopt(job):
         return _adopt_program(job, target, now)
     return _final(job, coordinator_epoch, now, checkpoint=True)
 
@@ -116,10 +118,8 @@ def rewind_target(job: JobState) -> Tip | None:
     """The tip after a rewind to the last done epoch; None when there is nothing to take back."""
     if job.tip.epoch <= job.done:
         return None
-    for issued in reversed(job.tokens):
-        if issued.token.epoch == job.done:
-            return Tip(job.done, issued.offset)
-    return job.base
+    issued = issued_token(job, job.done)
+    return Tip(job.done, issued.offset) if issued is not None else job.base
 
 
 def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
@@ -129,23 +129,13 @@ def rewind(job: JobState, coordinator_epoch: int, now: Now) -> Step:
         return replace(job, rewind_to=None), []
     if job.ledger_highest > target.epoch:
         return _finish(job, now, "a part of it is committed")
-    if not _records(job, target.epoch + 1) and not _is_kept(job, target):
+    failed = issued_token(job, target.epoch + 1)
+    kept = replace(job, tokens=_up_to(job, target.epoch))
+    if not (failed is not None and failed.token.records) and not _may_adopt(kept):
         return _finish(job, now, "it has no input that another epoch could have")
     reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
     record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
     return replace(job, appending=True), [AppendRewind(job.name, record)]
-
-
-def _is_kept(job: JobState, target: Tip) -> bool:
-    """Whether a switch at `target` needs no epoch of the old revision: none ran, or it ended."""
-    kept = [i.token for i in job.tokens if i.token.epoch <= target.epoch]
-    newest = job.newest.epoch if job.newest is not None else None
-    return not kept or (kept[-1].final and newest == target.epoch)
-
-
-def _records(job: JobState, epoch: int) -> int:
-    """How many records the token of `epoch` names."""
-    return sum(i.token.records for i in job.tokens if i.token.epoch == epoch)
 
 
 def _finish(job: JobState, now: Now, why: str) -> Step:
@@ -191,7 +181,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 def rewound(job: JobState, record: Rewind) -> JobState:
     """The job after its Rewind is in the log."""
     positions = dict(first_positions(job)) if job.tokens else dict(job.positions)
-    kept = tuple(i for i in job.tokens if i.token.epoch <= record.epoch)
+    kept = _up_to(job, record.epoch)
     moved: Positions = positions
     for issued in kept:
         moved = positions_after(moved, ranges_of(issued.token))
@@ -205,10 +195,19 @@ def rewound(job: JobState, record: Rewind) -> JobState:
     ).told(f"epochs above {record.epoch} taken back")  # fmt: skip
 
 
+def _up_to(job: JobState, epoch: int) -> tuple[Issued, ...]:
+    return tuple(i for i in job.tokens if i.token.epoch <= epoch)
+
+
 def first_positions(job: JobState) -> Positions:
     """Where the first token that is remembered begins; it names all partitions."""
     pieces = reversed(ranges_of(job.tokens[0].token))  # of a partition that is cut the first counts
     return {(r.source, r.partition): Position(r.topic, r.topic_id, r.start) for r in pieces}
+
+
+def _may_adopt(job: JobState) -> bool:
+    """Whether another program may go on: the old one ran no epoch, or has ended."""
+    return not job.tokens or _settled(job, checkpoint=True)
 
 
 def _settled(job: JobState, *, checkpoint: bool) -> bool:

@@ -46,8 +46,8 @@ class Migration:
                 does not fit.
         """
         live = declared(type(self.operator))
-        old = {n.removeprefix(STATE): ipc_table(d) for n, d in sections.items() if _is_state(n)}
-        differences = unlike(live, old) if old else []
+        old = tables_of(sections)
+        differences = list(_differences(live, old)) if old else []
         if not self.is_written and differences:
             raise PermanentError(
                 f"{operators.who(self.operator)}: its state is of other primitives: "
@@ -99,6 +99,11 @@ class Migration:
         )
 
 
+def tables_of(sections: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """The state in the sections of a snapshot, by primitive."""
+    return {n.removeprefix(STATE): ipc_table(d) for n, d in sections.items() if _is_state(n)}
+
+
 def _is_state(section: str) -> bool:
     return section.startswith(STATE)
 
@@ -109,7 +114,7 @@ def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables
     That is met where a changed revision ends an epoch that one before has begun: it goes on with
     the log, and only a switch comes with a checkpoint that can be migrated.
     """
-    found = unlike(live, old)
+    found = list(_differences(live, old))
     if old and migrates(type(operator)):  # a log may begin with nothing
         found += [f"{name} is new" for name in live.keys() - old.keys()]
     if found:
@@ -120,12 +125,8 @@ def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables
         )
 
 
-def unlike(live: Mapping[str, Primitive], old: Tables) -> list[str]:
-    """What could not be read as it is; a primitive that is only new can start empty."""
-    return list(_differences(live, old))
-
-
 def _differences(live: Mapping[str, Primitive], old: Tables) -> Iterator[str]:
+    """What could not be read as it is; a primitive that is only new can start empty."""
     for name, rows in old.items():
         if name not in live:
             yield f"{name} is gone"

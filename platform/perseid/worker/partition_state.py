@@ -28,7 +28,7 @@ from perseid.jobs.spec import MAIN, output_of
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.edges import check_columns
-from perseid.worker.migration import refuse_unlike
+from perseid.worker.migration import refuse_unlike, tables_of
 from perseid.worker.operators import call, who
 from perseid.worker.parts import PartOrder, StateCopy, at_once
 from perseid.worker.poison import guarded
@@ -211,10 +211,7 @@ class PartitionState:
                 f"{self.operator.partition} reaches epoch {reached}, and epoch {epoch} is "
                 "needed: it has to be restored"
             )
-        tables = {
-            name.removeprefix(STATE): ipc_table(section)
-            for name, section in base.sections.items() if name.startswith(STATE)
-        }  # fmt: skip
+        tables = tables_of(base.sections)
         refuse_unlike(self.operator, self.live, tables)
         for name, primitive in self.live.items():
             table = tables.get(name)  # None: a primitive that a newer revision has added

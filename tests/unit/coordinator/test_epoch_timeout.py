@@ -38,15 +38,20 @@ def wait(leader: Leader, seconds: float) -> None:
         look(leader)
 
 
+def has_all_its_time(leader: Leader) -> None:
+    wait(leader, TIMEOUT_S)
+    assert leader.job().phase is Phase.RUNNING
+    wait(leader, 1)
+    assert leader.job().phase is Phase.FAILED
+
+
 def look(leader: Leader) -> None:
     topic = SourceTopic("lines", TOPIC_ID, compacted=False, starts={0: 0, 1: 0})
     leader.feed(TopicsSeen({"lines": topic}))
 
 
 def test_the_job_fails_with_what_the_epoch_reads(world: World, leader: Leader) -> None:
-    wait(leader, TIMEOUT_S)
-    assert leader.job().phase is Phase.RUNNING
-    wait(leader, 1)
+    has_all_its_time(leader)
     error = world.statuses[JOB].error
     assert error is not None
     assert error["kind"] == "EpochTimeout"
@@ -90,10 +95,7 @@ def test_time_in_which_kafka_does_not_answer_is_not_the_epochs(
     world: World, leader: Leader
 ) -> None:
     leader.tick(10 * TIMEOUT_S)
-    wait(leader, TIMEOUT_S)
-    assert leader.job().phase is Phase.RUNNING
-    wait(leader, 1)
-    assert leader.job().phase is Phase.FAILED
+    has_all_its_time(leader)
 
 
 def test_looks_that_waited_for_the_leader_count_once(world: World, leader: Leader) -> None:
@@ -122,10 +124,7 @@ def test_a_restore_takes_nothing_of_it(world: World, leader: Leader) -> None:
     wait(leader, 3 * TIMEOUT_S)
     world.say(JOB, "running")
     leader.listen()
-    wait(leader, TIMEOUT_S)
-    assert leader.job().phase is Phase.RUNNING
-    wait(leader, 1)
-    assert leader.job().phase is Phase.FAILED
+    has_all_its_time(leader)
 
 
 def test_a_new_leader_begins_anew(world: World, leader: Leader) -> None:
@@ -134,5 +133,4 @@ def test_a_new_leader_begins_anew(world: World, leader: Leader) -> None:
     leader.look()
     world.say(JOB, "running")
     leader.listen()
-    wait(leader, TIMEOUT_S)
-    assert leader.job().phase is Phase.RUNNING
+    has_all_its_time(leader)

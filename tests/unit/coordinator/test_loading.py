@@ -268,6 +268,9 @@ def test_a_failed_job_that_was_changed_is_loaded_with_its_ledgers_claimed(settin
     ]  # fmt: skip
     setting.loader(epoch=4).load(changed)
     assert ledgers(setting) == found
+    as_target = act.LoadProgram(JOB, "r0", setting.entry.archive, frozenset())
+    assert loaded.program.front
+    assert setting.loader(epoch=5).program(as_target).program == loaded.program
 
 
 @pytest.mark.parametrize("state, counter, changed", [

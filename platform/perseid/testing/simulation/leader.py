@@ -45,8 +45,11 @@ class SimulatedLoader(Loader):
 
     specs: Mapping[str, JobSpec]
 
-    def _program(self, revision: str, archive: str) -> Program:
-        return Program(revision, archive, self.specs[archive])
+    def _spec(self, archive: str) -> JobSpec:
+        return self.specs[archive]
+
+    def _with_front(self, program: Program) -> Program:
+        return program
 
 
 class SimulatedPerformer(Performer):

@@ -78,14 +78,14 @@ class Swarm(Faults):
     name: ClassVar[str] = "swarm"
     asks: bool = False
 
-    def __call__(self, _simulation: Simulation, world: World) -> None:
+    def __call__(self, simulation: Simulation, world: World) -> None:
         world.asks = self.asks
         for field in fields(Faults):
             setattr(world.faults, field.name, getattr(self, field.name))
 
 
 @dataclass
-class Corrected(Faults):
+class Corrected(Swarm):
     """The code of the revision that runs raises at some rows, again and again; the user mends it.
 
     `where`: at a "source", so that nothing of the epoch is committed, or in a task by its label,
@@ -100,8 +100,7 @@ class Corrected(Faults):
     where: str = "source"
 
     def __call__(self, simulation: Simulation, world: World) -> None:
-        for field in fields(Faults):
-            setattr(world.faults, field.name, getattr(self, field.name))
+        super().__call__(simulation, world)
         for at_s in self.TIMES_S:
             simulation.after(at_s, partial(self._break, world))
         simulation.after(self.LOOK_S, partial(self._correct, simulation, world))

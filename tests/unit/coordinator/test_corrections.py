@@ -1,0 +1,265 @@
+"""A job that failed and is changed: its epoch is taken back, or ended by the new revision."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from perseid.coordinator.events import TopicsSeen
+from perseid.coordinator.model import ranges_of
+from perseid.jobs.spec import EpochSpec, SourceSpec
+from perseid.testing.coordinator import Crashed, Leader, World, job_spec
+from perseid.testing.coordinator_steps import JOB, fail, last, new_revision, run, want
+from perseid.topics.records import Rewind, Token
+
+
+def failed_in_flight(world: World, leader: Leader) -> Token:
+    """Two epochs are done, the third one has bad input."""
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    fail(world, leader)
+    return bad
+
+
+def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_anew(
+    world: World, leader: Leader
+) -> None:
+    bad = failed_in_flight(world, leader)
+    new_revision(world, leader)
+    (rewind,) = [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert rewind.epoch == bad.epoch - 1
+    world.say(JOB, "running")
+    leader.listen()
+    assert (last(world).epoch, last(world).final, last(world).revision) == (bad.epoch, True, "r1")
+    assert all(r.start == r.end for r in ranges_of(last(world)))
+    world.work(JOB)
+    leader.listen()
+    leader.tick()
+    again = last(world)
+    assert again.revision == "r2"
+    assert [(r.start, r.end) for r in ranges_of(again) if r.partition == 0] == [(20, 30)]
+
+
+def test_the_same_job_started_again_runs_the_same_tokens(world: World, leader: Leader) -> None:
+    bad = failed_in_flight(world, leader)
+    want(world, leader)
+    assert last(world) == bad
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert world.plans[JOB].owner is not None
+
+
+def corrected(world: World, leader: Leader, crash: int) -> list[Token]:
+    """The tokens of a job that is corrected, while the leader dies in front of a write."""
+    leader.writes_left = crash
+    with contextlib.suppress(Crashed):
+        new_revision(world, leader)
+        world.say(JOB, "running")
+        leader.listen()
+    leader = Leader(world)
+    leader.look()
+    for _ in range(4):
+        leader.tick(1)
+        world.say(JOB, "running")
+        leader.listen()
+        run(world, leader)
+    tokens = list(world.valid(JOB).values())
+    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
+    return tokens
+
+
+def half_committed(world: World, leader: Leader) -> Token:
+    """As above, and one of two partitions has committed the third epoch."""
+    bad = failed_in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch
+    return bad
+
+
+def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
+    world: World, leader: Leader
+) -> None:
+    bad = half_committed(world, leader)
+    before = world.plans[JOB]
+    new_revision(world, leader, epoch=EpochSpec(max_records=7))
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert last(world) == bad
+    plan = world.plans[JOB]
+    assert (plan.revision, plan.archive, plan.owner) == ("r2", "archive-2", "w1-1")
+    assert plan.generation > before.generation
+    same = (plan.layout, plan.base_epoch, plan.base_offset)
+    assert same == (before.layout, before.base_epoch, before.base_offset)
+    assert "revision r2 ends epoch 3" in "".join(world.statuses[JOB].events)
+    world.say(JOB, "running")
+    leader.listen()
+    assert last(world) == bad
+    run(world, leader)
+    assert leader.job().done >= bad.epoch
+    again = next(t for t in world.valid(JOB).values() if t.epoch == bad.epoch + 1)
+    assert (again.revision, again.generation) == ("r2", plan.generation)
+    assert [(r.start, r.end) for r in ranges_of(again) if r.partition == 0] == [(30, 37)]
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"parallelism": 3}, "operators, their inputs, keys or parallelism are others"),
+    ({"sources": {"lines": SourceSpec(topic="lines", format="bytes")}}, "sources, SQL, or"),
+    ({"sinks": {}}, "sink counts is not the same"),
+])  # fmt: skip
+def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
+    world: World, leader: Leader, changes: dict[str, object], said: str
+) -> None:
+    bad = half_committed(world, leader)
+    new_revision(world, leader, **changes)
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("failed", 2)
+    assert status.error is not None
+    assert status.error["kind"] == "RefusedError"
+    assert status.error["text"].startswith(
+        "epoch 3 failed and a part of it is committed, so the changed revision has to end it, and "
+        f"revision r2 cannot: {said}"
+    )
+    assert "only corrects keyed operators or settings of r1" in status.error["next"]
+    assert last(world) == bad
+    assert (world.plans[JOB].owner, world.plans[JOB].revision) == (None, "r1")
+
+    world.programs["archive-3"] = job_spec()
+    want(world, leader, revision="r3", archive="archive-3")
+    world.say(JOB, "running")
+    leader.listen()
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r3"
+    assert leader.job().done == bad.epoch
+
+
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_a_failed_job_may_be_stopped_before_its_correction_runs(
+    world: World, leader: Leader, stopped_first: bool
+) -> None:
+    bad = half_committed(world, leader)
+    if stopped_first:
+        want(world, leader, desired="stopped")
+    world.programs["archive-2"] = job_spec(epoch=EpochSpec(max_records=7))
+    want(world, leader, revision="r2", archive="archive-2", desired="stopped")
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("stopped", world.entries[JOB].counter)
+    assert status.error is not None
+    leader = Leader(world)
+    leader.look()
+    want(world, leader, desired="running")
+    world.say(JOB, "running")
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+    assert last(world) == bad
+    assert world.statuses[JOB].error is None
+
+
+def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader: Leader) -> None:
+    """What raises behind all rows, or at a timer, raises in any epoch of the old revision."""
+    run(world, leader, 2)
+    leader.tick(10)
+    assert last(world).records == 0
+    fail(world, leader)
+    bad = last(world)
+    new_revision(world, leader)
+    assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert (last(world), world.plans[JOB].revision) == (bad, "r2")
+    told = "revision r2 ends epoch 3: it has no input that another epoch could have"
+    assert told in world.statuses[JOB].events
+
+
+def test_a_failure_while_a_correction_is_loaded_is_told(world: World, leader: Leader) -> None:
+    half_committed(world, leader)
+    leader.loads = False
+    new_revision(world, leader)
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("failed", 1)
+    leader.feed(TopicsSeen({"lines": None}))
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("failed", 2)
+    assert status.error is not None
+    assert status.error["kind"] == "TopicIdentityChanged"
+
+
+def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(
+    world: World, leader: Leader
+) -> None:
+    half_committed(world, leader)
+    leader.loads = False
+    new_revision(world, leader)
+    want(world, leader, desired="stopped")
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("stopped", 3)
+    leader.loads = True
+    want(world, leader, desired="running")
+    leader.tick(1)
+    assert world.plans[JOB].revision == "r2"
+
+
+def test_a_failure_is_forgotten_once_its_epoch_is_done(world: World, leader: Leader) -> None:
+    failed_in_flight(world, leader)
+    want(world, leader)
+    world.say(JOB, "running")
+    leader.listen()
+    run(world, leader)
+    want(world, leader, desired="stopped")
+    for _ in range(2):  # what is in flight, and the final epoch
+        world.work(JOB)
+        leader.listen()
+    status = world.statuses[JOB]
+    assert (status.state, status.error) == ("stopped", None)
+
+
+def test_what_failed_right_behind_a_switch_gives_way_to_any_revision(
+    world: World, leader: Leader
+) -> None:
+    """It has run nothing: the revision before has ended with a checkpoint of its own."""
+    run(world, leader, 2)
+    new_revision(world, leader)
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+    leader.tick(10)
+    leader.tick(10)
+    bad = last(world)
+    assert (bad.records, bad.revision) == (0, "r2")
+    fail(world, leader)
+    world.programs["archive-3"] = job_spec(parallelism=3)
+    want(world, leader, revision="r3", archive="archive-3")
+    leader.tick(1)
+    assert [r.epoch for r in world.tokens[JOB] if isinstance(r, Rewind)] == [bad.epoch - 1]
+    assert world.plans[JOB].revision == "r3"
+
+
+def test_a_revision_that_cannot_be_loaded_ends_nothing(world: World, leader: Leader) -> None:
+    bad = half_committed(world, leader)
+    want(world, leader, revision="r2", archive="not there")
+    error = world.statuses[JOB].error
+    assert error is not None
+    assert error["text"].endswith("revision r2 cannot: missing")
+    assert last(world) == bad
+    assert world.plans[JOB].owner is None
+
+
+@pytest.mark.parametrize("crash", range(8))
+def test_ending_an_epoch_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    bad = half_committed(world, leader)
+    tokens = corrected(world, leader, crash)
+    assert bad in tokens
+    assert {t.revision for t in tokens if t.epoch > bad.epoch} == {"r2"}
+    assert world.plans[JOB].revision == "r2"
+
+
+@pytest.mark.parametrize("crash", range(12))
+def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    failed_in_flight(world, leader)
+    tokens = corrected(world, leader, crash)
+    covered = [(r.start, r.end) for t in tokens for r in ranges_of(t)
+               if r.partition == 0 and r.end > r.start]  # fmt: skip
+    assert [start for start, _ in covered] == [0, *(end for _, end in covered[:-1])]
+    assert (20, 30) not in [(r.start, r.end) for t in tokens if t.revision == "r1"
+                            for r in ranges_of(t)]  # fmt: skip
+    assert world.plans[JOB].revision == "r2"
