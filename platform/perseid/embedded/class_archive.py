@@ -19,7 +19,9 @@ from pathlib import Path
 from perseid.embedded.cache import cache_root, short_digest
 
 TRAINING_TIMEOUT_S = 300
-USE = "-XX:SharedArchiveFile="
+# Not at an address of chance (the default of some builds of Java 17): each pointer in it would be
+# rewritten, so that each JVM has a copy of its own.
+USE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -XX:SharedArchiveFile="
 MAKE = "-XX:ArchiveClassesAtExit="
 
 
