@@ -24,6 +24,7 @@ from perseid.coordinator.model import (
     ranges_of,
 )
 from perseid.jobs.layout import Layout, build
+from perseid.jobs.spec import JobSpec, producer
 from perseid.records import WorkerInfo
 from perseid.topics.records import (
     EpochDone,
@@ -53,6 +54,7 @@ def adopted(
         failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
+        time_ms=loaded.time_ms,
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
@@ -101,9 +103,9 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
     known = [job.base.epoch, job.newest.epoch if job.newest is not None else 0]
     dense = [loaded.ledger.get(task.ledger or 0, 0) for task in layout.ledger_tasks]
     if dense:
-        # What every sinking task has committed is done, except that a task without a sink may
-        # still have to log it; its owner does that before it goes on.
-        known.append(min(dense))
+        # What every sinking task has committed is done, but for a task that leads to none of them:
+        # it may still have to log the last one, and it may be the one that raised in it.
+        known.append(min(dense) - _lags(loaded.program.spec, layout))
     error = loaded.status.error if loaded.status is not None else None
     if error and loaded.status is not None and loaded.status.job_uuid == loaded.entry.uuid:
         known.append(int(error.get("epoch", 0)))
@@ -111,6 +113,19 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
         if record.job_uuid == loaded.entry.uuid and isinstance(record, EpochDone | FragmentState):
             known.append(confirmed_epoch(job, record))
     return min(job.tip.epoch, max(known))
+
+
+def _lags(spec: JobSpec, layout: Layout) -> bool:
+    """Whether a task with state may have no epoch that all ledgers have: none of them needs it."""
+    needed: set[str] = set()
+    waiting = [task.operator for task in layout.ledger_tasks]
+    while waiting:
+        name = waiting.pop()
+        operator = spec.operators.get(name)
+        if operator is not None and name not in needed:
+            needed.add(name)
+            waiting += [producer(stream) for stream in operator.forward.values()]
+    return any(task.operator not in needed for task in layout.stateful_tasks)
 
 
 def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:

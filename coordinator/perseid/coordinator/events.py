@@ -32,7 +32,9 @@ class JobLoaded:
 
     `tokens` are those that count behind `base`, or from it on when it is one. `begun`: there is
     a plan of this job UUID, so its chain is open. `starts` has the first offsets of the
-    sources that no token names. `ledger` has the last epoch of each ledger partition.
+    sources that no token names; of those that only tokens name which were taken back, where they
+    began. `time_ms` is that of the latest token, these included. `ledger` has the last epoch of
+    each ledger partition.
     """
 
     job: str
@@ -50,6 +52,7 @@ class JobLoaded:
     starts: Mapping[tuple[str, int], Position]
     ledger: Mapping[int, int]
     progress: tuple[ProgressRecord, ...] = ()
+    time_ms: int = 0
     progress_offset: int = 0  # of the first progress record that is not in `progress`
 
 

@@ -20,7 +20,14 @@ from typing import Protocol, cast
 from perseid.coordinator import ledger_claims, sources, switching
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
-from perseid.coordinator.model import Issued, Position, Program, Tip
+from perseid.coordinator.model import (
+    Issued,
+    Position,
+    Positions,
+    Program,
+    Tip,
+    first_positions,
+)
 from perseid.errors import PermanentError, lost_by_broker
 from perseid.jobs import change, parse
 from perseid.jobs.layout import build
@@ -31,7 +38,7 @@ from perseid.registry import Registry
 from perseid.state.store import Store
 from perseid.topics import codec, names
 from perseid.topics.admin import TopicChanger, TopicReader
-from perseid.topics.chain import Base, Chain, valid_tokens
+from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
@@ -83,6 +90,16 @@ class Clients:
     cache: Path
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A token log behind the base. `once`: where partitions began, also in what was taken back."""
+
+    tokens: tuple[Issued, ...]
+    highest: int
+    once: Positions
+    time_ms: int
+
+
 class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
@@ -101,7 +118,8 @@ class Loader:
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
-        tokens, highest = self._claim_and_read(job, base)
+        read = self._claim_and_read(job, base)
+        tokens = read.tokens
         status, generation = registry.status(job), registry.generation(job)
         if plan is not None and switching.wants_rewind(entry, plan, status):
             layout = build(program.spec, plan.layout)
@@ -109,6 +127,9 @@ class Loader:
             ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
             program = self._with_front(program)
         ledger = self._ledger(job, entry.uuid, program.spec, plan)
+        begun = sources.begun(program.spec, tokens, read.once)
+        known = sources.named(tokens) | {(name, at.topic) for (name, _), at in begun.items()}
+        new = {n: s for n, s in program.spec.sources.items() if (n, s.topic) not in known}
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         progress, progress_end = self._progress(job)
@@ -117,11 +138,8 @@ class Loader:
             pointers=pointers, status=status, failures=registry.failures(job),
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
-            tokens=tokens, highest_epoch=highest,
-            starts=self._starts(
-                sources.named_by_no_token(program.spec, tokens), topics,
-                None if tokens else _time_of(entry),
-            ),
+            tokens=tokens, highest_epoch=read.highest, time_ms=read.time_ms,
+            starts={**self._starts(new, topics, None if tokens else _time_of(entry)), **begun},
             ledger=ledger, progress=progress,
             progress_offset=progress_end,
         )  # fmt: skip
@@ -167,7 +185,7 @@ class Loader:
             raise error
         return topics
 
-    def _claim_and_read(self, job: str, base: Base | None) -> tuple[tuple[Issued, ...], int]:
+    def _claim_and_read(self, job: str, base: Base | None) -> _Read:
         clients, topic = self._clients, names.tokens(job)
         claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
         low = clients.topics.starts([(topic, 0)])[topic, 0]
@@ -184,12 +202,13 @@ class Loader:
             raise HigherClaim(claimed)
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         if base is None:
-            return (), max(highest, self._highest_in_ledger(job))
-        tokens = [Issued(o, t) for o, t in valid_tokens(Chain(base), records).items()]
+            return _Read((), max(highest, self._highest_in_ledger(job)), {}, 0)
+        chain = Chain(base)
+        tokens = [Issued(o, t) for o, t in valid_tokens(chain, records).items()]
         first = records[0][1]
         if isinstance(first, Token):
             tokens.insert(0, Issued(base.offset, first))
-        return tuple(tokens), highest
+        return _Read(tuple(tokens), highest, first_positions(counted(base, records)), chain.time_ms)
 
     def _highest_in_ledger(self, job: str) -> int:
         """Of any job UUID: epochs never restart under a name."""

@@ -6,7 +6,7 @@ is what happens when another process becomes leader or when the outcome of a wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -235,6 +235,15 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
     for r in ranges:
         moved[r.source, r.partition] = Position(r.topic, r.topic_id, r.end)
     return moved
+
+
+def first_positions(tokens: Iterable[Token]) -> Positions:
+    """Where the earliest of `tokens` that has a partition begins with it."""
+    found: dict[tuple[str, int], Position] = {}
+    for token in tokens:
+        for r in ranges_of(token):  # of a partition that is cut the first piece counts
+            found.setdefault((r.source, r.partition), Position(r.topic, r.topic_id, r.start))
+    return found
 
 
 def ranges_of(token: Token) -> tuple[SourceRange, ...]:

@@ -35,6 +35,18 @@ def named_by_no_token(spec: JobSpec, tokens: Iterable[Issued]) -> dict[str, Sour
     return {name: one for name, one in spec.sources.items() if (name, one.topic) not in known}
 
 
+def begun(spec: JobSpec, tokens: Iterable[Issued], once: Positions) -> Positions:
+    """Of those sources, where each began that had begun: a token that was taken back names it.
+
+    What such a token had of it is to be read again. Its `start` may be another place by now.
+    """
+    unnamed = named_by_no_token(spec, tokens)
+    return {
+        (name, partition): at for (name, partition), at in once.items()
+        if name in unnamed and unnamed[name].topic == at.topic
+    }  # fmt: skip
+
+
 def named(tokens: Iterable[Issued]) -> frozenset[tuple[str, str]]:
     """The (source, topic) whose positions follow from the tokens."""
     return frozenset((r.source, r.topic) for i in tokens for r in ranges_of(i.token))

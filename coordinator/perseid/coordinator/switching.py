@@ -36,10 +36,10 @@ from perseid.coordinator.model import (
     Issued,
     JobState,
     Now,
-    Position,
     Positions,
     Program,
     Tip,
+    first_positions,
     issued_token,
     positions_after,
     ranges_of,
@@ -180,7 +180,9 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 
 def rewound(job: JobState, record: Rewind) -> JobState:
     """The job after its Rewind is in the log."""
-    positions = dict(first_positions(job)) if job.tokens else dict(job.positions)
+    # A source may first be named by a token that is taken back: it begins there all the same.
+    first = first_positions(issued.token for issued in job.tokens)
+    positions = {**(job.positions if not job.tokens else {}), **first}
     kept = _up_to(job, record.epoch)
     moved: Positions = positions
     for issued in kept:
@@ -197,12 +199,6 @@ def rewound(job: JobState, record: Rewind) -> JobState:
 
 def _up_to(job: JobState, epoch: int) -> tuple[Issued, ...]:
     return tuple(i for i in job.tokens if i.token.epoch <= epoch)
-
-
-def first_positions(job: JobState) -> Positions:
-    """Where the first token that is remembered begins; it names all partitions."""
-    pieces = reversed(ranges_of(job.tokens[0].token))  # of a partition that is cut the first counts
-    return {(r.source, r.partition): Position(r.topic, r.topic_id, r.start) for r in pieces}
 
 
 def _may_adopt(job: JobState) -> bool:

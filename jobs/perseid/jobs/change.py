@@ -141,10 +141,14 @@ def front(spec: JobSpec, files: Mapping[str, bytes]) -> str:
 
 
 def _ahead(spec: JobSpec) -> dict[str, OperatorSpec]:
-    """The operators without a key from which a keyed one is reached."""
+    """The operators without a key from which a keyed one is reached, or whose dead letters are.
+
+    What one of these refuses, one task commits as dead letters and the others leave out.
+    """
     found: dict[str, OperatorSpec] = {}
     keyed = filter(is_keyed, spec.operators.values())
     waiting = [producer(stream) for o in keyed for stream in o.inputs.values()]
+    waiting += [name for name, o in spec.operators.items() if o.errors == "bisect"]
     while waiting:
         name = waiting.pop()
         operator = spec.operators.get(name)

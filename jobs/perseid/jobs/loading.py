@@ -25,8 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError, RefusedError
-from perseid.jobs import library
+from perseid.errors import BadInputError
+from perseid.jobs import library, own_code
 from perseid.jobs.environments import activating
 from perseid.jobs.files import inside
 from perseid.jobs.operator import METADATA, Operator
@@ -47,10 +47,7 @@ def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[O
     if module == "library":
         return library.build(name, spec)
     if not allow_code:
-        raise RefusedError(
-            f"{spec.use}: this deployment runs no code of jobs (jobs_allow_code is false); use "
-            f"`library:` operators ({listed(library.NAMES)})"
-        )
+        own_code.refuse_class(spec.use)
     loaded = _import(module, folder)
     found = getattr(loaded, name, None)
     if found is None:

@@ -82,7 +82,7 @@ def bench(
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
     second worker. checkpoint: speed with checkpoints against without, and their moment. restore:
     seconds to come back from the store. scale: cost as keys, operator partitions and jobs grow.
-    nexmark: events/s of the queries q0 to q8, each judged by a plain computation.
+    nexmark: events/s of its seven queries, each judged by a plain computation.
     planners: the papers' experiments on the planners, and simulation: seeds/s, both
     without a cluster. A try-out: `perseid bench map --records 5000 --runs 1`.
     """

@@ -129,7 +129,8 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
     kept = Deployment.load(home.deployment) if home.deployment.is_file() else made
     own = {part for part in ("kafka", "zookeeper", "redis") if getattr(outside, part) is not None}
     accesses = {n: a for n, a in kept.accesses().items() if n.partition("_")[0] in own}
-    return Deployment.model_validate({**made.model_dump(), **accesses})
+    settings = {**made.model_dump(), "jobs_allow_code": kept.jobs_allow_code}
+    return Deployment.model_validate({**settings, **accesses})
 
 
 def _folder(home: Home, name: str) -> Path:

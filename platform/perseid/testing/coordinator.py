@@ -15,7 +15,16 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import sources
 from perseid.coordinator.core import decide
-from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
+from perseid.coordinator.model import (
+    ClusterState,
+    Issued,
+    JobState,
+    Now,
+    Position,
+    Program,
+    Tip,
+    first_positions,
+)
 from perseid.errors import FencedError
 from perseid.jobs import change
 from perseid.jobs.layout import build
@@ -31,7 +40,7 @@ from perseid.records import (
 )
 from perseid.records.version import PROTOCOL
 from perseid.state.checkpoint import checkpoint_folder
-from perseid.topics.chain import Base, Chain, valid_tokens
+from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.records import (
     Begin,
     Claim,
@@ -294,16 +303,21 @@ class Leader:
         if base is not None and isinstance(first := log[base.offset], Token):
             tokens = (Issued(base.offset, first), *tokens)
         archive = plan.archive if ours and plan is not None else entry.archive
+        spec = world.programs[archive]
+        ever = list(counted(base, enumerate(log))) if base is not None else []
+        begun = sources.begun(spec, tokens, first_positions(ever))
+        known = sources.named(tokens) | {(name, at.topic) for (name, _), at in begun.items()}
         self._read[job] = len(world.progress.get(job, []))
         return ev.JobLoaded(
             job, entry, _program(plan.revision if ours and plan is not None else entry.revision,
-                                 archive, world.programs[archive]),
+                                 archive, spec),
             plan if ours else None, world.generations.get(job, 0), pointers,
             world.statuses.get(job), world.failures.get(job), ours,
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
             max((r.epoch for r in log if not isinstance(r, Claim)), default=0),
-            self._starts(world.programs[archive], sources.named(tokens)),
+            {**self._starts(spec, known), **begun},
             world.ledger.get(job, {}) if ours else {}, tuple(world.progress.get(job, [])),
+            max((token.time_ms for token in ever), default=0),
         )  # fmt: skip
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:

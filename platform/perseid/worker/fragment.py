@@ -28,6 +28,7 @@ from perseid.errors import (
     parse,
 )
 from perseid.jobs import layout as layouts
+from perseid.jobs import own_code
 from perseid.jobs.environments import activating
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.repository import open_archive
@@ -328,9 +329,11 @@ class Fragment:
 
     def _context(self, held: ExitStack) -> FragmentContext:
         folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
+        spec = flow.spec_of(folder)
+        if not self.deployment.jobs_allow_code:
+            own_code.refuse(spec, folder)
         packages = held.enter_context(Environments.of(self.deployment).lease(folder))
         activating.use(folder, packages)
-        spec = flow.spec_of(folder)
         layout = layouts.build(spec, self.plan.layout)
         lanes = local_cores(self.spark.sparkContext.master or "")
         if graph.build(spec, layout).feedback and not lanes:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid import logs
+from perseid.errors import PermanentError
 from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
@@ -295,7 +296,12 @@ def _sink_batches(
     if task.operator == DEAD_LETTERS:
         letters = outputs[MAIN]
     if letters is not None and letters.num_rows:
-        assert spec.errors.deadletter_topic is not None
+        if spec.errors.deadletter_topic is None:
+            raise PermanentError(
+                f"{task.label} has dead letters of epoch {order.token.epoch}, which an earlier "
+                "revision kept, and this one has no topic for them; apply it with `errors: "
+                "{deadletterqueue: {topic}}`"
+            )
         rows = letters.to_pylist()
         told = [refused.headers(row, context.job, order.token.epoch) for row in rows]
         keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
@@ -324,6 +330,7 @@ def _headers(
     context: FragmentContext, order: EpochOrder, count: int
 ) -> list[list[tuple[str, bytes]]]:
     fixed = [
+        ("perseid.job", context.job.encode()),  # jobs may share a topic when all of them say so
         ("perseid.epoch", str(order.token.epoch).encode()),
         ("perseid.generation", str(context.generation).encode()),
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 
 from perseid.coordinator.events import TopicsSeen
 from perseid.coordinator.model import ranges_of
-from perseid.jobs.spec import EpochSpec, SourceSpec
+from perseid.jobs.spec import EpochSpec, JobSpec, SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_spec
 from perseid.testing.coordinator_steps import JOB, fail, last, new_revision, run, want
 from perseid.topics.records import Rewind, Token
@@ -153,6 +154,105 @@ def test_a_failed_job_may_be_stopped_before_its_correction_runs(
     assert world.plans[JOB].revision == "r2"
     assert last(world) == bad
     assert world.statuses[JOB].error is None
+
+
+@pytest.mark.parametrize("crash", [None, 0, 1, 2, 3, 4, 5, 6])
+def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
+    world: World, leader: Leader, crash: int | None
+) -> None:
+    """It has `start: latest`, which is another place when the correction comes."""
+    run(world, leader, 2)
+    both = {n: SourceSpec(topic=n, format="text", start="latest") for n in ("lines", "more")}
+    world.ends["more", 0] = world.starts["more", 0] = 5
+    new_revision(world, leader, sources=both)
+    world.produce(0, 3)
+    leader.poll()
+    while last(world).revision == "r1":
+        world.work(JOB)
+        leader.listen()
+        leader.tick(1)
+        world.say(JOB, "running")
+        leader.listen()
+    bad = last(world)
+    assert (bad.revision, bad.records) == ("r2", 3)
+    assert [(r.start, r.end) for r in ranges_of(bad) if r.source == "more"] == [(5, 5)]
+    world.produce(0, 9, "more")
+    fail(world, leader)
+    world.starts["more", 0] = world.ends["more", 0]  # where it would begin now
+    world.programs["archive-3"] = job_spec(sources=both, epoch=EpochSpec(max_records=70))
+    if crash is not None:
+        leader.writes_left = crash
+    with contextlib.suppress(Crashed):
+        want(world, leader, revision="r3", archive="archive-3")
+        for _ in range(4):
+            steps(world, leader)
+    leader = Leader(world)
+    leader.look()
+    for _ in range(6):
+        steps(world, leader)
+    rewinds = [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert [r.epoch for r in rewinds] == [bad.epoch - 1]
+    ranges = [r for t in world.valid(JOB).values() for r in ranges_of(t) if r.source == "more"]
+    assert (ranges[0].start, ranges[-1].end) == (5, world.ends["more", 0])
+    assert all(r.end == after.start for r, after in pairwise(ranges))
+
+
+def steps(world: World, leader: Leader) -> None:
+    """Time goes by, the owner runs and answers."""
+    world.say(JOB, "running")
+    leader.listen()
+    leader.tick(3)
+    world.work(JOB)
+    leader.listen()
+
+
+def test_time_does_not_fall_below_that_of_a_token_taken_back(world: World, leader: Leader) -> None:
+    """Else nobody would count the next one, and the job would wait for it."""
+    run(world, leader, 2)
+    world.time_s += 600  # of this leader's clock, which is ahead; it dies behind the token
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    fail(world, leader)
+    world.time_s -= 600
+    leader = Leader(world)
+    leader.look()
+    new_revision(world, leader)
+    for _ in range(4):
+        steps(world, leader)
+    assert [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
+    assert last(world).revision == "r2" and last(world).time_ms >= bad.time_ms
+    assert leader.job().done == last(world).epoch
+
+
+def test_an_operator_that_leads_to_no_sink_may_be_the_one_that_raised(
+    world: World, leader: Leader
+) -> None:
+    """All ledgers have the epoch, and yet it is not done: its correction has to end it."""
+    world.programs["archive-1"] = aside(job_spec())
+    leader = Leader(world)
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    world.ledger[JOB] = dict.fromkeys(range(2), bad.epoch)
+    world.say(JOB, "failed", epoch=bad.epoch - 1, permanent=True, error_kind="BadInputError")
+    leader.listen()
+    operators = aside(job_spec()).operators
+    new_revision(world, leader, operators=operators, epoch=EpochSpec(max_records=7))
+    assert (last(world), world.plans[JOB].revision) == (bad, "r2")
+    assert f"revision r2 ends epoch {bad.epoch}: a part of it is committed" in (
+        world.statuses[JOB].events
+    )
+
+
+def aside(spec: JobSpec) -> JobSpec:
+    """With another operator that keeps state and that nobody reads."""
+    other = spec.operators["counts"].model_copy(update={"use": "m:Other"})
+    return spec.model_copy(update={"operators": {**spec.operators, "other": other}})
 
 
 def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader: Leader) -> None:

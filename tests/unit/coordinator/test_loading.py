@@ -223,6 +223,33 @@ def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> N
     assert setting.loader(epoch=3).load(setting.entry).starts == {}
 
 
+def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
+    setting: Setting,
+) -> None:
+    """It says `start: latest`, and its records of that token are to be read again."""
+    running(setting)
+    setting.topics.create("more", 2)
+    setting.kafka.append(("more", 1), None, b"early")
+    added = "sources:\n  more: {topic: more, format: text, start: latest}\n"
+    sink = "sinks:\n  more: {input: more, topic: more-out, format: text}\n"
+    archive = setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
+    setting.fenced.put_plan(Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6))
+    setting.append(
+        token(4, 6, 25, 25, time_ms=77, splits=((
+            SourceRange("lines", "lines", "id", 0, 25, 25),
+            SourceRange("more", "more", "i", 0, 0, 0), SourceRange("more", "more", "i", 1, 1, 1),
+        ),)),
+        token(5, 7, 25, 25, time_ms=99, splits=((SourceRange("more", "more", "i", 1, 1, 9),),)),
+        Rewind(1, "u1", 3, 6, "the code was wrong"),
+    )  # fmt: skip
+    for _ in range(8):
+        setting.kafka.append(("more", 1), None, b"late")
+    loaded = setting.loader(epoch=2).load(setting.entry)
+    assert [i.token.epoch for i in loaded.tokens] == [3]
+    assert {key: at.offset for key, at in loaded.starts.items()} == {("more", 0): 0, ("more", 1): 1}
+    assert loaded.time_ms == 99
+
+
 def test_tokens_are_read_from_the_newest_checkpoint_on(setting: Setting) -> None:
     running(setting)
     pointer = CheckpointPointer(2, 3, 1, "r0", 3, "m", 1, 1, 1)

@@ -39,6 +39,18 @@ def test_a_second_up_knows_what_the_first_was_told(
     assert not up(Outside()).kafka_access.encrypted, "the embedded broker asks for nothing"
 
 
+@pytest.mark.security("5.7")
+def test_a_deployment_that_runs_no_code_of_jobs_still_does_not_after_the_next_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "state_root", lambda _: tmp_path / "state")
+    home = Home(tmp_path)
+    made = prepare._deployment(home, Outside(), PORTS)
+    assert made.jobs_allow_code
+    home.deployment.write_text(made.model_copy(update={"jobs_allow_code": False}).model_dump_json())
+    assert not prepare._deployment(home, Outside(), PORTS).jobs_allow_code
+
+
 @pytest.mark.parametrize(
     ("noted", "readable"),
     [(KAFKA[2], True), ("4.1.10", True), ("99.0.0", False), (None, False)],

@@ -269,6 +269,18 @@ def test_operators_behind_keyed_ones_do_not_count() -> None:
     assert change.front(job, files) == change.front(job, {**files, "late.py": b"corrected"})
 
 
+def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_another() -> None:
+    """Behind a correction it could refuse a row that one of them has taken, or the reverse."""
+    files = {**FILES, "late.py": b"raises"}
+    behind = "sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n"
+    bisects = "sinks:\n", "  late: {input: o, use: 'late:L', errors: {operator: bisect}}\nsinks:\n"
+    read = "{input: o, topic", "{input: late, topic"
+    corrected = {**files, "late.py": b"corrected"}
+    for place, same in ((behind, True), (bisects, False)):
+        job = spec(place, read)
+        assert (change.front(job, files) == change.front(job, corrected)) is same
+
+
 def test_of_the_library_and_of_packages_only_what_is_in_front_counts() -> None:
     library = spec(("sql: \"SELECT k, n FROM input\"", "use: 'library:Grep'"))
     assert change.front(library, FILES) == change.front(library, {**FILES, "m.py": b"corrected"})

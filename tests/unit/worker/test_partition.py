@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from perseid.errors import PermanentError
+from perseid.errors import BadInputError, PermanentError
 from perseid.worker.partition import partitions
 
 # SELECT xxhash64(...) on Spark 4.3.0.
@@ -90,3 +90,10 @@ def test_words_spread_over_partitions() -> None:
     table = pa.table({"k": [f"word{i}" for i in range(4000)]})
     found = partitions(table, ("k",), 4).tolist()
     assert all(800 < found.count(p) < 1200 for p in range(4))
+
+
+def test_rows_without_the_key_of_the_operator_behind_are_refused() -> None:
+    """An operator without `output` may emit anything; another attempt would do the same."""
+    rows = pa.table({"word": ["a"], "n": [1]})
+    with pytest.raises(BadInputError, match=r"no column user, .* they have word, n\. Emit it"):
+        partitions(rows, ("word", "user"), 4)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
-from perseid.errors import RetryableError
+from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.layout import Layout, Task
 from perseid.records import Deployment
+from perseid.testing.coordinator import job_spec
 from perseid.topics.records import SourceRange, Token
 from perseid.worker import tasks
 from perseid.worker.context import EpochOrder, FragmentContext, is_small
@@ -91,3 +93,27 @@ def test_how_many_tasks_a_stage_has() -> None:
     assert [c.width(1, narrow=False) for c in (local, cluster, late)] == [2, 4, 4]
     assert local.width(1, narrow=True) == 1
     assert local.width(2, narrow=False) == 1
+
+
+def test_headers_say_which_job_and_epoch_a_record_is_of() -> None:
+    """Two jobs that write one topic are told apart by nothing else."""
+    order = EpochOrder(token(1), 5, None)
+    first, second = tasks._headers(context("u1"), order, 2)
+    assert dict(first) == {
+        "perseid.job": b"job-u1", "perseid.epoch": b"7", "perseid.generation": b"1",
+        "perseid.seq": b"0",
+    }  # fmt: skip
+    assert dict(second) == {**dict(first), "perseid.seq": b"1"}
+
+
+def test_dead_letters_that_an_earlier_revision_kept_need_a_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its correction took the topic out; the job says so, and does not try for ever."""
+    monkeypatch.setattr(FragmentContext, "job_folder", "/nowhere")
+    monkeypatch.setattr("perseid.worker.flow.spec_of", lambda _: job_spec())
+    fragment, order = context("u1"), EpochOrder(token(1), 5, None)
+    letters = pa.table({"key": [b"k"], "value": [b"v"]})
+    told = r"counts-0 has dead letters of epoch 7.*apply it with"
+    with pytest.raises(PermanentError, match=told):
+        list(tasks._sink_batches(fragment, order, fragment.layout.tasks[0], {}, letters))

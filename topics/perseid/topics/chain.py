@@ -19,7 +19,7 @@ base, sees exactly what a reader from the log's first record sees from there on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -159,6 +159,15 @@ def valid_tokens(chain: Chain, entries: Iterable[tuple[int, TokenRecord]]) -> di
         elif seen.kind == "begin":
             kept.clear()
     return kept
+
+
+def counted(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> Iterator[Token]:
+    """The tokens behind the base that count or did until a Rewind, in the order of the log."""
+    chain = Chain(base)
+    for offset, record in entries:
+        seen = chain.feed(offset, record)
+        if isinstance(seen, Accepted) and seen.kind == "token" and seen.token is not None:
+            yield seen.token
 
 
 def _accepted(offset: int, record: TokenRecord) -> Accepted:

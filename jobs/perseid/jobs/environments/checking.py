@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perseid.errors import RefusedError
+from perseid.jobs import own_code
 from perseid.jobs.environments import activating, installing
 from perseid.jobs.environments.lockfile import LOCK_FILE
 
@@ -24,10 +24,7 @@ def prepare(folder: Path, label: str = LOCK_FILE, *, allow_code: bool = True) ->
     if not (folder / LOCK_FILE).is_file():
         return
     if not allow_code:
-        raise RefusedError(
-            f"{label}: this deployment runs no code of jobs (jobs_allow_code is false), so it "
-            f"installs none either; remove {LOCK_FILE}"
-        )
+        own_code.refuse_packages(label)
     installing.checked(folder, label)
     environments, held = _scratch()
     activating.use(folder, held.enter_context(environments.lease(folder)))

@@ -1,7 +1,8 @@
 """Clusters of the points of each window: `KMeans`, the operator of Meteor Shower's TMI.
 
     sources:
-      phones: {topic: phones, format: json, columns: {cell: string, speed: float64, ms: int64},
+      phones: {topic: phones, format: json,
+               columns: {cell: string, speed: float64, turn: float64, ms: int64},
                eventTime: {column: ms, watermark: "5s"}}
     operators:
       modes: {input: phones, key: cell, use: "library:KMeans",
