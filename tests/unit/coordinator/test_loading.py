@@ -204,14 +204,19 @@ def test_tokens_that_count_are_read_from_the_begin(setting: Setting) -> None:
     assert loaded.starts == {}
 
 
-def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> None:
-    """A switch has added it, and the leader that knew where it begins died before the token."""
-    running(setting)
+def adds_latest(setting: Setting) -> str:
+    """The archive of a revision that also reads `more`, two partitions, from its end on."""
     setting.topics.create("more", 2)
     setting.kafka.append(("more", 1), None, b"early")
     added = "sources:\n  more: {topic: more, format: text, start: latest}\n"
     sink = "sinks:\n  more: {input: more, topic: more-out, format: text}\n"
-    archive = setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
+    return setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
+
+
+def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> None:
+    """A switch has added it, and the leader that knew where it begins died before the token."""
+    running(setting)
+    archive = adds_latest(setting)
     switched = Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6)
     setting.fenced.put_plan(switched)
     loaded = setting.loader(epoch=2).load(setting.entry)
@@ -228,11 +233,7 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
 ) -> None:
     """It says `start: latest`, and its records of that token are to be read again."""
     running(setting)
-    setting.topics.create("more", 2)
-    setting.kafka.append(("more", 1), None, b"early")
-    added = "sources:\n  more: {topic: more, format: text, start: latest}\n"
-    sink = "sinks:\n  more: {input: more, topic: more-out, format: text}\n"
-    archive = setting.apply(**{"sources:\n": added, "sinks:\n": sink}).archive
+    archive = adds_latest(setting)
     setting.fenced.put_plan(Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6))
     setting.append(
         token(4, 6, 25, 25, time_ms=77, splits=((
