@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +178,34 @@ def test_a_failed_fsync_voids_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         LocalFiles(sync=True).write_new(f"{tmp_path}/a", [b"x"])
     assert len(calls) == 1
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_goes_in_which_a_file_comes_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`jobs remove --purge`, while a worker that is asked to end still writes a part of it."""
+    folder, writes = tmp_path / "job", iter(["part-1", "part-2"])
+    remove_one = os.rmdir
+
+    def rmdir(path: Any, **given: Any) -> None:
+        if (name := next(writes, None)) is not None:
+            (folder / name).write_bytes(b"late")
+        remove_one(path, **given)
+
+    folder.mkdir()
+    (folder / "part-0").write_bytes(b"0")
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    LocalFiles().delete(str(folder))
+    assert not folder.exists() and next(writes, None) is None
+
+
+def test_a_folder_that_cannot_be_deleted_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rmdir(path: Any, **_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    (tmp_path / "job").mkdir()
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    with pytest.raises(RetryableError, match=r"cannot delete .*job: Input/output error"):
+        LocalFiles().delete(str(tmp_path / "job"))

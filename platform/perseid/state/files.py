@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from perseid.errors import RetryableError
 
 TEMPORARY = ".tmp"
+DELETE_TRIES = 4  # of a folder in which others write
 MAPPED_BYTES = 1 << 20  # a smaller file is read in less time than it takes to map it
 
 
@@ -132,9 +133,9 @@ class LocalFiles:
             except FileNotFoundError:
                 return
             except (IsADirectoryError, PermissionError):
-                shutil.rmtree(path, ignore_errors=True)
-                if os.path.lexists(path):
+                if not os.path.isdir(path):
                     raise
+                _delete_folder(path)
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
         with faults("make directory", path):
@@ -143,6 +144,16 @@ class LocalFiles:
                 return
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path)
+
+
+def _delete_folder(path: str) -> None:
+    """With all in it. A part of a checkpoint may still be written there: its file comes late."""
+    for _ in range(DELETE_TRIES - 1):
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.lexists(path):
+            return
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def temporary_name(directory: str, name: str) -> str:
