@@ -7,7 +7,7 @@ import pytest
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 
-SEEDS = 2000
+SEEDS = 1000
 FIRST = 1000
 FAILED_SHOWN = 3
 TOLD_EVERY = 5000  # seeds

@@ -7,8 +7,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
 from perseid.testing.running import RunningCluster
@@ -42,7 +40,6 @@ def kill(running: RunningCluster, what: str, job: dict[str, Any]) -> None:
     os.kill(leading[0], signal.SIGKILL)
 
 
-@pytest.mark.timeout(600)
 def test_one_three_two_partitions_and_nothing_is_lost_or_doubled(
     running: RunningCluster, crash_points: Path, tmp_path: Path
 ) -> None:

@@ -123,7 +123,6 @@ def ran(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Secured:
 
 
 @pytest.mark.security("5.1", "5.2", "5.4", "5.5", "5.6")
-@pytest.mark.timeout(400)
 def test_a_job_runs_where_everybody_is_asked(ran: Secured) -> None:
     counts = {row["word"]: row["n"] for row in _rows(ran, "word-counts")}
     assert sum(counts.values()) == 10 * LINES
