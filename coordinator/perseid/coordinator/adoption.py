@@ -23,8 +23,8 @@ from perseid.coordinator.model import (
     positions_after,
     ranges_of,
 )
-from perseid.jobs.layout import Layout, build
-from perseid.jobs.spec import JobSpec, producer
+from perseid.jobs.layout import Layout, build, upstream
+from perseid.jobs.spec import JobSpec
 from perseid.records import WorkerInfo
 from perseid.topics.records import (
     EpochDone,
@@ -117,14 +117,7 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
 
 def _lags(spec: JobSpec, layout: Layout) -> bool:
     """Whether a task with state may have no epoch that all ledgers have: none of them needs it."""
-    needed: set[str] = set()
-    waiting = [task.operator for task in layout.ledger_tasks]
-    while waiting:
-        name = waiting.pop()
-        operator = spec.operators.get(name)
-        if operator is not None and name not in needed:
-            needed.add(name)
-            waiting += [producer(stream) for stream in operator.forward.values()]
+    needed = upstream(spec, (task.operator for task in layout.ledger_tasks))
     return any(task.operator not in needed for task in layout.stateful_tasks)
 
 

@@ -52,8 +52,8 @@ class JobLoaded:
     starts: Mapping[tuple[str, int], Position]
     ledger: Mapping[int, int]
     progress: tuple[ProgressRecord, ...] = ()
-    time_ms: int = 0
     progress_offset: int = 0  # of the first progress record that is not in `progress`
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,18 +20,11 @@ from typing import Protocol, cast
 from perseid.coordinator import ledger_claims, sources, switching
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
-from perseid.coordinator.model import (
-    Issued,
-    Position,
-    Positions,
-    Program,
-    Tip,
-    first_positions,
-)
+from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.errors import PermanentError, lost_by_broker
 from perseid.jobs import change, parse
 from perseid.jobs.layout import build
-from perseid.jobs.spec import JobSpec, SourceSpec
+from perseid.jobs.spec import JobSpec
 from perseid.jobs.trees import fetch_archive, read_folder
 from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
@@ -90,16 +83,6 @@ class Clients:
     cache: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A token log behind the base. `once`: where partitions began, also in what was taken back."""
-
-    tokens: tuple[Issued, ...]
-    highest: int
-    once: Positions
-    time_ms: int
-
-
 class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
@@ -118,8 +101,7 @@ class Loader:
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         topics = self._source_topics(program.spec)
         base = _base(plan, pointers) if plan is not None else None
-        read = self._claim_and_read(job, base)
-        tokens = read.tokens
+        tokens, highest, ever = self._claim_and_read(job, base)
         status, generation = registry.status(job), registry.generation(job)
         if plan is not None and switching.wants_rewind(entry, plan, status):
             layout = build(program.spec, plan.layout)
@@ -127,9 +109,9 @@ class Loader:
             ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
             program = self._with_front(program)
         ledger = self._ledger(job, entry.uuid, program.spec, plan)
-        begun = sources.begun(program.spec, tokens, read.once)
-        known = sources.named(tokens) | {(name, at.topic) for (name, _), at in begun.items()}
-        new = {n: s for n, s in program.spec.sources.items() if (n, s.topic) not in known}
+        starts = self._starts(
+            program.spec, sources.named(ever), topics, None if tokens else _time_of(entry)
+        )
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         progress, progress_end = self._progress(job)
@@ -138,10 +120,10 @@ class Loader:
             pointers=pointers, status=status, failures=registry.failures(job),
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
-            tokens=tokens, highest_epoch=read.highest, time_ms=read.time_ms,
-            starts={**self._starts(new, topics, None if tokens else _time_of(entry)), **begun},
-            ledger=ledger, progress=progress,
-            progress_offset=progress_end,
+            tokens=tokens, highest_epoch=highest,
+            starts={**starts, **sources.begun((issued.token for issued in tokens), ever)},
+            ledger=ledger, progress=progress, progress_offset=progress_end,
+            time_ms=max((token.time_ms for token in ever), default=0),
         )  # fmt: skip
 
     def program(self, action: LoadProgram) -> ProgramLoaded:
@@ -150,12 +132,7 @@ class Loader:
         program = self._with_front(Program(action.revision, action.archive, spec))
         self._control_topics(action.job, program.spec, 1)
         topics = self._source_topics(program.spec)
-        # Where a known source would begin does not matter, even if that is no longer there.
-        new = {
-            name: source for name, source in program.spec.sources.items()
-            if (name, source.topic) not in action.known
-        }  # fmt: skip
-        starts = self._starts(new, topics, None)
+        starts = self._starts(spec, action.known, topics, None)
         return ProgramLoaded(action.job, program, starts)
 
     def _spec(self, archive: str) -> JobSpec:
@@ -185,7 +162,10 @@ class Loader:
             raise error
         return topics
 
-    def _claim_and_read(self, job: str, base: Base | None) -> _Read:
+    def _claim_and_read(
+        self, job: str, base: Base | None
+    ) -> tuple[tuple[Issued, ...], int, list[Token]]:
+        """The tokens that count, the highest epoch, and the tokens that ever counted."""
         clients, topic = self._clients, names.tokens(job)
         claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
         low = clients.topics.starts([(topic, 0)])[topic, 0]
@@ -202,13 +182,12 @@ class Loader:
             raise HigherClaim(claimed)
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         if base is None:
-            return _Read((), max(highest, self._highest_in_ledger(job)), {}, 0)
-        chain = Chain(base)
-        tokens = [Issued(o, t) for o, t in valid_tokens(chain, records).items()]
+            return (), max(highest, self._highest_in_ledger(job)), []
+        tokens = [Issued(o, t) for o, t in valid_tokens(Chain(base), records).items()]
         first = records[0][1]
         if isinstance(first, Token):
             tokens.insert(0, Issued(base.offset, first))
-        return _Read(tuple(tokens), highest, first_positions(counted(base, records)), chain.time_ms)
+        return tuple(tokens), highest, list(counted(base, records))
 
     def _highest_in_ledger(self, job: str) -> int:
         """Of any job UUID: epochs never restart under a name."""
@@ -237,13 +216,14 @@ class Loader:
         return tuple(cast(ProgressRecord, codec.decode(e.value)) for e in entries), end
 
     def _starts(
-        self, wanted: Mapping[str, SourceSpec], topics: Mapping[str, SourceTopic | None],
-        from_ms: int | None,
+        self, spec: JobSpec, known: Collection[tuple[str, str]],
+        topics: Mapping[str, SourceTopic | None], from_ms: int | None,
     ) -> dict[tuple[str, int], Position]:  # fmt: skip
+        """Of the sources that are not known: where those would begin may no longer be there."""
         found = {}
-        for name, source in wanted.items():
+        for name, source in spec.sources.items():
             topic = topics[source.topic]
-            if topic is None:
+            if topic is None or (name, source.topic) in known:
                 continue
             for partition, offset in self._first_offsets(source.start, topic, from_ms).items():
                 found[name, partition] = Position(source.topic, topic.topic_id, offset)

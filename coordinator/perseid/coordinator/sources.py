@@ -6,9 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perseid.coordinator.events import SourceTopic
-from perseid.coordinator.model import Issued, JobState, Position, Positions, ranges_of
+from perseid.coordinator.model import (
+    JobState,
+    Position,
+    Positions,
+    first_positions,
+    ranges_of,
+)
 from perseid.errors import PermanentError, PerseidError, ReplayDataLost, TopicIdentityChanged
-from perseid.jobs.spec import JobSpec, SourceSpec
+from perseid.jobs.spec import JobSpec
+from perseid.topics.records import Token
 
 Topics = Mapping[str, SourceTopic | None]
 
@@ -25,31 +32,24 @@ def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError |
     return None
 
 
-def named_by_no_token(spec: JobSpec, tokens: Iterable[Issued]) -> dict[str, SourceSpec]:
-    """The sources that begin by their `start`: all of a new job, and what a switch has added.
+def named(tokens: Iterable[Token]) -> frozenset[tuple[str, str]]:
+    """The (source, topic) that the tokens name. All others begin by their `start`.
 
-    A leader that dies behind the switch has not told the next one where they begin; the first token
-    of a revision and those of checkpoints name all positions.
+    These are all of a new job, and what a switch has added. A leader that dies behind the switch
+    has not told the next one where they begin; the first token of a revision and those of
+    checkpoints name all positions.
     """
-    known = named(tokens)
-    return {name: one for name, one in spec.sources.items() if (name, one.topic) not in known}
+    return frozenset((r.source, r.topic) for token in tokens for r in ranges_of(token))
 
 
-def begun(spec: JobSpec, tokens: Iterable[Issued], once: Positions) -> Positions:
-    """Of those sources, where each began that had begun: a token that was taken back names it.
+def begun(tokens: Iterable[Token], ever: Iterable[Token]) -> Positions:
+    """Where sources began that none of `tokens` names, and one of `ever` that was taken back.
 
     What such a token had of it is to be read again. Its `start` may be another place by now.
     """
-    unnamed = named_by_no_token(spec, tokens)
-    return {
-        (name, partition): at for (name, partition), at in once.items()
-        if name in unnamed and unnamed[name].topic == at.topic
-    }  # fmt: skip
-
-
-def named(tokens: Iterable[Issued]) -> frozenset[tuple[str, str]]:
-    """The (source, topic) whose positions follow from the tokens."""
-    return frozenset((r.source, r.topic) for i in tokens for r in ranges_of(i.token))
+    known = named(tokens)
+    first = first_positions(ever)
+    return {place: at for place, at in first.items() if (place[0], at.topic) not in known}
 
 
 def with_new_partitions(job: JobState, topics: Topics) -> JobState:

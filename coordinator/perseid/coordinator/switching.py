@@ -36,7 +36,6 @@ from perseid.coordinator.model import (
     Issued,
     JobState,
     Now,
-    Positions,
     Program,
     Tip,
     first_positions,
@@ -180,11 +179,9 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 
 def rewound(job: JobState, record: Rewind) -> JobState:
     """The job after its Rewind is in the log."""
-    # A source may first be named by a token that is taken back: it begins there all the same.
-    first = first_positions(issued.token for issued in job.tokens)
-    positions = {**(job.positions if not job.tokens else {}), **first}
-    kept = _up_to(job, record.epoch)
-    moved: Positions = positions
+    kept, moved = _up_to(job, record.epoch), job.positions
+    if job.tokens:  # a source may first be named by a token that is taken back
+        moved = first_positions(issued.token for issued in job.tokens)
     for issued in kept:
         moved = positions_after(moved, ranges_of(issued.token))
     collecting = job.collecting

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any
 
-from perseid.jobs.layout import is_keyed
+from perseid.jobs.layout import is_keyed, upstream
 from perseid.jobs.operator import Operator, migrates, rescales
 from perseid.jobs.problems import listed, shown
 from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, pinned_file, producer
@@ -145,17 +145,10 @@ def _ahead(spec: JobSpec) -> dict[str, OperatorSpec]:
 
     What one of these refuses, one task commits as dead letters and the others leave out.
     """
-    found: dict[str, OperatorSpec] = {}
     keyed = filter(is_keyed, spec.operators.values())
-    waiting = [producer(stream) for o in keyed for stream in o.inputs.values()]
-    waiting += [name for name, o in spec.operators.items() if o.errors == "bisect"]
-    while waiting:
-        name = waiting.pop()
-        operator = spec.operators.get(name)
-        if operator is not None and not is_keyed(operator) and name not in found:
-            found[name] = operator
-            waiting += [producer(stream) for stream in operator.inputs.values()]
-    return found
+    names = [producer(stream) for o in keyed for stream in o.inputs.values()]
+    names += [name for name, o in spec.operators.items() if o.errors == "bisect"]
+    return upstream(spec, names, keyed=False)
 
 
 def _files_of(operator: OperatorSpec) -> list[str]:

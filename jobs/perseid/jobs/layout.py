@@ -11,6 +11,7 @@ All partitions of one level are one Spark stage: gid - base(level) is the task's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -77,6 +78,24 @@ class Layout:
 def is_keyed(operator: OperatorSpec) -> bool:
     """A keyed operator is shuffled by its key and may hold state; the others are stateless."""
     return bool(operator.key)
+
+
+def upstream(
+    spec: JobSpec, names: Iterable[str], *, keyed: bool = True
+) -> dict[str, OperatorSpec]:
+    """Those of `names` that are operators, and all whose rows of the same epoch come to them.
+
+    `keyed` false stops in front of operators with a key.
+    """
+    found: dict[str, OperatorSpec] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        operator = spec.operators.get(name)
+        if operator is not None and name not in found and (keyed or not is_keyed(operator)):
+            found[name] = operator
+            waiting += [producer(stream) for stream in operator.forward.values()]
+    return found
 
 
 def has_letters(operator: OperatorSpec) -> bool:

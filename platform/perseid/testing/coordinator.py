@@ -15,16 +15,7 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import sources
 from perseid.coordinator.core import decide
-from perseid.coordinator.model import (
-    ClusterState,
-    Issued,
-    JobState,
-    Now,
-    Position,
-    Program,
-    Tip,
-    first_positions,
-)
+from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
 from perseid.jobs import change
 from perseid.jobs.layout import build
@@ -305,8 +296,7 @@ class Leader:
         archive = plan.archive if ours and plan is not None else entry.archive
         spec = world.programs[archive]
         ever = list(counted(base, enumerate(log))) if base is not None else []
-        begun = sources.begun(spec, tokens, first_positions(ever))
-        known = sources.named(tokens) | {(name, at.topic) for (name, _), at in begun.items()}
+        begun = sources.begun((issued.token for issued in tokens), ever)
         self._read[job] = len(world.progress.get(job, []))
         return ev.JobLoaded(
             job, entry, _program(plan.revision if ours and plan is not None else entry.revision,
@@ -315,9 +305,9 @@ class Leader:
             world.statuses.get(job), world.failures.get(job), ours,
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
             max((r.epoch for r in log if not isinstance(r, Claim)), default=0),
-            {**self._starts(spec, known), **begun},
+            {**self._starts(spec, sources.named(ever)), **begun},
             world.ledger.get(job, {}) if ours else {}, tuple(world.progress.get(job, [])),
-            max((token.time_ms for token in ever), default=0),
+            time_ms=max((token.time_ms for token in ever), default=0),
         )  # fmt: skip
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from perseid.testing.coordinator import Leader, World, job_entry
+from perseid.testing.coordinator_setting import Setting
 
 
 @pytest.fixture
@@ -21,3 +24,8 @@ def leader(world: World) -> Leader:
     world.say("wordcount", "running")
     leader.listen()
     return leader
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path)

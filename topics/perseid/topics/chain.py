@@ -162,11 +162,11 @@ def valid_tokens(chain: Chain, entries: Iterable[tuple[int, TokenRecord]]) -> di
 
 
 def counted(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> Iterator[Token]:
-    """The tokens behind the base that count or did until a Rewind, in the order of the log."""
+    """The tokens from the base on that count or did until a Rewind, in the order of the log."""
     chain = Chain(base)
     for offset, record in entries:
         seen = chain.feed(offset, record)
-        if isinstance(seen, Accepted) and seen.kind == "token" and seen.token is not None:
+        if isinstance(seen, Accepted) and seen.token is not None:
             yield seen.token
 
 
