@@ -1,4 +1,4 @@
-"""Code that raises, and a user who corrects it: the epoch is taken back, or ended where it is."""
+"""Code that raises or kills its process, and its correction: the epoch is taken back, or ended."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ HARD: dict[str, Any] = {
     "switch": 0.1, "twin_task": 0.01, "kill_task": 0.01, "kill_worker": 0.003, "kill_leader": 0.02,
     "pause_worker": 0.004, "kafka_unanswered": 0.02, "kafka_late": 0.02, "zookeeper_unknown": 0.02,
 }  # fmt: skip
+DYING: dict[str, Any] = {**STILL, "dies": True}
 
 
-def test_what_is_committed_nowhere_is_taken_back() -> None:
-    outcome = run(1, SHAPE, Corrected(where="source"))
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_is_committed_nowhere_is_taken_back(dies: bool) -> None:
+    outcome = run(0, SHAPE, Corrected(where="source", dies=dies))
     assert not outcome.error, outcome.explain()
     assert outcome.struck[TAKEN_BACK] == len(Corrected.TIMES_S), outcome.explain()
     assert not outcome.struck[ENDED], outcome.explain()
 
 
-def test_what_is_committed_in_part_is_ended() -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_is_committed_in_part_is_ended(dies: bool) -> None:
     """The first level has a sink: it has committed what the second one raises at."""
-    outcome = run(1, SHAPE, Corrected(where="relay-0"))
+    outcome = run(1, SHAPE, Corrected(where="relay-0", dies=dies))
     assert not outcome.error, outcome.explain()
     assert outcome.struck[ENDED] == len(Corrected.TIMES_S), outcome.explain()
     assert not outcome.struck[TAKEN_BACK], outcome.explain()
 
 
-@pytest.mark.parametrize("faults", [STILL, HARD], ids=["still", "hard"])
+@pytest.mark.parametrize("faults", [STILL, HARD, DYING], ids=["still", "hard", "dying"])
 @pytest.mark.parametrize("where", WHERE)
 def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, Any]) -> None:
     seen = 0

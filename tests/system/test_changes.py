@@ -137,6 +137,37 @@ def test_an_operator_that_never_returns_fails_its_job_until_it_is_changed(
     running.do("jobs", "remove", "hang", "--purge")
 
 
+def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    """Native code that crashes is no error that would end the job: it is tried for ever."""
+    running.topic("dying-lines")
+    (tmp_path / "job.yaml").write_text(HANG.replace("hang", "dying"))
+    crash = "os.kill(os.getpid(), signal.SIGSEGV)"
+    code = (
+        HANG_CODE.replace("import os", "import os, signal").replace('"hang"', '"crash"')
+        .replace("while True:\n                pass", crash).replace("PID_FILE", "os.devnull")
+    )  # fmt: skip
+    assert crash in code
+    (tmp_path / "dying.py").write_text(code)
+    running.do("jobs", "apply", str(tmp_path))
+    running.produce("dying-lines", [word.encode() for word in "a b a c a b".split()])
+    running.wait_caught_up("dying")
+    running.produce("dying-lines", [b"a", b"crash", b"d"])
+    tried = running.wait_job("dying", lambda j: j["failures"] > 0, "its process has died")
+    assert tried["state"] != "failed"
+
+    (tmp_path / "dying.py").write_text(code.replace('"crash" in', "False and"))
+    running.do("jobs", "apply", str(tmp_path))
+    running.wait_caught_up("dying")
+    rows = running.rows("dying-counts")
+    last = {row["value"]: row["n"] for row in rows}
+    assert last == {"a": 4, "b": 2, "c": 1, "d": 1, "crash": 1}
+    assert len({(row["value"], row["n"]) for row in rows}) == len(rows)
+    assert "so revision " in json.dumps(running.do("jobs", "show", "dying")["events"])
+    running.do("jobs", "remove", "dying", "--purge")
+
+
 def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(
     running: RunningCluster, tmp_path: Path
 ) -> None:

@@ -178,9 +178,13 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
         return job, []
     actions: list[Action] = []
     if job.phase is not Phase.WAITING:
-        job, actions = failing.passing(job, now, f"worker {plan.owner if plan else ''} is gone")
+        gone = f"worker {plan.owner if plan else ''} is gone"
+        job, actions = failing.passing(job, now, gone, died=True)
     if switching.wants_stop(job) and not job.entry.stop_checkpoint:
         job, more = switching.finish_stop(job, now)
+        return job, actions + more
+    if switching.gives_way(job):
+        job, more = switching.give_way(job, now)
         return job, actions + more
     shunned = [plan.owner] if plan is not None and plan.owner is not None else []
     owner = placement.choose(state.workers, placement.loads(state), shunned)

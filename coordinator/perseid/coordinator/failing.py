@@ -31,14 +31,15 @@ def delay_s(count: int) -> float:
     return growing_s(count - 1, RETRY_FIRST_S, RETRY_MAX_S)
 
 
-def passing(job: JobState, now: Now, text: str) -> Step:
-    """Counts a failure; the job is placed again after its delay."""
+def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
+    """Counts a failure; the job is placed again after its delay. `died`: a process has died."""
     before = job.failures.count if job.failures is not None else 0
     failures = JobFailures(job.entry.uuid, before + 1, now.wall_ms, text[:TEXT_MAX])
     job = replace(
         job,
         failures=failures,
         failed_at=job.done,
+        deaths=job.deaths + died,
         retry_s=now.monotonic_s + delay_s(failures.count),
         fragment="",
     ).told(f"failure {failures.count}: {text.splitlines()[0] if text else 'unknown'}")
@@ -65,7 +66,7 @@ def progressed(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    return replace(job, failures=failures), [PutFailures(job.name, failures)]
+    return replace(job, failures=failures, deaths=0), [PutFailures(job.name, failures)]
 
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:

@@ -148,6 +148,7 @@ class JobState:
     checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
     failures: JobFailures | None = None
     failed_at: int = 0                    # `done` when the last failure was counted
+    deaths: int = 0                       # of these failures, processes that died; of this leader
     retry_s: float = 0.0                  # not placed again before
     next_program: Program | None = None   # a switch's target, once it is loaded
     next_starts: Positions = field(default_factory=dict)  # of sources that only it has

@@ -17,6 +17,7 @@ from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
+from perseid.errors import ProcessDied
 from perseid.topics.records import (
     EpochDone,
     EventTimes,
@@ -128,7 +129,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
         if record.permanent:
             return failing.permanent(job, now, record.error_kind or "PermanentError", text)
-        return failing.passing(job, now, text)
+        return failing.passing(job, now, text, died=record.error_kind == ProcessDied.__name__)
     if record.state == "stopped":
         done = max(job.done, min(record.epoch, job.tip.epoch))
         return failing.handed_over(replace(job, done=done), now, record.incarnation), []

@@ -17,19 +17,24 @@ Finish:  where a part of the failed epoch is committed, or it has no input that 
          another, the changed revision ends it: the operator partitions that have done it keep what
          the old one computed. So both must have the same tasks and sinks, send the same rows to
          them (`Program.front`), and have the same state, which the worker looks at.
+Way:     where processes die in an epoch again and again (native code that crashes, memory), no
+         error ends the job, so no other revision would ever have the epoch. Once one is wanted the
+         job is loaded anew, as one that failed and was changed: Rewind or Finish.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator import checkpoints, failing, issue, statuses
 from perseid.coordinator.actions import (
     Action,
     AppendRewind,
     AppendToken,
+    LoadJob,
     LoadProgram,
     PutPlan,
+    PutStatus,
 )
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import (
@@ -43,6 +48,7 @@ from perseid.coordinator.model import (
     positions_after,
     ranges_of,
 )
+from perseid.errors import ProcessDied
 from perseid.jobs.change import apart, needs_new_layout, resized
 from perseid.jobs.layout import build
 from perseid.records import JobEntry, JobStatus, Plan
@@ -55,6 +61,7 @@ FRONT = (
     "which partition (leave them and the files they are in as they are; a keyed operator that is "
     "in one of these may go to a file of its own)"
 )
+DEATHS_MAX = 3  # in one epoch, before the old revision gives way: a machine may end once or twice
 FINAL_AGAIN_S = 2.0  # a store that is away fails each checkpoint at once: not too many tokens
 
 
@@ -101,6 +108,32 @@ def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     if _may_adopt(job):
         return _adopt_program(job, target, now)
     return _final(job, coordinator_epoch, now, checkpoint=True)
+
+
+def gives_way(job: JobState) -> bool:
+    """Whether the old revision's processes die in its epoch, and another one waits for it."""
+    return job.deaths >= DEATHS_MAX and job.in_flight > 0 and wants_switch(job)
+
+
+def give_way(job: JobState, now: Now) -> Step:
+    """Takes it for failed before the user changed it, and loads it as such."""
+    plan, failures = job.plan, job.failures
+    assert plan is not None and failures is not None
+    text = (
+        f"in epoch {job.done + 1} processes of revision {plan.revision} died {job.deaths} times, "
+        f"so revision {job.entry.revision} takes it over"
+    )
+    error = {
+        "kind": ProcessDied.__name__, "text": f"{text}; the last time: {failures.text}",
+        "next": failing.advice(job.name), "epoch": job.done,
+    }  # fmt: skip
+    job = replace(job.told(text), error=error, rewind_to=job.done)
+    status = replace(
+        statuses.status_of(job, now.wall_ms), state="failed", error=error,
+        counter=job.entry.counter - 1,  # it was not of the entry of now
+    )  # fmt: skip
+    job = job.move(Phase.LOADING, now, text)
+    return job, [PutStatus(job.name, status), LoadJob(job.name, job.entry)]
 
 
 def rename_revision(job: JobState) -> Step:

@@ -2,6 +2,7 @@
 
     PerseidError
       RetryableError          try again, nothing is lost: a client timed out, a broker is away
+        ProcessDied           one that computed an epoch was killed, or crashed in native code
       FencedError             stop at once: a newer owner exists
       PermanentError          stop the job and tell the user: trying again gives the same error
         BadInputError         a record, or a file of the user, is not what was declared
@@ -33,6 +34,10 @@ class PerseidError(Exception):
 
 class RetryableError(PerseidError):
     """A passing fault of a client, a broker or a file system; the same call may succeed later."""
+
+
+class ProcessDied(RetryableError):
+    """A process that computed an epoch has died. The next one may die of the same records."""
 
 
 class FencedError(PerseidError):
@@ -97,8 +102,8 @@ class DamagedFile(PermanentError):
 _KINDS: dict[str, type[PerseidError]] = {
     c.__name__: c
     for c in (
-        RetryableError, FencedError, PermanentError, BadInputError, UsageError, RefusedError,
-        LedgerGap, DamagedFile,
+        RetryableError, ProcessDied, FencedError, PermanentError, BadInputError, UsageError,
+        RefusedError, LedgerGap, DamagedFile,
     )
 }  # fmt: skip
 

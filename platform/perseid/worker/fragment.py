@@ -24,6 +24,7 @@ from perseid.errors import (
     FencedError,
     PermanentError,
     PerseidError,
+    ProcessDied,
     RetryableError,
     parse,
 )
@@ -71,6 +72,7 @@ TELL_AGAIN_S = 1.0
 BATCH_S = 5.0  # of a micro-batch of the query
 WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
+DIED = "Python worker exited unexpectedly"  # of Spark (BasePythonRunner), which has no class for it
 
 
 @dataclass(frozen=True)
@@ -427,4 +429,11 @@ def classify(error: BaseException) -> PerseidError:
     """What an error of a Spark job was about: the perseid error inside, else a passing fault."""
     if isinstance(error, PerseidError):
         return error
-    return parse(str(error)) or RetryableError(f"{type(error).__name__}: {error}")
+    found = parse(str(error))
+    text = f"{type(error).__name__}: {error}"
+    if found is None and DIED in text:
+        return ProcessDied(
+            "a process that computed the epoch has died: it crashed in native code, or was killed, "
+            f"by the kernel perhaps (its log says whether for memory): {text}"
+        )
+    return found or RetryableError(text)

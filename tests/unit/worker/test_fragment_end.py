@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError, describe
 from perseid.records import Plan
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
-from perseid.worker.fragment import Fragment
+from perseid.worker.fragment import DIED, Fragment
 
 PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
@@ -52,6 +52,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (PermanentError("no"), "PermanentError", True),
         (FencedError("a newer owner"), "FencedError", False),
         (ValueError("what"), "RetryableError", False),
+        (ValueError(f"SparkException: {DIED} (crashed): EOF"), "ProcessDied", False),
+        (ValueError(f"{DIED} {describe(BadInputError('n'))}"), "BadInputError", True),
     ],
 )
 def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:

@@ -89,7 +89,8 @@ class Corrected(Swarm):
     """The code of the revision that runs raises at some rows, again and again; the user mends it.
 
     `where`: at a "source", so that nothing of the epoch is committed, or in a task by its label,
-    while others may have committed it. Beside it come the faults.
+    while others may have committed it. Beside it come the faults. `dies`: the process dies of them
+    instead, which is no error of the job's.
     """
 
     name: ClassVar[str] = "corrected"
@@ -98,9 +99,11 @@ class Corrected(Swarm):
     LOOK_S: ClassVar[float] = 0.3
 
     where: str = "source"
+    dies: bool = False
 
     def __call__(self, simulation: Simulation, world: World) -> None:
         super().__call__(simulation, world)
+        world.dies = self.dies
         for at_s in self.TIMES_S:
             simulation.after(at_s, partial(self._break, world))
         simulation.after(self.LOOK_S, partial(self._correct, simulation, world))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from perseid.errors import DamagedFile, PermanentError
+from perseid.errors import DamagedFile, PermanentError, ProcessDied
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
 from perseid.state import checkpoint
@@ -73,6 +73,7 @@ class World:
         self.applies: random.Random | None = None  # other revisions: a chance of their own
         self.revisions = 1
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
+        self.dies = False  # instead, its process dies
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
@@ -153,9 +154,18 @@ class World:
         self.registry.put_job_entry(changed, stored.version)
 
     def correct(self) -> None:
-        """`jobs apply` of code that does not raise, if the job has failed by what does."""
+        """`jobs apply` of code that does not raise, if the job has failed by what does.
+
+        Where processes die instead, it is applied as soon as one did.
+        """
         stored, status = self.registry.job_entry(job.JOB), self.registry.status(job.JOB)
         assert stored is not None
+        if self.dies:
+            failures = self.registry.failures(job.JOB)
+            dead = failures is not None and RAISED in failures.text
+            if dead and stored.value.archive in self.broken:
+                self._apply(same_files=False)
+            return
         if status is None or (status.state, status.counter) != ("failed", stored.value.counter):
             return
         if status.error is not None and self.corrects(status.error):
@@ -226,7 +236,7 @@ class World:
         """Raises what the revision's code does there: at a "source", or in the task of a label."""
         if self.broken.get(archive) == where:
             self.gates.hit("operator raised")
-            raise PermanentError(RAISED)
+            raise (ProcessDied if self.dies else PermanentError)(RAISED)
 
     def corrects(self, error: Mapping[str, Any]) -> bool:
         """Whether the user will correct the code that raised it."""

@@ -1,0 +1,169 @@
+"""Processes that die in one epoch again and again: a corrected revision gets it all the same."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from perseid.coordinator.model import ranges_of
+from perseid.coordinator.switching import DEATHS_MAX
+from perseid.testing.coordinator import Crashed, Leader, World
+from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
+from perseid.topics.records import Rewind, Token
+
+LATER_S = 60.0  # than any attempt is spaced out
+
+
+def in_flight(world: World, leader: Leader) -> Token:
+    """Two epochs are done, and the third one runs."""
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    return last(world)
+
+
+def die(world: World, leader: Leader, times: int, kind: str = "ProcessDied") -> None:
+    """The owner's processes die, and the job is placed again, so often."""
+    for _ in range(times):
+        world.say(JOB, "failed", error_kind=kind, error="a process has died")
+        leader.listen()
+        leader.tick(LATER_S)
+
+
+def taken_back(world: World) -> list[int]:
+    return [record.epoch for record in world.tokens[JOB] if isinstance(record, Rewind)]
+
+
+def finished(world: World, leader: Leader) -> list[Token]:
+    """The tokens, once the owner has run what there is and what came then."""
+    for _ in range(4):
+        leader.tick(LATER_S)
+        world.say(JOB, "running")
+        leader.listen()
+        run(world, leader)
+    return list(world.valid(JOB).values())
+
+
+def test_the_epoch_is_taken_back_once_another_revision_is_wanted(
+    world: World, leader: Leader
+) -> None:
+    bad = in_flight(world, leader)
+    die(world, leader, DEATHS_MAX + 1)
+    assert world.plans[JOB].owner is not None, "without another revision it is tried for ever"
+    assert world.statuses[JOB].error is None
+    new_revision(world, leader)
+    die(world, leader, 1)
+    assert taken_back(world) == [bad.epoch - 1]
+    tokens = finished(world, leader)
+    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
+    again = [t for t in tokens if any(r.start == 20 < r.end for r in ranges_of(t))]
+    assert [t.revision for t in again] == ["r2"]
+    assert world.plans[JOB].revision == "r2"
+    assert world.statuses[JOB].error is None
+
+
+def test_the_revision_that_waits_gets_it_behind_the_third_death(
+    world: World, leader: Leader
+) -> None:
+    in_flight(world, leader)
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX - 1)
+    assert not taken_back(world)
+    die(world, leader, 1)
+    assert taken_back(world)
+    told = world.statuses[JOB].events
+    assert f"in epoch 3 processes of revision r1 died {DEATHS_MAX} times" in "\n".join(told)
+
+
+def test_what_is_committed_in_part_is_ended(world: World, leader: Leader) -> None:
+    bad = in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX)
+    assert not taken_back(world)
+    assert world.plans[JOB].revision == "r2"
+    assert bad in finished(world, leader)
+
+
+def test_workers_that_are_gone_count(world: World, leader: Leader) -> None:
+    in_flight(world, leader)
+    new_revision(world, leader)
+    for _ in range(DEATHS_MAX):
+        owner = world.plans[JOB].owner
+        world.workers = [name for name in ("w1-1", "w2-1") if name != owner]
+        leader.look()
+        leader.tick(LATER_S)
+    assert taken_back(world)
+
+
+def test_what_passes_does_not_count(world: World, leader: Leader) -> None:
+    """Nor does what was before an epoch got done."""
+    bad = in_flight(world, leader)
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX - 1)
+    die(world, leader, DEATHS_MAX, "RetryableError")
+    assert not taken_back(world)
+    world.say(JOB, "running")
+    world.work(JOB)
+    leader.listen()
+    assert last(world).epoch > bad.epoch, "the final token of the old revision"
+    die(world, leader, 1)
+    assert not taken_back(world)
+    assert world.plans[JOB].revision == "r1"
+
+
+def test_what_died_without_an_epoch_gives_nothing_away(world: World, leader: Leader) -> None:
+    run(world, leader, 2)
+    for _ in range(DEATHS_MAX):
+        leader.tick(2)  # no checkpoint is due
+        world.say(JOB, "failed", error_kind="ProcessDied", error="a process has died")
+        leader.listen()
+    leader.performed.clear()
+    new_revision(world, leader)
+    assert "LoadJob" not in [type(action).__name__ for action in leader.performed]
+
+
+def test_the_failure_stays_in_the_status_until_its_epoch_is_dealt_with(
+    world: World, leader: Leader
+) -> None:
+    """The job is loaded beside what else is done, and a leader may die meanwhile."""
+    in_flight(world, leader)
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX - 1)
+    leader.performed.clear()
+    die(world, leader, 1)
+    done = [type(action).__name__ for action in leader.performed]
+    assert done[:4] == ["PutFailures", "PutStatus", "LoadJob", "AppendRewind"]
+
+
+@pytest.mark.parametrize("crash", range(10))
+def test_it_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    leader = Leader(world)
+    leader.look()
+    in_flight(world, leader)
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX - 1)
+    leader.writes_left = crash
+    with contextlib.suppress(Crashed):
+        die(world, leader, 1)
+        finished(world, leader)
+    leader = Leader(world)
+    leader.look()
+    die(world, leader, DEATHS_MAX)
+    tokens = finished(world, leader)
+    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
+    covered = [(r.start, r.end) for t in tokens for r in ranges_of(t)
+               if r.partition == 0 and r.end > r.start]  # fmt: skip
+    assert [start for start, _ in covered] == [0, *(end for _, end in covered[:-1])]
+    assert world.plans[JOB].revision == "r2"
+
+
+def test_a_job_that_is_to_stop_stops(world: World, leader: Leader) -> None:
+    in_flight(world, leader)
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX - 1)
+    want(world, leader, desired="stopped")
+    die(world, leader, 1)
+    assert world.statuses[JOB].state == "stopped"
+    assert not taken_back(world)
