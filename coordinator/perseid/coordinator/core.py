@@ -187,7 +187,8 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
         job, more = switching.give_way(job, now)
         return job, actions + more
     shunned = [plan.owner] if plan is not None and plan.owner is not None else []
-    owner = placement.choose(state.workers, placement.loads(state), shunned)
+    near = job.error.get("owner") if job.error is not None else None
+    owner = placement.choose(state.workers, placement.loads(state), shunned, near)
     if owner is None or now.monotonic_s < job.retry_s:
         return job, actions
     job, more = _place(job, owner, now)

@@ -8,6 +8,7 @@ is written down first and only then the plan loses its owner: whoever reads in b
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from perseid.clocks import growing_s
 from perseid.coordinator import statuses
@@ -71,18 +72,23 @@ def progressed(job: JobState, now: Now) -> Step:
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Stops the job with an error that names what to do next."""
-    error = {
-        "kind": kind,
-        "text": text[:TEXT_MAX],
-        "next": next_step or advice(job.name),
-        "epoch": job.done,
-    }
+    error = error_of(job, kind, text, next_step or advice(job.name))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None
     )  # fmt: skip
     job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)
     return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions
+
+
+def error_of(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
+    """The error of a status. `epoch`: the last done one; `owner`: whose host has the state logs."""
+    owner = job.plan.owner if job.plan is not None else None
+    if owner is None and job.error is not None:  # it has not run since
+        owner = job.error.get("owner")
+    return {
+        "kind": kind, "text": text[:TEXT_MAX], "next": next_step, "epoch": job.done, "owner": owner
+    }  # fmt: skip
 
 
 def refused(job: JobState, now: Now, error: PerseidError) -> Step:

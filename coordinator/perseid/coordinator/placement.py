@@ -1,5 +1,8 @@
 """Which worker runs a job: the live one with the fewest jobs, the oldest among equals.
 
+A job that failed goes back to the host that has its state logs: another would compute again what is
+behind its checkpoint, and with the code that the user has corrected meanwhile.
+
 A worker is known by its incarnation. A new life of the same worker is another owner, because what
 the old life still does must be fenced by a higher generation.
 """
@@ -21,13 +24,20 @@ def loads(state: ClusterState) -> Counter[str]:
 
 
 def choose(
-    workers: Mapping[str, WorkerInfo], loaded: Mapping[str, int], avoid: Iterable[str] = ()
-) -> str | None:
+    workers: Mapping[str, WorkerInfo], loaded: Mapping[str, int], avoid: Iterable[str] = (),
+    near: str | None = None,
+) -> str | None:  # fmt: skip
     """The incarnation to run a job; one of `avoid` only when there is no other.
 
-    One that leaves, or speaks another protocol, gets none.
+    One that leaves, or speaks another protocol, gets none. `near`: an incarnation whose host, as
+    long as its worker lives there, is preferred.
     """
     shunned = set(avoid)
+    worker = near.rpartition("-")[0] if near is not None else None
+    hosts = {info.host for info in workers.values() if info.id == worker}
     open_to = [w for w, i in workers.items() if not i.leaving and i.protocol == PROTOCOL]
-    ranked = sorted(open_to, key=lambda w: (w in shunned, loaded.get(w, 0), w))
+    ranked = sorted(
+        open_to,
+        key=lambda w: (w in shunned, workers[w].host not in hosts, loaded.get(w, 0), w),
+    )
     return ranked[0] if ranked else None

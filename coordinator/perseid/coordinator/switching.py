@@ -123,10 +123,8 @@ def give_way(job: JobState, now: Now) -> Step:
         f"in epoch {job.done + 1} processes of revision {plan.revision} died {job.deaths} times, "
         f"so revision {job.entry.revision} takes it over"
     )
-    error = {
-        "kind": ProcessDied.__name__, "text": f"{text}; the last time: {failures.text}",
-        "next": failing.advice(job.name), "epoch": job.done,
-    }  # fmt: skip
+    last = f"{text}; the last time: {failures.text}"
+    error = failing.error_of(job, ProcessDied.__name__, last, failing.advice(job.name))
     job = replace(job.told(text), error=error, rewind_to=job.done)
     status = replace(
         statuses.status_of(job, now.wall_ms), state="failed", error=error,

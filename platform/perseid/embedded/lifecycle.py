@@ -31,9 +31,10 @@ from perseid.records.marks import Mark
 
 Say = Callable[[str], None]
 # Two cold JVMs and a log recovery on a loaded two-core machine; normally three to five seconds.
-HEALTHY_TIMEOUT_S = 90.0
-# Spark drivers import pyspark and start a JVM each.
-ENGINES_TIMEOUT_S = 120.0
+HEALTHY_TIMEOUT_S = 180.0
+# Spark drivers import pyspark and start a JVM each: ten seconds, and 118 on a slow, busy machine.
+ENGINES_TIMEOUT_S = 300.0
+RESTARTS_MAX = 5  # of a process that is waited for: with another one it will not be healthy either
 DOWN_TIMEOUT_S = 60.0
 CONTENTS = ("kafka", "zookeeper", "redis", "spark", "store", "state", "logs", "run", "cache")
 
@@ -114,7 +115,7 @@ def _wait_for_base(home: Home, deployment: Deployment, say: Say) -> None:
         checks["spark-master"] = lambda: health.spark_master(deployment.master)
     for name, probe in checks.items():
         say(f"waiting for {name}")
-        _until_healthy(home, probe, HEALTHY_TIMEOUT_S, name)
+        until_healthy(home, probe, HEALTHY_TIMEOUT_S, name)
 
 
 def _wait_for_engines(
@@ -122,28 +123,42 @@ def _wait_for_engines(
 ) -> None:
     if any(spec.kind == "coordinator" for spec in engines):
         say("waiting for the coordinator")
-        _until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, "c1")
+        until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, "c1")
     names = frozenset(spec.name for spec in engines if spec.kind == "worker")
     if names:
         say(f"waiting for {len(names)} workers")
         probe = lambda: health.workers(deployment, names)  # noqa: E731
-        _until_healthy(home, probe, ENGINES_TIMEOUT_S, min(names))
+        until_healthy(home, probe, ENGINES_TIMEOUT_S, min(names))
 
 
-def _until_healthy(home: Home, probe: health.Probe, timeout_s: float, process: str) -> None:
-    last = "never asked"
+def until_healthy(home: Home, probe: health.Probe, timeout_s: float, process: str) -> None:
+    """Returns when `probe` finds nothing wrong.
 
-    def healthy() -> bool:
+    RetryableError when the time is up, or when `process`, whose log a person is to look into, ends
+    again and again.
+    """
+    last, before = "never asked", _restarts(home, process)
+
+    def decided() -> bool:
         nonlocal last
         last = probe() or ""
-        return not last
+        return not last or _restarts(home, process) - before > RESTARTS_MAX
 
     try:
-        until(healthy, timeout_s, process, poll_s=0.1)
+        until(decided, timeout_s, process, poll_s=0.1)
     except WaitedInVain:
         raise RetryableError(
             f"not healthy after {timeout_s:g} s: {last}. See {home.log(process)}"
         ) from None
+    if last:
+        raise RetryableError(
+            f"{process} ends again and again, and is started anew: {last}. See {home.log(process)}"
+        )
+
+
+def _restarts(home: Home, process: str) -> int:
+    running = table.read_running(home, process)
+    return running.restarts if running is not None else 0
 
 
 def _stop(home: Home, say: Say) -> None:

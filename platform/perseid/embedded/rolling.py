@@ -25,7 +25,7 @@ from perseid.registry import Registry
 
 KINDS = ("coordinator", "worker")
 LEAVE_S = 60.0  # the keeper kills much sooner what does not end
-RETURN_S = 120.0  # a Spark driver beside a busy one, on few cores
+RETURN_S = 300.0  # a Spark driver beside a busy one, on few cores
 
 Say = Callable[[str], None]
 

@@ -79,7 +79,8 @@ def job_entry(name: str = "wordcount", **changes: object) -> JobEntry:
 
 def worker_info(incarnation: str) -> WorkerInfo:
     name = incarnation.partition("-")[0]
-    return WorkerInfo(name, incarnation, "host", 1, 1, 2, "local[2]", 0, protocol=PROTOCOL)
+    host = f"host-of-{name}"
+    return WorkerInfo(name, incarnation, host, 1, 1, 2, "local[2]", 0, protocol=PROTOCOL)
 
 
 @dataclass

@@ -102,6 +102,19 @@ def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
     assert [(r.start, r.end) for r in ranges_of(again) if r.partition == 0] == [(30, 37)]
 
 
+def test_the_host_with_the_state_logs_ends_it(world: World, leader: Leader) -> None:
+    """Another would compute what is behind the checkpoint again, with the corrected code."""
+    half_committed(world, leader)
+    world.workers = ["w0-1", "w1-2"]
+    leader.look()
+    world.programs["archive-2"] = job_spec(parallelism=3)
+    want(world, leader, revision="r2", archive="archive-2")  # which cannot
+    assert world.statuses[JOB].state == "failed"
+    world.programs["archive-3"] = job_spec(epoch=EpochSpec(max_records=7))
+    want(world, leader, revision="r3", archive="archive-3")
+    assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r3", "w1-2")
+
+
 @pytest.mark.parametrize("changes, said", [
     ({"parallelism": 3}, "operators, their inputs, keys or parallelism are others"),
     ({"sources": {"lines": SourceSpec(topic="lines", format="bytes")}}, "sources, SQL, or"),

@@ -32,6 +32,31 @@ def test_the_least_loaded_worker_is_chosen(
     assert placement.choose({w: worker_info(w) for w in workers}, loads, avoid) == chosen
 
 
+@pytest.mark.parametrize(
+    ("workers", "near", "chosen"),
+    [
+        (["w1-1", "w2-1"], "w2-1", "w2-1"),
+        (["w1-1", "w2-2"], "w2-1", "w2-2"),  # the same worker's next life
+        (["w1-1", "w3-1"], "w2-1", "w1-1"),  # nobody knows where it was
+        (["w1-1", "w2-1"], None, "w1-1"),
+    ],
+)
+def test_the_host_of_an_owner_is_preferred(
+    workers: list[str], near: str | None, chosen: str
+) -> None:
+    infos = {w: worker_info(w) for w in workers}
+    loads = {"w2-1": 5, "w2-2": 5}
+    assert placement.choose(infos, loads, [], near) == chosen
+    other = [w for w in workers if w != chosen]
+    assert placement.choose(infos, loads, [chosen], near) in other, "not where it is not wanted"
+
+
+def test_a_worker_on_the_same_host_will_do() -> None:
+    infos = {w: worker_info(w) for w in ("w1-1", "w2-1", "w3-1")}
+    infos["w3-1"] = replace(infos["w3-1"], host=infos["w2-1"].host)
+    assert placement.choose(infos, {"w2-1": 5, "w3-1": 2}, ["w2-1"], "w2-1") == "w3-1"
+
+
 def test_jobs_are_spread_over_the_workers(world: World) -> None:
     world.workers = ["w1-1", "w2-1"]
     for number in range(4):
