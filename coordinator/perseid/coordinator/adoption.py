@@ -21,7 +21,7 @@ from perseid.coordinator.model import (
     Positions,
     issued_token,
     positions_after,
-    ranges_of,
+    ranges_in,
 )
 from perseid.jobs.layout import Layout, build, upstream
 from perseid.jobs.spec import JobSpec
@@ -93,9 +93,8 @@ def _in_phase(
 def _positions(loaded: JobLoaded) -> Positions:
     positions: Positions = dict(loaded.starts)
     for issued in loaded.tokens:
-        positions = positions_after(positions, ranges_of(issued.token))
-    topics = {name: source.topic for name, source in loaded.program.spec.sources.items()}
-    return {key: at for key, at in positions.items() if topics.get(key[0]) == at.topic}
+        positions = positions_after(positions, ranges_in(loaded.program.spec, issued.token))
+    return positions
 
 
 def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:

@@ -145,7 +145,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
         return _begin(state, job, now)
     actions: list[Action] = []
     if job.rewind_to is not None:
-        if switching.wants_stop(job) and not failing.has_owner(job):
+        if switching.wants_stop(job):
             return switching.finish_stop(replace(job, rewind_to=None), now)
         job, actions = switching.rewind(job, state.epoch, now)
         if job.rewind_to is not None or job.phase in _ENDED:
@@ -187,8 +187,9 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
         job, more = switching.give_way(job, now)
         return job, actions + more
     shunned = [plan.owner] if plan is not None and plan.owner is not None else []
-    near = job.error.get("owner") if job.error is not None else None
-    owner = placement.choose(state.workers, placement.loads(state), shunned, near)
+    owner = placement.choose(
+        state.workers, placement.loads(state), shunned, placement.only_host(job)
+    )
     if owner is None or now.monotonic_s < job.retry_s:
         return job, actions
     job, more = _place(job, owner, now)

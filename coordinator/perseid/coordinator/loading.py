@@ -112,6 +112,7 @@ class Loader:
         starts = self._starts(
             program.spec, sources.named(ever), topics, None if tokens else _time_of(entry)
         )
+        begun = sources.begun(program.spec, (issued.token for issued in tokens), ever)
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         progress, progress_end = self._progress(job)
@@ -121,7 +122,7 @@ class Loader:
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
             tokens=tokens, highest_epoch=highest,
-            starts={**starts, **sources.begun((issued.token for issued in tokens), ever)},
+            starts={**starts, **begun},
             ledger=ledger, progress=progress, progress_offset=progress_end,
             time_ms=max((token.time_ms for token in ever), default=0),
         )  # fmt: skip

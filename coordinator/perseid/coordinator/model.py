@@ -238,11 +238,11 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
     return moved
 
 
-def first_positions(tokens: Iterable[Token]) -> Positions:
-    """Where the earliest of `tokens` that has a partition begins with it."""
+def first_positions(spec: JobSpec, tokens: Iterable[Token]) -> Positions:
+    """Where the earliest of `tokens` that has a partition of `spec` begins with it."""
     found: dict[tuple[str, int], Position] = {}
     for token in tokens:
-        for r in ranges_of(token):  # of a partition that is cut the first piece counts
+        for r in ranges_in(spec, token):  # of a partition that is cut the first piece counts
             found.setdefault((r.source, r.partition), Position(r.topic, r.topic_id, r.start))
     return found
 
@@ -250,3 +250,9 @@ def first_positions(tokens: Iterable[Token]) -> Positions:
 def ranges_of(token: Token) -> tuple[SourceRange, ...]:
     """Of all splits; pieces of one partition in their order."""
     return tuple(r for split in token.splits for r in split)
+
+
+def ranges_in(spec: JobSpec, token: Token) -> tuple[SourceRange, ...]:
+    """Those of the sources of `spec`: one of another revision may have had the name before."""
+    topics = {name: source.topic for name, source in spec.sources.items()}
+    return tuple(r for r in ranges_of(token) if topics.get(r.source) == r.topic)

@@ -1,7 +1,7 @@
 """Which worker runs a job: the live one with the fewest jobs, the oldest among equals.
 
-A job that failed goes back to the host that has its state logs: another would compute again what is
-behind its checkpoint, and with the code that the user has corrected meanwhile.
+A job whose failed epoch is ended by a corrected revision goes back to the host that has its state
+logs: another would compute again what is behind the checkpoint, and with the corrected code.
 
 A worker is known by its incarnation. A new life of the same worker is another owner, because what
 the old life still does must be fenced by a higher generation.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perseid.coordinator.model import ClusterState
+from perseid.coordinator.model import ClusterState, JobState
 from perseid.records import WorkerInfo
 from perseid.records.version import PROTOCOL
 
@@ -21,6 +21,19 @@ def loads(state: ClusterState) -> Counter[str]:
     """How many jobs each live worker owns."""
     owners = [job.plan.owner for job in state.jobs.values() if job.plan is not None]
     return Counter(owner for owner in owners if owner is not None and owner in state.workers)
+
+
+def only_host(job: JobState) -> str | None:
+    """The owner whose host has state of another revision's code that no checkpoint has, if any."""
+    plan = job.plan
+    if plan is None:
+        return None
+    saved = max(plan.base_epoch, job.newest.epoch if job.newest is not None else 0)
+    behind = (i.token for i in job.tokens if i.token.epoch > saved)
+    if all(token.revision == plan.revision for token in behind):
+        return None
+    owner: str | None = plan.owner or (job.error or {}).get("owner")
+    return owner
 
 
 def choose(

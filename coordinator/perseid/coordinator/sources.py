@@ -42,13 +42,13 @@ def named(tokens: Iterable[Token]) -> frozenset[tuple[str, str]]:
     return frozenset((r.source, r.topic) for token in tokens for r in ranges_of(token))
 
 
-def begun(tokens: Iterable[Token], ever: Iterable[Token]) -> Positions:
-    """Where sources began that none of `tokens` names, and one of `ever` that was taken back.
+def begun(spec: JobSpec, tokens: Iterable[Token], ever: Iterable[Token]) -> Positions:
+    """Where sources of `spec` began that none of `tokens` names, but one of `ever`, taken back.
 
     What such a token had of it is to be read again. Its `start` may be another place by now.
     """
     known = named(tokens)
-    first = first_positions(ever)
+    first = first_positions(spec, ever)
     return {place: at for place, at in first.items() if (place[0], at.topic) not in known}
 
 

@@ -46,7 +46,7 @@ from perseid.coordinator.model import (
     first_positions,
     issued_token,
     positions_after,
-    ranges_of,
+    ranges_in,
 )
 from perseid.errors import ProcessDied
 from perseid.jobs.change import apart, needs_new_layout, resized
@@ -200,6 +200,9 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
         f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
         f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
+    if job.error is not None and job.error["kind"] == ProcessDied.__name__:
+        # Maybe a machine did it, so the old one is tried again; the other may come behind it.
+        return replace(job.told(text), next_program=None, rewind_to=None), []
     advice = (
         f"apply a revision first that only corrects keyed operators or settings of {before}, and "
         f"this one when it runs; or `perseid jobs start {job.name} --from scratch`"
@@ -211,10 +214,12 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 def rewound(job: JobState, record: Rewind) -> JobState:
     """The job after its Rewind is in the log."""
     kept, moved = _up_to(job, record.epoch), job.positions
-    if job.tokens:  # a source may first be named by a token that is taken back
-        moved = first_positions(issued.token for issued in job.tokens)
-    for issued in kept:
-        moved = positions_after(moved, ranges_of(issued.token))
+    if job.program is not None and job.tokens:
+        spec = job.program.spec
+        # A source may first be named by a token that is taken back.
+        moved = first_positions(spec, (issued.token for issued in job.tokens))
+        for issued in kept:
+            moved = positions_after(moved, ranges_in(spec, issued.token))
     collecting = job.collecting
     if collecting is not None and collecting.epoch > record.epoch:
         collecting = None

@@ -72,12 +72,12 @@ def leader(deployment: Deployment) -> str | None:
     )
 
 
-def workers(deployment: Deployment, names: frozenset[str]) -> str | None:
-    """All of these workers are registered."""
+def worker(deployment: Deployment, name: str) -> str | None:
+    """This worker is registered."""
 
     def missing(registry: Registry) -> str | None:
-        left = sorted(names - {worker.id for worker in registry.workers()})
-        return f"not registered yet: {', '.join(left)}" if left else None
+        found = name in {worker.id for worker in registry.workers()}
+        return None if found else f"not registered yet: {name}"
 
     return _of_registry(deployment, missing)
 

@@ -14,9 +14,10 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from perseid.embedded import health, keeper_lock, table
@@ -121,44 +122,49 @@ def _wait_for_base(home: Home, deployment: Deployment, say: Say) -> None:
 def _wait_for_engines(
     home: Home, deployment: Deployment, engines: list[ProcessSpec], say: Say
 ) -> None:
-    if any(spec.kind == "coordinator" for spec in engines):
+    coordinators, workers = (
+        sorted(spec.name for spec in engines if spec.kind == kind)
+        for kind in ("coordinator", "worker")
+    )
+    if coordinators:
         say("waiting for the coordinator")
-        until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, "c1")
-    names = frozenset(spec.name for spec in engines if spec.kind == "worker")
-    if names:
-        say(f"waiting for {len(names)} workers")
-        probe = lambda: health.workers(deployment, names)  # noqa: E731
-        until_healthy(home, probe, ENGINES_TIMEOUT_S, min(names))
+        until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, *coordinators)
+    if workers:
+        say(f"waiting for {len(workers)} workers")
+    for name in workers:
+        until_healthy(home, partial(health.worker, deployment, name), ENGINES_TIMEOUT_S, name)
 
 
-def until_healthy(home: Home, probe: health.Probe, timeout_s: float, process: str) -> None:
+def until_healthy(home: Home, probe: health.Probe, timeout_s: float, *processes: str) -> None:
     """Returns when `probe` finds nothing wrong.
 
-    RetryableError when the time is up, or when `process`, whose log a person is to look into, ends
-    again and again.
+    RetryableError when the time is up, or when all of `processes`, into whose logs a person is to
+    look, end again and again.
     """
-    last, before = "never asked", _restarts(home, process)
+    last, before = "never asked", _restarts(home, processes)
 
     def decided() -> bool:
         nonlocal last
         last = probe() or ""
-        return not last or _restarts(home, process) - before > RESTARTS_MAX
+        now = _restarts(home, processes)
+        return not last or all(now[name] - before[name] > RESTARTS_MAX for name in processes)
 
+    name = processes[0]
     try:
-        until(decided, timeout_s, process, poll_s=0.1)
+        until(decided, timeout_s, name, poll_s=0.1)
     except WaitedInVain:
         raise RetryableError(
-            f"not healthy after {timeout_s:g} s: {last}. See {home.log(process)}"
+            f"not healthy after {timeout_s:g} s: {last}. See {home.log(name)}"
         ) from None
     if last:
         raise RetryableError(
-            f"{process} ends again and again, and is started anew: {last}. See {home.log(process)}"
+            f"{name} ends again and again, and is started anew: {last}. See {home.log(name)}"
         )
 
 
-def _restarts(home: Home, process: str) -> int:
-    running = table.read_running(home, process)
-    return running.restarts if running is not None else 0
+def _restarts(home: Home, processes: Iterable[str]) -> dict[str, int]:
+    running = {name: table.read_running(home, name) for name in processes}
+    return {name: one.restarts if one is not None else 0 for name, one in running.items()}
 
 
 def _stop(home: Home, say: Say) -> None:

@@ -297,7 +297,7 @@ class Leader:
         archive = plan.archive if ours and plan is not None else entry.archive
         spec = world.programs[archive]
         ever = list(counted(base, enumerate(log))) if base is not None else []
-        begun = sources.begun((issued.token for issued in tokens), ever)
+        begun = sources.begun(spec, (issued.token for issued in tokens), ever)
         self._read[job] = len(world.progress.get(job, []))
         return ev.JobLoaded(
             job, entry, _program(plan.revision if ours and plan is not None else entry.revision,

@@ -72,7 +72,8 @@ TELL_AGAIN_S = 1.0
 BATCH_S = 5.0  # of a micro-batch of the query
 WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
-DIED = "Python worker exited unexpectedly"  # of Spark (BasePythonRunner), which has no class for it
+# Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
+DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 
 
 @dataclass(frozen=True)
@@ -431,7 +432,7 @@ def classify(error: BaseException) -> PerseidError:
         return error
     found = parse(str(error))
     text = f"{type(error).__name__}: {error}"
-    if found is None and DIED in text:
+    if found is None and any(words in text for words in DIED):
         return ProcessDied(
             "a process that computed the epoch has died: it crashed in native code, or was killed, "
             f"by the kernel perhaps (its log says whether for memory): {text}"

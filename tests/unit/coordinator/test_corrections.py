@@ -113,6 +113,10 @@ def test_the_host_with_the_state_logs_ends_it(world: World, leader: Leader) -> N
     world.programs["archive-3"] = job_spec(epoch=EpochSpec(max_records=7))
     want(world, leader, revision="r3", archive="archive-3")
     assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r3", "w1-2")
+    run(world, leader, 2)
+    world.workers = ["w0-1", "w1-3"]
+    leader.look()
+    assert world.plans[JOB].owner == "w1-3", "no checkpoint has that epoch yet"
 
 
 @pytest.mark.parametrize("changes, said", [

@@ -159,6 +159,51 @@ def test_it_survives_a_crash_between_any_two_writes(world: World, crash: int) ->
     assert world.plans[JOB].revision == "r2"
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_revision_that_cannot_end_the_epoch_goes_on_waiting(
+    world: World, leader: Leader, committed: bool
+) -> None:
+    """Machines may have been lost three times: the job is all right, and its change a usual one.
+
+    The epoch is committed in part, or it is the last one of the old revision, without input.
+    """
+    if committed:
+        bad = in_flight(world, leader)
+        world.ledger[JOB][0] = bad.epoch
+        new_revision(world, leader, parallelism=3)
+    else:
+        run(world, leader, 2)
+        new_revision(world, leader, parallelism=3)
+        bad = last(world)
+        assert (bad.final, bad.records) == (True, 0)
+    for _ in range(2):
+        die(world, leader, DEATHS_MAX)
+        assert world.statuses[JOB].state != "failed"
+        assert not taken_back(world)
+        assert last(world) == bad
+        plan = world.plans[JOB]
+        assert (plan.revision, plan.owner) == ("r1", "w1-1")
+    assert "revision r2 cannot: operators, their" in "".join(world.statuses[JOB].events)
+    assert bad in finished(world, leader)
+    assert world.plans[JOB].revision == "r2"
+
+
+def test_it_can_be_stopped_meanwhile(world: World, leader: Leader) -> None:
+    bad = in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch
+    leader.loads = False
+    new_revision(world, leader)
+    die(world, leader, DEATHS_MAX)
+    want(world, leader, desired="stopped")
+    status = world.statuses[JOB]
+    assert (status.state, status.counter) == ("stopped", world.entries[JOB].counter)
+    assert status.error is not None
+    leader.loads = True
+    want(world, leader, desired="running")
+    leader.tick(1)
+    assert (world.plans[JOB].revision, last(world)) == ("r2", bad)
+
+
 def test_a_job_that_is_to_stop_stops(world: World, leader: Leader) -> None:
     in_flight(world, leader)
     new_revision(world, leader)

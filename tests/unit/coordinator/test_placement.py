@@ -7,8 +7,7 @@ import pytest
 from perseid.coordinator import failing, placement
 from perseid.records.version import PROTOCOL
 from perseid.testing.coordinator import Leader, World, job_entry, job_spec, worker_info
-
-JOB = "wordcount"
+from perseid.testing.coordinator_steps import JOB, run, want
 
 
 def fail(world: World, leader: Leader, **how: object) -> None:
@@ -55,6 +54,19 @@ def test_a_worker_on_the_same_host_will_do() -> None:
     infos = {w: worker_info(w) for w in ("w1-1", "w2-1", "w3-1")}
     infos["w3-1"] = replace(infos["w3-1"], host=infos["w2-1"].host)
     assert placement.choose(infos, {"w2-1": 5, "w3-1": 2}, ["w2-1"], "w2-1") == "w3-1"
+
+
+def test_a_failed_job_that_is_started_again_goes_where_there_is_room(
+    world: World, leader: Leader
+) -> None:
+    """It may have failed for want of memory there."""
+    run(world, leader)
+    world.produce(0, 10)
+    leader.poll()
+    fail(world, leader, permanent=True)
+    world.workers = ["w0-1", "w1-1"]
+    want(world, leader)
+    assert world.plans[JOB].owner == "w0-1"
 
 
 def test_jobs_are_spread_over_the_workers(world: World) -> None:

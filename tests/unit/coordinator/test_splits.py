@@ -11,7 +11,7 @@ import pytest
 from perseid.coordinator.model import first_positions
 from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, ordered_sources, split
 from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
-from perseid.testing.coordinator import Leader, World
+from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import SourceRange, Split
 
 
@@ -114,5 +114,7 @@ def test_a_job_that_takes_a_cut_epoch_back_begins_where_it_began(
     (one,) = issued.token.splits
     cut = ((replace(one[0], end=one[0].start + 1),), (replace(one[0], start=one[0].start + 1),))
     again = replace(job, tokens=(replace(issued, token=replace(issued.token, splits=cut)),))
-    as_cut, as_issued = (first_positions(i.token for i in j.tokens) for j in (again, job))
+    as_cut, as_issued = (
+        first_positions(job_spec(), [i.token for i in j.tokens]) for j in (again, job)
+    )
     assert as_cut["lines", 0] == as_issued["lines", 0]

@@ -52,8 +52,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (PermanentError("no"), "PermanentError", True),
         (FencedError("a newer owner"), "FencedError", False),
         (ValueError("what"), "RetryableError", False),
-        (ValueError(f"SparkException: {DIED} (crashed): EOF"), "ProcessDied", False),
-        (ValueError(f"{DIED} {describe(BadInputError('n'))}"), "BadInputError", True),
+        (ValueError(f"SparkException: {DIED[0]} (crashed): EOF"), "ProcessDied", False),
+        (ValueError(f"SparkException: {DIED[1]} (executor 3 exited"), "ProcessDied", False),
+        (ValueError(f"{DIED[0]} {describe(BadInputError('n'))}"), "BadInputError", True),
     ],
 )
 def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:
