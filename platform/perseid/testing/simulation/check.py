@@ -222,13 +222,24 @@ class Checker:
         ):
             raise Defect(f"ledger partition {partition}: {entry} follows {last}")
         layout, generation = self.tokens.plans.get(entry.token_offset, (entry.layout, 0))
-        if entry.layout != layout or entry.generation < generation:
+        unused = last is None and self._claims_new_layout(entry, layout)
+        if (entry.layout != layout and not unused) or entry.generation < generation:
             raise Defect(
                 f"ledger partition {partition}: {entry}, its token is of layout {layout} and "
                 f"generation {generation}"
             )
         self.ledger[partition] = entry
         self._windows.append(entry)
+
+    def _claims_new_layout(self, entry: LedgerRecord, layout: int) -> bool:
+        """Whether it says behind what its layout begins, in which the partition has no epoch yet.
+
+        `layout`: that of its token.
+        """
+        tokens = self.tokens
+        behind = [of_token for at, (of_token, _) in tokens.plans.items()
+                  if at > entry.token_offset and at not in tokens.taken_back]  # fmt: skip
+        return not entry.outputs and layout < entry.layout <= min(behind, default=entry.layout)
 
     def _new(self, topic: str) -> list[tuple[int, ModelRecord]]:
         found = []

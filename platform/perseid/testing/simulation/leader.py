@@ -255,6 +255,9 @@ class Life:
 
     def _tell(self, action: act.Action, outcome: ev.Event | None) -> None:
         match action:
+            case act.PutStatus(status=status) if (status.error or {}).get("kind") == "ProcessDied":
+                self.world.gates.hit("epoch given way")
+                text = "PutStatus: an epoch in which processes die is given to another revision"
             case act.PutStatus() | act.PutFailures() | act.DeleteCheckpoints():
                 return
             case act.AppendToken(token=token):
