@@ -36,7 +36,7 @@ from perseid.topics.chain import Base, Chain, Void, valid_tokens
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog, TokenLog
 from perseid.topics.records import Claim, EpochDone, FragmentState, Token, TokenRecord
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 PAUSE_S = 9.0  # more than four sessions
 INCARNATION = "w1-stand-in"
 

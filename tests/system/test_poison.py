@@ -68,7 +68,7 @@ POINTS: list[tuple[str, Victim]] = [
     ("sink.before-commit", "self"),
     ("sink.after-commit", "driver"),
 ]
-REACH_S = 90.0
+REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
 
 
 class Orders:

@@ -16,7 +16,7 @@ from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
 _MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
-WORKERS_S = 120.0  # a new one beside a busy one, on the same two cores
+WORKERS_S = 300.0  # a new one beside a busy one, on the same two slow cores
 
 
 class RunningCluster(Stack):
