@@ -8,7 +8,7 @@ from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 
 SEEDS = 1000
-FIRST = 1000
+FIRST = 2000
 FAILED_SHOWN = 3
 TOLD_EVERY = 5000  # seeds
 # Each of these seeds failed once: with the code of before, and with the engine of then.
