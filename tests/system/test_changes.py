@@ -85,13 +85,14 @@ def dlq_headers(running: RunningCluster, topic: str) -> dict[str, bytes]:
     return {name: value if isinstance(value, bytes) else b"" for name, value in found}
 
 
-HANG = """name: hang
-sources: {lines: {topic: hang-lines, format: text}}
-operators: {counts: {input: lines, key: value, use: "hang:Counts"}}
-sinks: {counts: {input: counts, topic: hang-counts, format: json, key: value}}
+STUCK = """name: NAME
+sources: {lines: {topic: NAME-lines, format: text}}
+operators: {counts: {input: lines, key: value, use: "NAME:Counts"}}
+sinks: {counts: {input: counts, topic: NAME-counts, format: json, key: value}}
 epoch: {timeout: "10s"}
 """
-HANG_CODE = """import os
+STUCK_CODE = """import os
+import signal
 from pathlib import Path
 from perseid.jobs import Operator, Table, pa
 
@@ -100,40 +101,54 @@ class Counts(Operator):
     total = Table(key=pa.string(), n=pa.int64())
 
     def process(self, batch, out):
-        if "hang" in batch["value"].to_pylist():
-            Path(PID_FILE).write_text(str(os.getpid()))
-            while True:
-                pass
+        if "BAD" in batch["value"].to_pylist():
+            DOES
         out.emit(self.total.add(batch["value"], n=1).rename_columns(["value", "n"]))
 """
+
+
+class Stuck:
+    """A job whose operator `does` something at the line `bad`, which lies in its second epoch."""
+
+    def __init__(
+        self, running: RunningCluster, folder: Path, name: str, bad: str, does: str
+    ) -> None:
+        self._running, self._folder, self._name = running, folder, name
+        self._code = STUCK_CODE.replace("BAD", bad).replace("DOES", does)
+        self._bad = f'"{bad}" in'
+        running.topic(f"{name}-lines")
+        (folder / "job.yaml").write_text(STUCK.replace("NAME", name))
+        self._apply(self._code)
+        running.produce(f"{name}-lines", [word.encode() for word in "a b a c a b".split()])
+        running.wait_caught_up(name)
+        running.produce(f"{name}-lines", [b"a", bad.encode(), b"d"])
+
+    def _apply(self, code: str) -> None:
+        (self._folder / f"{self._name}.py").write_text(code)
+        self._running.do("jobs", "apply", str(self._folder))
+
+    def correct(self) -> dict[str, int]:
+        """Applies code without it; the last count of each line, none of which came twice."""
+        assert self._bad in self._code
+        self._apply(self._code.replace(self._bad, "False and"))
+        self._running.wait_caught_up(self._name)
+        rows = self._running.rows(f"{self._name}-counts")
+        assert len({(row["value"], row["n"]) for row in rows}) == len(rows)
+        return {row["value"]: row["n"] for row in rows}
 
 
 def test_an_operator_that_never_returns_fails_its_job_until_it_is_changed(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    running.topic("hang-lines")
     pid_file = tmp_path / "pid"
-    (tmp_path / "job.yaml").write_text(HANG)
-    code = HANG_CODE.replace("PID_FILE", repr(str(pid_file)))
-    (tmp_path / "hang.py").write_text(code)
-    running.do("jobs", "apply", str(tmp_path))
-    sent = [word.encode() for word in "a b a c a b".split()]
-    running.produce("hang-lines", sent)
-    running.wait_caught_up("hang")
-    running.produce("hang-lines", [b"a", b"hang", b"d"])
+    does = f"Path({str(pid_file)!r}).write_text(str(os.getpid()))\n            while True: pass"
+    stuck = Stuck(running, tmp_path, "hang", "hang", does)
     failed = running.wait_job("hang", lambda j: j["state"] == "failed", "failed")
     assert failed["error"]["kind"] == "EpochTimeout"
     assert "it reads hang-lines[" in failed["error"]["text"]
     pid = int(pid_file.read_text())
     until(lambda: not psutil.pid_exists(pid), 30, "the operator's process ends")
-
-    (tmp_path / "hang.py").write_text(code.replace('"hang" in', "False and"))
-    running.do("jobs", "apply", str(tmp_path))
-    running.wait_caught_up("hang")
-    rows = running.rows("hang-counts")
-    last = {row["value"]: row["n"] for row in rows}
-    assert last == {"a": 4, "b": 2, "c": 1, "d": 1, "hang": 1}
-    assert len({(row["value"], row["n"]) for row in rows}) == len(rows)
+    assert stuck.correct() == {"a": 4, "b": 2, "c": 1, "d": 1, "hang": 1}
     running.do("jobs", "remove", "hang", "--purge")
 
 
@@ -141,29 +156,10 @@ def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     """Native code that crashes is no error that would end the job: it is tried for ever."""
-    running.topic("dying-lines")
-    (tmp_path / "job.yaml").write_text(HANG.replace("hang", "dying"))
-    crash = "os.kill(os.getpid(), signal.SIGSEGV)"
-    code = (
-        HANG_CODE.replace("import os", "import os, signal").replace('"hang"', '"crash"')
-        .replace("while True:\n                pass", crash).replace("PID_FILE", "os.devnull")
-    )  # fmt: skip
-    assert crash in code
-    (tmp_path / "dying.py").write_text(code)
-    running.do("jobs", "apply", str(tmp_path))
-    running.produce("dying-lines", [word.encode() for word in "a b a c a b".split()])
-    running.wait_caught_up("dying")
-    running.produce("dying-lines", [b"a", b"crash", b"d"])
+    stuck = Stuck(running, tmp_path, "dying", "crash", "os.kill(os.getpid(), signal.SIGSEGV)")
     tried = running.wait_job("dying", lambda j: j["failures"] > 0, "its process has died")
     assert tried["state"] != "failed"
-
-    (tmp_path / "dying.py").write_text(code.replace('"crash" in', "False and"))
-    running.do("jobs", "apply", str(tmp_path))
-    running.wait_caught_up("dying")
-    rows = running.rows("dying-counts")
-    last = {row["value"]: row["n"] for row in rows}
-    assert last == {"a": 4, "b": 2, "c": 1, "d": 1, "crash": 1}
-    assert len({(row["value"], row["n"]) for row in rows}) == len(rows)
+    assert stuck.correct() == {"a": 4, "b": 2, "c": 1, "d": 1, "crash": 1}
     assert "so revision " in json.dumps(running.do("jobs", "show", "dying")["events"])
     running.do("jobs", "remove", "dying", "--purge")
 

@@ -19,7 +19,7 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
-from perseid.testing.kill_points import kills
+from perseid.testing.kill_points import REACH_S, kills
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
@@ -28,7 +28,6 @@ from perseid.worker import part_writer
 
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two
-REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
 QUIET_S = 3.0  # without an epoch
 ATTEMPTS = 4
 

@@ -21,7 +21,15 @@ from perseid.cli import jobs, state
 from perseid.jobs import loading
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
-from perseid.testing.kill_points import POINTS, Kill, KillPoint, drawn, matrix, together
+from perseid.testing.kill_points import (
+    POINTS,
+    REACH_S,
+    Kill,
+    KillPoint,
+    drawn,
+    matrix,
+    together,
+)
 from perseid.testing.running import RunningCluster
 from perseid.testing.uninterrupted import Rows, Uninterrupted
 from perseid.testing.verify.read import read_topic
@@ -107,7 +115,6 @@ faultTolerance: {checkpoint: {period: "5s"}}
 MINUTE = 60_000
 STATELESS = ("kept",)  # its writers have a sink and no state log
 AT_ONCE = 3  # deaths of a task that Spark puts up with
-REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
 ATTEMPTS = 4
 READERS = 6  # of topics: each waits for its broker most of the time
 

@@ -15,6 +15,7 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
+from perseid.testing.kill_points import REACH_S
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
@@ -68,7 +69,6 @@ POINTS: list[tuple[str, Victim]] = [
     ("sink.before-commit", "self"),
     ("sink.after-commit", "driver"),
 ]
-REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
 
 
 class Orders:

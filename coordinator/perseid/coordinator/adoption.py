@@ -20,8 +20,7 @@ from perseid.coordinator.model import (
     Now,
     Positions,
     issued_token,
-    positions_after,
-    ranges_in,
+    positions_behind,
 )
 from perseid.jobs.layout import Layout, build, upstream
 from perseid.jobs.spec import JobSpec
@@ -91,10 +90,8 @@ def _in_phase(
 
 
 def _positions(loaded: JobLoaded) -> Positions:
-    positions: Positions = dict(loaded.starts)
-    for issued in loaded.tokens:
-        positions = positions_after(positions, ranges_in(loaded.program.spec, issued.token))
-    return positions
+    tokens = (issued.token for issued in loaded.tokens)
+    return positions_behind(loaded.program.spec, dict(loaded.starts), tokens)
 
 
 def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:

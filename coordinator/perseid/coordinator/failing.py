@@ -72,7 +72,7 @@ def progressed(job: JobState, now: Now) -> Step:
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Stops the job with an error that names what to do next."""
-    error = error_of(job, kind, text, next_step or advice(job.name))
+    error = told_error(job, kind, text, next_step or advice(job.name))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None
     )  # fmt: skip
@@ -81,7 +81,7 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions
 
 
-def error_of(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
+def told_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
     """The error of a status. `epoch`: the last done one; `owner`: whose host has the state logs."""
     owner = job.plan.owner if job.plan is not None else None
     if owner is None and job.error is not None:  # it has not run since

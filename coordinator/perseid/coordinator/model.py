@@ -238,6 +238,13 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
     return moved
 
 
+def positions_behind(spec: JobSpec, start: Positions, tokens: Iterable[Token]) -> Positions:
+    """`start` moved behind what `tokens` name of the sources of `spec`."""
+    for token in tokens:
+        start = positions_after(start, ranges_in(spec, token))
+    return start
+
+
 def first_positions(spec: JobSpec, tokens: Iterable[Token]) -> Positions:
     """Where the earliest of `tokens` that has a partition of `spec` begins with it."""
     found: dict[tuple[str, int], Position] = {}

@@ -45,8 +45,7 @@ from perseid.coordinator.model import (
     Tip,
     first_positions,
     issued_token,
-    positions_after,
-    ranges_in,
+    positions_behind,
 )
 from perseid.errors import ProcessDied
 from perseid.jobs.change import apart, needs_new_layout, resized
@@ -124,7 +123,7 @@ def give_way(job: JobState, now: Now) -> Step:
         f"so revision {job.entry.revision} takes it over"
     )
     last = f"{text}; the last time: {failures.text}"
-    error = failing.error_of(job, ProcessDied.__name__, last, failing.advice(job.name))
+    error = failing.told_error(job, ProcessDied.__name__, last, failing.advice(job.name))
     job = replace(job.told(text), error=error, rewind_to=job.done)
     status = replace(
         statuses.status_of(job, now.wall_ms), state="failed", error=error,
@@ -218,8 +217,7 @@ def rewound(job: JobState, record: Rewind) -> JobState:
         spec = job.program.spec
         # A source may first be named by a token that is taken back.
         moved = first_positions(spec, (issued.token for issued in job.tokens))
-        for issued in kept:
-            moved = positions_after(moved, ranges_in(spec, issued.token))
+        moved = positions_behind(spec, moved, (issued.token for issued in kept))
     collecting = job.collecting
     if collecting is not None and collecting.epoch > record.epoch:
         collecting = None

@@ -44,6 +44,7 @@ POINTS = (
     KillPoint("coordinator.put-plan", "job", ("self",), takeover=True),
     KillPoint("coordinator.put-status", "job", ("self",), takeover=True),
 )
+REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
 OF_THE_JOB = 3  # are drawn for one run, beside those of the operators
 
 

@@ -15,7 +15,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader, source_topics
 from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PermanentError, ProcessDied, RetryableError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, Registry, SessionState
@@ -38,6 +38,7 @@ REGISTRY_EVERY = 5  # looks, unless a watch has told of a change
 TOPICS_EVERY = 5
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
+DIED = ProcessDied.__name__  # of an error
 
 
 class SimulatedLoader(Loader):
@@ -255,7 +256,7 @@ class Life:
 
     def _tell(self, action: act.Action, outcome: ev.Event | None) -> None:
         match action:
-            case act.PutStatus(status=status) if (status.error or {}).get("kind") == "ProcessDied":
+            case act.PutStatus(status=status) if (status.error or {}).get("kind") == DIED:
                 self.world.gates.hit("epoch given way")
                 text = "PutStatus: an epoch in which processes die is given to another revision"
             case act.PutStatus() | act.PutFailures() | act.DeleteCheckpoints():
