@@ -55,8 +55,9 @@ def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now)
     newest = job.newest.epoch if job.newest is not None else 0
     begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
     if begun:
-        begin_s = max(_issued_s(begun[-1], now), now.monotonic_s - timing.period_s)
-        timing = replace(timing, begin_s=begin_s)
+        last_s = _issued_s(begun[-1], now)
+        begin_s = max(last_s, now.monotonic_s - timing.period_s)
+        timing = replace(timing, begin_s=begin_s, last_s=last_s)
     for issued, record in told:
         timing = _fed(timing, record, _issued_s(issued, now))
     return replace(job, timing=timing)

@@ -28,7 +28,7 @@ def saw_tooth(every_s: float, length_s: float, top: float = 1e8) -> Changes:
     return Changes(Sizes({"window": sizes}), {"window": changed})
 
 
-@pytest.mark.parametrize(("shape", "within"), [("tmi", 1.1), ("bcp", 1.15), ("signalguru", 1.3)])
+@pytest.mark.parametrize(("shape", "within"), [("tmi", 1.1), ("bcp", 1.15), ("signalguru", 1.2)])
 def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> None:
     """The periods behind the first, of which there is no profile yet; the table's part included."""
     ours, blind = [], []
@@ -36,7 +36,7 @@ def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> N
         changes = draw_changes(Random(seed), shape, 4000.0, age_s=3600.0)
         taken = played(changes, PERIOD_S, 4000.0)
         assert abs(len(taken) - 4000.0 / PERIOD_S) <= 2
-        assert max(b - a for a, b in pairwise(taken)) < 2 * PERIOD_S
+        assert max(b - a for a, b in pairwise(taken)) <= 2 * PERIOD_S + EPOCH_S
         best = sum(p.bytes for p in oracle(changes, PERIOD_S)[2:])
         fixed = [n * PERIOD_S for n in range(1, 20)]
         ours.append(sum(p.bytes for p in changes.checkpoints(taken)[2:]) / best)
@@ -48,7 +48,7 @@ def test_a_checkpoint_comes_with_the_first_growth_behind_a_drop() -> None:
     """Windows of 130 s in periods of 200 s: every period has one drop or two."""
     changes = saw_tooth(130.0, 3000.0)
     taken = played(changes, PERIOD_S, 3000.0)
-    behind_s = [time_s % 130.0 for time_s in taken[1:]]
+    behind_s = [time_s % 130.0 for time_s in taken[2:]]  # those before show that
     assert max(behind_s) <= 2 * EPOCH_S
     assert len(taken) in (14, 15)
 
@@ -77,7 +77,7 @@ def test_a_period_ends_without_the_moment_that_its_profile_promised() -> None:
     taken = played(changes, PERIOD_S, 2400.0)
     late = [t for t in taken if t > 1200.0]
     assert len(late) >= 5
-    assert all(b - a <= PERIOD_S + EPOCH_S for a, b in pairwise(late))
+    assert all(b - a <= 2 * PERIOD_S + EPOCH_S for a, b in pairwise(late))
 
 
 def test_no_checkpoint_twice_in_a_period() -> None:

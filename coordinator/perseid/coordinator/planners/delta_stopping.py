@@ -36,24 +36,28 @@ from perseid.coordinator.planners.state_sizes import Numbers, Point
 
 STEPS = 50    # of a period
 ROUNDS = 100  # of value iteration; each halves what is left to correct, about
+CLOSE = 1e-4  # of the dearest wait: what may be left to correct
 
 
 class DeltaStopping:
     """Learned from `before`, for checkpoints once in `period_s`. UsageError as `periods` has it.
 
-    O(moments * STEPS * (operators + ROUNDS)) to learn; a decision is O(1).
+    `worth_bytes`: what a moment has to save, at least. O(moments * STEPS * (operators + ROUNDS)) to
+    learn; a decision is O(1).
     """
 
-    def __init__(self, before: Changes, period_s: float) -> None:
-        self.period_s, self.rates = period_s, before.rates
+    def __init__(self, before: Changes, period_s: float, worth_bytes: float = 0.0) -> None:
+        self.period_s, self.rates, self._worth_bytes = period_s, before.rates, worth_bytes
         starts = periods(before.sizes, period_s)
         starts = starts[1:] or starts  # nothing is known of what the first one's last has left
         moments = _written(before, period_s, self.rates, starts)
         self._ahead = np.zeros(STEPS + 1)
         for _ in range(ROUNDS):
             self._waiting = _backwards(moments, self._ahead, len(starts))
-            later = self._waiting[0] - self._waiting[0, 0]
-            self._ahead = (self._ahead + later) / 2  # half way: pairs would make it swing
+            wrong = self._waiting[0] - self._waiting[0, 0] - self._ahead
+            self._ahead += wrong / 2  # half way: pairs would make it swing
+            if np.abs(wrong).max() <= CLOSE * self._waiting.max():
+                break
 
     def takes(self, last_s: float, offset_s: float, written: float) -> bool:
         """Whether to take one now that writes so much, when the last was at `last_s` in its period.
@@ -65,7 +69,8 @@ class DeltaStopping:
         checks.not_negative("what a checkpoint writes", written)
         step = min(int(min(offset_s / self.period_s, 1.0) * STEPS), STEPS - 1)
         last = round(min(last_s / self.period_s, 1.0) * STEPS)
-        return bool(written + self._ahead[step] <= self._waiting[step + 1, last])
+        saves = self._waiting[step + 1, last] - self._ahead[step] - written
+        return bool(saves >= self._worth_bytes)
 
 
 def played(changes: Changes, policy: DeltaStopping) -> list[Point]:

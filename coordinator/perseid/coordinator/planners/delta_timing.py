@@ -50,6 +50,9 @@ class Changes:
                 f"{self.changed.start_s} to {self.changed.end_s} s only: as long at least"
             )
 
+    def of(self, operators: Sequence[str]) -> Changes:
+        return Changes(self.sizes.of(operators), self.changed.of(operators).operators)
+
     @property
     def rates(self) -> dict[str, float]:
         """By operator, the bytes that it changes a second, on average."""

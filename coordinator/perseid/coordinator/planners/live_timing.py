@@ -1,18 +1,19 @@
-"""When to take checkpoints while a job runs: the policy of `checkpoint_timing`, epoch by epoch.
+"""When to take checkpoints while a job runs, epoch by epoch.
 
 Meteor Shower section 4.3. Time is cut into periods with one checkpoint in each. The sizes that come
-in with the epochs make a profile of the last periods; when a period begins, the profile gives the
-policy for it: which operators are dynamic, and what waiting on costs. A checkpoint is due
+in with the epochs make a profile of the last periods, and when a period begins it gives the policy
+for it: the best moment, where sizes repeat themselves (`repeating`), else optimal stopping
+(`delta_stopping`). A checkpoint is due
 
-1. as soon as the dynamic operators' total begins to grow from a size that waiting would not better;
+1. when the policy takes what it would write now, unless the state became smaller just now;
 2. at the period's end, if none was taken: nothing is dynamic, or no such moment came.
 
-What counts of an operator is what its part would write, as in `delta_timing`: its size, at most
-what it changes in a period. Two checkpoints are therefore less than two periods apart. Frozen: each
-event gives the next value. An epoch is O(samples + operators), a period O(samples * operators).
+So two checkpoints are at most two periods and a token apart. Frozen: each event gives the next
+value. An epoch is O(samples + operators), a period O(samples * operators) and some milliseconds for
+its policy.
 
-A window that is emptied every 25 s, with an epoch a second. Two checkpoints come at the end of
-their periods, whatever the size; the profile of the second has the others wait for an empty one:
+A window that is emptied every 25 s, with an epoch a second. Three checkpoints come at the end of
+their periods, whatever the size; then the profile tells when the window is empty:
 
     >>> timing, taken = Timing(period_s=60.0, begin_s=0.0), []
     >>> for second in range(1, 300):
@@ -21,7 +22,7 @@ their periods, whatever the size; the profile of the second has the others wait 
     ...         timing = timing.took(second)
     ...         taken.append((second, second % 25))
     >>> taken
-    [(60, 10), (120, 20), (126, 1), (201, 1), (251, 1)]
+    [(60, 10), (120, 20), (180, 5), (226, 1), (276, 1)]
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from math import floor, inf
 import numpy as np
 
 from perseid.coordinator.planners import checks
-from perseid.coordinator.planners.checkpoint_timing import Stopping, profile
+from perseid.coordinator.planners.delta_stopping import DeltaStopping
 from perseid.coordinator.planners.delta_timing import Changes
+from perseid.coordinator.planners.repeating import Planned, repetition
 from perseid.coordinator.planners.state_sizes import BYTES_MAX, Point, Sizes
 from perseid.errors import BadInputError
 
 PROFILE_PERIODS = 8    # older ones are forgotten: a job's load changes with the hours
 PERIOD_SAMPLES = 200   # kept of a period; of two that are closer the smaller one
+LEARNED_PERIODS = 2    # fewer are no profile
+WORTH = 0.005          # of what a period changes: less is not worth an early checkpoint
 
 
 def played(changes: Changes, period_s: float, end_s: float, epoch_s: float = 1.0) -> list[float]:
@@ -75,18 +79,6 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """For one period: the dynamic operators with what they change in a period, and when to stop."""
-
-    changes: Mapping[str, float]
-    stopping: Stopping
-
-    def total(self, sample: Sample) -> float:
-        """What a checkpoint would write of the dynamic operators, its predecessor a period ago."""
-        return sum(min(sample.bytes[name], most) for name, most in self.changes.items())
-
-
-@dataclass(frozen=True, slots=True)
 class Timing:
     """What is known in the period that began at `begin_s`; `taken`: it has had its checkpoint."""
 
@@ -94,7 +86,10 @@ class Timing:
     begin_s: float
     taken: bool = False
     samples: tuple[Sample, ...] = ()
-    policy: Policy | None = None  # None while no profile shows a dynamic operator
+    policy: Planned | DeltaStopping | None = None  # None while no operator is dynamic
+    dynamic: tuple[str, ...] = ()  # those that the policy is for
+    last_s: float | None = None  # the last checkpoint's token; None: where the period begins
+    last: Sample | None = None  # what was known then; None: nothing, so the next one writes all
 
     def __post_init__(self) -> None:
         checks.positive("the period", self.period_s, unit=" s")
@@ -108,7 +103,8 @@ class Timing:
         """
         _check(time_s, sizes)
         if self.samples and self.samples[-1].bytes.keys() != sizes.keys():
-            return replace(self, samples=(), policy=None).seen(time_s, sizes)  # another layout
+            other = replace(self, samples=(), policy=None, last=None)  # other layout
+            return other.seen(time_s, sizes)
         last = self.samples[-1] if self.samples else None
         before = last.changed if last is not None else dict.fromkeys(sizes, 0.0)
         sample = Sample(
@@ -116,19 +112,22 @@ class Timing:
             {name: float(size) for name, (size, _) in sizes.items()},
             {name: before[name] + changed for name, (_, changed) in sizes.items()},
         )
-        timing = replace(self._in_period(time_s), samples=self._with(sample))
+        known = sample if time_s <= self._last_s else self.last
+        timing = replace(self._in_period(time_s), samples=self._with(sample), last=known)
         return timing._learned() if timing.begin_s != self.begin_s else timing
 
     def due(self, now_s: float) -> bool:
         """Whether the next token should take a checkpoint."""
         checks.finite("now", now_s, unit=" s")
         timing = self._in_period(now_s)
-        return not timing.taken and (timing._overdue(now_s) or timing.small)
+        known = timing.begin_s == self.begin_s  # of a period that has just begun no policy yet
+        return not timing.taken and (timing._overdue(now_s) or (known and timing.small))
 
     def took(self, now_s: float) -> Timing:
         """A token has asked for a checkpoint. One behind a period's end belongs to that period."""
         checks.finite("now", now_s, unit=" s")
-        timing = self._in_period(now_s)
+        last = self.samples[-1] if self.samples else None
+        timing = replace(self._in_period(now_s), last_s=now_s, last=last)
         if timing._overdue(now_s) and not timing.taken:
             return replace(timing, begin_s=now_s)._learned()
         return replace(timing, taken=True)
@@ -147,17 +146,31 @@ class Timing:
         return replace(self, begin_s=self.begin_s + self.period_s, taken=False)
 
     @property
-    def small(self) -> bool:
-        """Whether the total grows, and its size is what waiting costs on average or less.
+    def _last_s(self) -> float:
+        return self.begin_s if self.last_s is None else self.last_s
 
-        Where it turned just now the size is that of the minimum: sizes are told once an epoch.
-        """
-        if self.policy is None or len(self.samples) < 3:
+    @property
+    def small(self) -> bool:
+        """Whether waiting would cost more, at the sizes of the last epoch, which did not fall."""
+        if self.policy is None or len(self.samples) < 2:
             return False
-        first, low, last = (self.policy.total(sample) for sample in self.samples[-3:])
-        size = low if low <= first else last
+        before, now = ([one.bytes[name] for name in self.dynamic] for one in self.samples[-2:])
+        if sum(now) < sum(before):
+            return False
         offset_s = min(max(self.samples[-1].time_s - self.begin_s, 0.0), self.period_s)
-        return last > low and self.policy.stopping.about_to_grow(offset_s, size)
+        return self.policy.takes(self._last_offset_s, offset_s, self._written)
+
+    @property
+    def _last_offset_s(self) -> float:
+        """Where in the period before the last checkpoint was."""
+        return min(max(self._last_s - self.begin_s + self.period_s, 0.0), self.period_s)
+
+    @property
+    def _written(self) -> float:
+        """What one would write of the dynamic operators: changes, but at most the whole state."""
+        now, last = self.samples[-1], self.last
+        known = last.changed if last is not None else dict.fromkeys(self.dynamic, -inf)
+        return sum(min(now.bytes[name], now.changed[name] - known[name]) for name in self.dynamic)
 
     def _with(self, sample: Sample) -> tuple[Sample, ...]:
         """The samples of a profile and this one, without two that are close to each other."""
@@ -178,29 +191,39 @@ class Timing:
             return self
         whole = floor((self.begin_s - self.samples[0].time_s) / self.period_s)
         known_s = self.begin_s - min(whole, PROFILE_PERIODS) * self.period_s
-        if whole < 1 or self.samples[-1].time_s <= known_s:
+        if whole < LEARNED_PERIODS or self.samples[-1].time_s <= known_s:
             return replace(self, policy=None)
         changes = self._changes(known_s)
-        rates = changes.rates
-        shown = changes.shown(self.period_s, rates)
-        if not shown.dynamic:
+        dynamic = changes.shown(self.period_s, changes.rates).dynamic
+        if not dynamic:
             return replace(self, policy=None)
-        stopping = Stopping(profile(shown, self.period_s))
-        most = {name: rates[name] * self.period_s for name in shown.dynamic}
-        return replace(self, policy=Policy(most, stopping))
+        return replace(self, policy=self._policy(changes.of(dynamic)), dynamic=tuple(dynamic))
+
+    def _policy(self, changes: Changes) -> Planned | DeltaStopping:
+        length_s = repetition(changes, self.period_s)
+        if length_s is not None:
+            last = self.last.changed if self.last is not None else None
+            return Planned.of(changes, length_s, self.period_s, last, self._last_offset_s)
+        changed = self.period_s * sum(changes.rates.values())
+        return DeltaStopping(changes, self.period_s, worth_bytes=WORTH * changed)
 
     def _changes(self, known_s: float) -> Changes:
         """Sizes and changes from `known_s` to the period's begin."""
         all_s = np.array([sample.time_s for sample in self.samples])
         inside = all_s[(all_s > known_s) & (all_s < self.begin_s)]
         times = [known_s, *inside.tolist(), self.begin_s]
-        sizes, changed = {}, {}
-        for name in self.samples[-1].bytes:
-            bytes_ = np.interp(times, all_s, [sample.bytes[name] for sample in self.samples])
-            ends = np.interp(times[:: len(times) - 1], all_s,
-                             [sample.changed[name] for sample in self.samples])  # fmt: skip
-            sizes[name] = [Point(*point) for point in zip(times, bytes_.tolist(), strict=True)]
-            changed[name] = [Point(known_s, float(ends[0])), Point(self.begin_s, float(ends[1]))]
+
+        def curve(values: list[float], *, rises: bool = False) -> list[Point]:
+            found = np.interp(times, all_s, values)
+            if rises:  # what is interpolated may be above the next by a rounding
+                found = np.maximum.accumulate(found)
+            return [Point(*point) for point in zip(times, found.tolist(), strict=True)]
+
+        names = self.samples[-1].bytes
+        sizes = {n: curve([sample.bytes[n] for sample in self.samples]) for n in names}
+        changed = {
+            n: curve([sample.changed[n] for sample in self.samples], rises=True) for n in names
+        }
         return Changes(Sizes(sizes), changed)
 
 

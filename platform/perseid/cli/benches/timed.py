@@ -1,8 +1,8 @@
 """The second part of `bench checkpoint`: sizes of checkpoints at chosen moments and at fixed ones.
 
-The shipped TMI job (k-means over windows), with windows of half a minute and a checkpoint each
-20 s, once with `sizeTimed: true` and once with false, under the same steady input. What it puts out
-of every window that has ended is compared with what was sent.
+The shipped TMI job (k-means over windows), with windows of 15 s and a checkpoint each 10 s, once
+with `sizeTimed: true` and once with false, under the same steady input. What it puts out of every
+window that has ended is compared with what was sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perseid.errors import PermanentError
 from perseid.jobs.repository import example
 
 _CELLS = 100
-_SETTLE_S = 20.0  # behind the last record, for the watermark to pass its window
+_SETTLE_S = 10.0  # behind the last record, for the watermark to pass its window
 _STEP_S = 0.1
 
 Windows = Counter[tuple[str, int]]  # points by cell and begin of the window in ms
@@ -39,13 +39,17 @@ Windows = Counter[tuple[str, int]]  # points by cell and begin of the window in 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`warm_up_s`: there is no profile before, so these checkpoints are left out on both sides."""
+    """`warm_up_s`: until there is a profile; its checkpoints are left out on both sides.
 
-    window_of_points_s: int = 30
-    period_s: int = 20
+    `window_s`: three times what windows and periods have in common, or the ratio would depend on
+    where in a window it begins.
+    """
+
+    window_of_points_s: int = 15
+    period_s: int = 10
     rate: int = 5_000
-    warm_up_s: float = 45.0
-    window_s: float = 105.0
+    warm_up_s: float = 60.0
+    window_s: float = 90.0
     runs: int = 5
 
 
@@ -83,6 +87,7 @@ def _side(place: Place, stage: Stage, timed: bool, settings: Settings) -> dict[s
             ("name: tmi\n", f"name: {names.job}\n"),
             ("topic: phones\n", f"topic: {names.source}\n"),
             ("topic: phones-modes,", f"topic: {names.sink},"),
+            ('watermark: "5s"', 'watermark: "2s"'),
             ('window: "10m"', f'window: "{settings.window_of_points_s}s"'),
             ('period: "1m", sizeTimed: true',
              f'period: "{settings.period_s}s", sizeTimed: {str(timed).lower()}'),

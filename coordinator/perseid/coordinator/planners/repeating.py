@@ -1,0 +1,142 @@
+"""When to take checkpoints of changes where sizes repeat themselves: windows of one length.
+
+Beyond Meteor Shower section 4.3, which learns how small a state becomes and not when. A window is
+emptied at multiples of its length, so the last periods tell the next ones, also where the length is
+no multiple of the period. `repetition` finds it, `Planned` is the moment that is best with the next
+periods in view. Sizes that do not repeat themselves are for `delta_stopping`.
+
+A window that is emptied each 30 s grows by 10 bytes/s, and this period of 20 s begins 4 s behind:
+
+>>> from perseid.coordinator.planners.state_sizes import Point, Sizes
+>>> saw = [Point(30.0 * n + t, 10 * t) for n in range(8) for t in (0.0, 29.9)]
+>>> sizes = Sizes({"window": [*saw, Point(240.0, 0.0), Point(244.0, 40.0)]})
+>>> seen = Changes(sizes, {"window": [Point(0.0, 0.0), Point(244.0, 2440.0)]})
+>>> repetition(seen, 20.0)
+30.0
+>>> plan = Planned.of(seen, 30.0, 20.0, {"window": 2400.0})
+>>> plan.offset_s, plan.written  # at once: the window's next end is behind this period
+(0.0, 40.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perseid.coordinator.planners import checks
+from perseid.coordinator.planners.delta_timing import Changes
+from perseid.coordinator.planners.state_sizes import Numbers
+
+STEPS = 50     # of a period: how exactly lengths and moments are known
+PERIODS = 3    # that a plan looks ahead
+UNLIKE = 0.5   # of the mean deviation: so far apart are two places of a curve
+ALIKE = 0.15   # of it, at most: so far apart is what repeats itself
+LATE = 2       # steps or epochs that a checkpoint may be behind its moment
+LOADED = 1.25  # of what is planned: the load may have grown
+EQUAL = 0.02   # of what a period changes: moments of which none is better than the other
+
+Steps = npt.NDArray[np.int64]
+
+
+def repetition(seen: Changes, period_s: float) -> float | None:
+    """After how many seconds the total of all operators repeats itself; None where it does not.
+
+    Two repetitions must have been seen. O(steps^2), some milliseconds for eight periods.
+    """
+    checks.positive("the period", period_s, unit=" s")
+    step_s = period_s / STEPS
+    number = int((seen.sizes.end_s - seen.sizes.start_s) / step_s + 1e-9)
+    times = seen.sizes.end_s - np.arange(number, -1, -1, dtype=np.float64) * step_s
+    totals = seen.sizes.at(times)
+    deviation = float(np.abs(totals - totals.mean()).mean())
+    if deviation == 0:
+        return None
+    apart = np.array([
+        np.abs(totals[shift:] - totals[:-shift]).mean() / deviation
+        for shift in range(1, len(totals) // 2 + 1)
+    ])
+    unlike = np.flatnonzero(apart >= UNLIKE)  # a small shift alone is like no shift
+    if not len(unlike):
+        return None
+    first = int(unlike[0])
+    best = apart[first:].min()
+    if best > ALIKE:
+        return None
+    # Of several repetitions the first one, where it is least apart.
+    shift = first + int(np.flatnonzero(apart[first:] <= max(1.5 * best, ALIKE / 3))[0])
+    while shift + 1 < len(apart) and apart[shift + 1] < apart[shift]:
+        shift += 1
+    return (shift + 1) * step_s
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The moment of one period: an offset in seconds, and the bytes that a checkpoint writes there.
+
+    `late_s` and `late_bytes`: by how much it may be missed.
+    """
+
+    offset_s: float
+    written: float
+    late_s: float
+    late_bytes: float
+
+    @classmethod
+    def of(
+        cls,
+        seen: Changes,
+        length_s: float,
+        period_s: float,
+        last: Mapping[str, float] | None,
+        last_s: float = 0.0,
+    ) -> Planned:
+        """For the period that begins where `seen` ends. O(PERIODS * STEPS^2 * operators).
+
+        `last`: by operator, the bytes changed up to the last checkpoint; None: the next writes all.
+        `last_s`: where in the period before it was. Of equal moments the one nearest to it is best,
+        for then checkpoints are a period apart.
+        """
+        checks.positive("the length of a repetition", length_s, unit=" s")
+        step_s, rate = period_s / STEPS, sum(seen.rates.values())
+        sizes, changed = _ahead(seen, length_s, step_s)
+        own, end = np.arange(STEPS + 1), PERIODS * STEPS
+        worth = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
+        for period in range(PERIODS - 1, 0, -1):
+            before, here = own + (period - 1) * STEPS, own + period * STEPS
+            worth = (_written(sizes, changed, before, here) + worth).min(axis=1)
+        known = [-np.inf if last is None else last[name] for name in seen.sizes.operators]
+        since = changed[:, own] - np.array(known)[:, None]
+        writes = np.minimum(since, sizes[:, own]).sum(axis=0)
+        costs = writes + worth
+        equal = np.flatnonzero(costs <= costs.min() + EQUAL * rate * period_s)
+        step = int(equal[np.argmin(np.abs(equal * step_s - last_s))])
+        epoch_s = (seen.sizes.end_s - seen.sizes.start_s) / max(len(seen.bends) - 1, 1)
+        late_s = LATE * max(step_s, epoch_s)
+        return cls(step * step_s, float(writes[step]), late_s, late_s * rate)
+
+    def takes(self, last_s: float, offset_s: float, written: float) -> bool:
+        """As `DeltaStopping.takes`: whether this is the moment, or near it and as good."""
+        checks.not_negative("the offset in the period", offset_s, unit=" s")
+        checks.not_negative("what a checkpoint writes", written)
+        near = offset_s >= self.offset_s - self.late_s
+        return near and written <= LOADED * self.written + self.late_bytes
+
+
+def _ahead(seen: Changes, length_s: float, step_s: float) -> tuple[Numbers, Numbers]:
+    """Sizes and changed bytes from where `seen` ends, by operator (rows) and step."""
+    end_s = seen.sizes.end_s
+    ahead_s = np.arange(PERIODS * STEPS + 1) * step_s
+    back = np.floor(ahead_s / length_s) + 1
+    back[0] = 0  # what is now is known
+    times = end_s + ahead_s - back * length_s
+    one = np.diff(seen.changed.each([end_s - length_s, end_s]))
+    return seen.sizes.each(times), seen.changed.each(times) + back * one
+
+
+def _written(sizes: Numbers, changed: Numbers, lasts: Steps, times: Steps) -> Numbers:
+    """What a checkpoint writes, by the step of the last one (rows) and its own."""
+    since = np.maximum(changed[:, None, times] - changed[:, lasts, None], 0.0)
+    return np.asarray(np.minimum(since, sizes[:, None, times]).sum(axis=0))
