@@ -94,21 +94,41 @@ def test_all_checkpoints_write_as_little_as_the_oracles(every_s: float, first_s:
     assert bytes_a_second(taken) <= 0.9 * bytes_a_second(fixed)
 
 
-def test_a_moment_may_be_missed_by_a_little() -> None:
-    plan = Planned(offset_s=10.0, written=1000.0, late_s=0.8, late_bytes=80.0)
-    assert not plan.takes(0.0, 9.1, 1.0)
-    assert plan.takes(0.0, 9.3, 1000.0)
-    assert not plan.takes(0.0, 10.0, 1331.0)  # the window is still full
-    assert plan.takes(0.0, 15.0, 1330.0)  # it was emptied late
+def plan_at(now_s: float, first_s: float, last_s: float) -> Planned:
+    """Windows of 30 s; a period of 20 s begins at `now_s`, the last checkpoint was at `last_s`."""
+    changes = windows(30.0, first_s, 300.0)
+    last = {"window": float(changes.changed.at([last_s])[0])}
+    return Planned.of(seen(changes, now_s), 30.0, 20.0, last, last_s - now_s + 20.0)
+
+
+def test_the_end_of_a_window_may_be_early_or_late() -> None:
+    plan = plan_at(140.0, 0.0, 130.5)  # at 150
+    assert plan.offset_s == pytest.approx(10.4, abs=0.4)
+    assert not plan.takes(10.5, 8.0, 17.5 * RATE)
+    assert not plan.takes(10.5, 8.0, 2 * RATE)  # that early it is not looked for
+    assert plan.takes(10.5, 10.0, 2 * RATE)
+    assert not plan.takes(10.5, 10.4, 19.9 * RATE)
+    assert not plan.takes(10.5, 13.0, 22.5 * RATE)  # not yet emptied, but it will be
+    assert plan.takes(10.5, 13.4, 3 * RATE)
+
+
+def test_a_moment_that_passed_without_a_token_is_made_up_for() -> None:
+    """A checkpoint was still written; no window ends in this period, so it is best soon."""
+    plan = plan_at(140.0, 10.0, 130.5)  # the next end is at 160
+    assert plan.offset_s == pytest.approx(0.0, abs=0.4)
+    for late_s in (0.0, 1.0, 5.0):
+        assert plan.takes(10.5, late_s, (9.5 + late_s) * RATE)
+    plan = plan_at(140.0, 4.0, 130.5)  # at 154: waiting is better
+    assert plan.offset_s == pytest.approx(14.4, abs=0.4)
+    assert not plan.takes(10.5, 3.0, 12.5 * RATE)
 
 
 def test_without_a_checkpoint_before_all_is_written() -> None:
     """So a full window is not worth the first one, though it has just begun to change."""
     changes = seen(windows(30.0, 15.0, 160.0), 140.0)  # emptied 5 s ago
-    assert Planned.of(changes, 30.0, 20.0, None).written >= 5 * RATE
+    assert min(Planned.of(changes, 30.0, 20.0, None).writes) >= 5 * RATE
     known = {"window": float(changes.changed.at([140.0])[0])}
-    at_once = Planned.of(changes, 30.0, 20.0, known)
-    assert (at_once.offset_s, at_once.written) == (0.0, 0.0)
+    assert Planned.of(changes, 30.0, 20.0, known).writes[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -116,8 +136,8 @@ def test_without_a_checkpoint_before_all_is_written() -> None:
     [
         (lambda c: repetition(c, 0.0), "the period is 0.0 s"),
         (lambda c: Planned.of(c, -1.0, 20.0, None), "the length of a repetition is -1.0 s"),
-        (lambda c: Planned(1.0, 1.0, 0.1, 1.0).takes(0.0, -1.0, 1.0), "the offset in the period"),
-        (lambda c: Planned(1.0, 1.0, 0.1, 1.0).takes(0.0, 1.0, -1.0), "what a checkpoint writes"),
+        (lambda c: plan_at(140.0, 4.0, 130.0).takes(0.0, -1.0, 1.0), "the offset in the period"),
+        (lambda c: plan_at(140.0, 4.0, 130.0).takes(0.0, 1.0, -1.0), "what a checkpoint writes"),
     ],
 )
 def test_bad_input_is_named(call, named: str) -> None:  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ A window that is emptied each 30 s grows by 10 bytes/s, and this period of 20 s 
 >>> repetition(seen, 20.0)
 30.0
 >>> plan = Planned.of(seen, 30.0, 20.0, {"window": 2400.0})
->>> plan.offset_s, plan.written  # at once: the window's next end is behind this period
+>>> plan.offset_s, plan.writes[0]  # at once: the window's next end is behind this period
 (0.0, 40.0)
 """
 
@@ -34,8 +34,7 @@ STEPS = 50     # of a period: how exactly lengths and moments are known
 PERIODS = 3    # that a plan looks ahead
 UNLIKE = 0.5   # of the mean deviation: so far apart are two places of a curve
 ALIKE = 0.15   # of it, at most: so far apart is what repeats itself
-LATE = 2       # steps or epochs that a checkpoint may be behind its moment
-LOADED = 1.25  # of what is planned: the load may have grown
+EARLY = 2      # steps before its moment a checkpoint may be taken, if it is as good
 EQUAL = 0.02   # of what a period changes: moments of which none is better than the other
 
 Steps = npt.NDArray[np.int64]
@@ -74,15 +73,18 @@ def repetition(seen: Changes, period_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The moment of one period: an offset in seconds, and the bytes that a checkpoint writes there.
+    """For one period, by step: what a checkpoint in it writes, and with it all that are behind it.
 
-    `late_s` and `late_bytes`: by how much it may be missed.
+    `offset_s` is the best moment. Behind it one is taken where waiting on is no better: a moment
+    passes without a token while a checkpoint is still written. `equal_bytes` make no difference.
     """
 
+    period_s: float
     offset_s: float
-    written: float
-    late_s: float
-    late_bytes: float
+    writes: tuple[float, ...]
+    costs: tuple[float, ...]
+    waiting: tuple[float, ...]  # the least cost from a step on
+    equal_bytes: float
 
     @classmethod
     def of(
@@ -100,7 +102,7 @@ class Planned:
         for then checkpoints are a period apart.
         """
         checks.positive("the length of a repetition", length_s, unit=" s")
-        step_s, rate = period_s / STEPS, sum(seen.rates.values())
+        step_s = period_s / STEPS
         sizes, changed = _ahead(seen, length_s, step_s)
         own, end = np.arange(STEPS + 1), PERIODS * STEPS
         worth = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
@@ -111,18 +113,24 @@ class Planned:
         since = changed[:, own] - np.array(known)[:, None]
         writes = np.minimum(since, sizes[:, own]).sum(axis=0)
         costs = writes + worth
-        equal = np.flatnonzero(costs <= costs.min() + EQUAL * rate * period_s)
-        step = int(equal[np.argmin(np.abs(equal * step_s - last_s))])
-        epoch_s = (seen.sizes.end_s - seen.sizes.start_s) / max(len(seen.bends) - 1, 1)
-        late_s = LATE * max(step_s, epoch_s)
-        return cls(step * step_s, float(writes[step]), late_s, late_s * rate)
+        equal_bytes = EQUAL * period_s * sum(seen.rates.values())
+        equal = np.flatnonzero(costs <= costs.min() + equal_bytes)
+        best = int(equal[np.argmin(np.abs(equal * step_s - last_s))])
+        waiting = np.minimum.accumulate(costs[::-1])[::-1]
+        return cls(
+            period_s, best * step_s, tuple(writes.tolist()), tuple(costs.tolist()),
+            tuple(waiting.tolist()), equal_bytes,
+        )  # fmt: skip
 
     def takes(self, last_s: float, offset_s: float, written: float) -> bool:
-        """As `DeltaStopping.takes`: whether this is the moment, or near it and as good."""
+        """As `DeltaStopping.takes`: whether to take one now that writes so much."""
         checks.not_negative("the offset in the period", offset_s, unit=" s")
         checks.not_negative("what a checkpoint writes", written)
-        near = offset_s >= self.offset_s - self.late_s
-        return near and written <= LOADED * self.written + self.late_bytes
+        step = min(int(offset_s / self.period_s * STEPS + 0.5), STEPS - 1)
+        if step < round(self.offset_s / self.period_s * STEPS) - EARLY:
+            return False
+        now = self.costs[step] - self.writes[step] + written
+        return now <= self.waiting[step + 1] + self.equal_bytes
 
 
 def _ahead(seen: Changes, length_s: float, step_s: float) -> tuple[Numbers, Numbers]:
