@@ -102,7 +102,7 @@ def plan_at(now_s: float, first_s: float, last_s: float) -> Planned:
 
 
 def test_the_end_of_a_window_may_be_early_or_late() -> None:
-    plan = plan_at(140.0, 0.0, 130.5)  # at 150
+    plan = plan_at(140.0, 30.0, 130.5)  # the next end is at 150
     assert plan.offset_s == pytest.approx(10.4, abs=0.4)
     assert not plan.takes(10.5, 8.0, 17.5 * RATE)
     assert not plan.takes(10.5, 8.0, 2 * RATE)  # that early it is not looked for
