@@ -39,7 +39,7 @@ from perseid.state.store import Store
 from perseid.topics.records import PartDone
 
 AT_ONCE_BYTES = 64 << 20  # of a partition's snapshot: some 25 ms of its task with keys of 88 bytes
-MERGED_BYTES = 1 << 20  # of deltas: what is merged in a few milliseconds is left to the part writer
+MERGED_BYTES = 1 << 16  # of deltas: what is merged in a few milliseconds is left to the part writer
 LOG_BYTES = 64 << 20  # deltas of the log that are left alone, whatever the snapshot's size
 LOG_FILES = 4_096  # and how many of them
 
