@@ -32,6 +32,7 @@ from perseid.topics.admin import TopicAdmin
 PAGE = Path(__file__).parents[2] / "compose" / "OPERATIONS.md"
 JOB, SOURCE, SINK = "wordcount", "lines", "word-counts"
 PROBLEMS_SHOWN = "perseid doctor"  # exits with 1 where it finds something, as on a full disk
+COMMAND_MAX_S = 600.0  # `restart` starts two workers in turn, 100 s each on a slow machine
 PAUSE_MAX_S = 30.0  # of a takeover beside a worker that starts, on two busy cores
 
 
@@ -58,7 +59,7 @@ class Operator:
     def types(self, command: str) -> str:
         ran = subprocess.run(
             ["sh", "-c", command], cwd=self._folder, env=self._environment, check=False,
-            capture_output=True, text=True, timeout=200,
+            capture_output=True, text=True, timeout=COMMAND_MAX_S,
         )  # fmt: skip
         allowed = {0, 1} if command == PROBLEMS_SHOWN else {0}
         assert ran.returncode in allowed, f"{command}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
