@@ -89,7 +89,7 @@ def test_all_checkpoints_write_as_little_as_the_oracles(every_s: float, first_s:
         return sum(p.bytes for p in later[1:]) / (later[-1].time_s - later[0].time_s)
 
     fixed = changes.checkpoints([20.0 * n for n in range(1, 30)])
-    # The oracle takes none at the very begin of a period, where one is almost free: a little more.
+    # It has no moment at the begin of a period, where one may be almost free: ours can write less.
     assert bytes_a_second(taken) <= 1.08 * bytes_a_second(best)
     assert bytes_a_second(taken) <= 0.9 * bytes_a_second(fixed)
 

@@ -42,12 +42,13 @@ CLOSE = 1e-4  # of the dearest wait: what may be left to correct
 class DeltaStopping:
     """Learned from `before`, for checkpoints once in `period_s`. UsageError as `periods` has it.
 
-    `worth_bytes`: what a moment has to save, at least. O(moments * STEPS * (operators + ROUNDS)) to
-    learn; a decision is O(1).
+    `worth`: what a moment has to save, at least, of what a period changes. To learn is
+    O(moments * STEPS * (operators + ROUNDS)); a decision is O(1).
     """
 
-    def __init__(self, before: Changes, period_s: float, worth_bytes: float = 0.0) -> None:
-        self.period_s, self.rates, self._worth_bytes = period_s, before.rates, worth_bytes
+    def __init__(self, before: Changes, period_s: float, worth: float = 0.0) -> None:
+        self.period_s, self.rates = period_s, before.rates
+        self._worth_bytes = worth * period_s * sum(self.rates.values())
         starts = periods(before.sizes, period_s)
         starts = starts[1:] or starts  # nothing is known of what the first one's last has left
         moments = _written(before, period_s, self.rates, starts)

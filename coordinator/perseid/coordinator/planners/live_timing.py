@@ -204,8 +204,7 @@ class Timing:
         if length_s is not None:
             last = self.last.changed if self.last is not None else None
             return Planned.of(changes, length_s, self.period_s, last, self._last_offset_s)
-        changed = self.period_s * sum(changes.rates.values())
-        return DeltaStopping(changes, self.period_s, worth_bytes=WORTH * changed)
+        return DeltaStopping(changes, self.period_s, WORTH)
 
     def _changes(self, known_s: float) -> Changes:
         """Sizes and changes from `known_s` to the period's begin."""

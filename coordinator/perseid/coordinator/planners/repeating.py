@@ -73,17 +73,17 @@ def repetition(seen: Changes, period_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """For one period, by step: what a checkpoint in it writes, and with it all that are behind it.
+    """For one period, by step: what a checkpoint there writes, and what all behind it write then.
 
-    `offset_s` is the best moment. Behind it one is taken where waiting on is no better: a moment
-    passes without a token while a checkpoint is still written. `equal_bytes` make no difference.
+    `best` is the best step. Later one is taken where waiting on is no better: a moment passes
+    without a token while a checkpoint is still written. `equal_bytes` make no difference.
     """
 
     period_s: float
-    offset_s: float
+    best: int
     writes: tuple[float, ...]
-    costs: tuple[float, ...]
-    waiting: tuple[float, ...]  # the least cost from a step on
+    behind: tuple[float, ...]
+    waiting: tuple[float, ...]  # the least sum of both from a step on
     equal_bytes: float
 
     @classmethod
@@ -105,32 +105,36 @@ class Planned:
         step_s = period_s / STEPS
         sizes, changed = _ahead(seen, length_s, step_s)
         own, end = np.arange(STEPS + 1), PERIODS * STEPS
-        worth = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
+        behind = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
         for period in range(PERIODS - 1, 0, -1):
             before, here = own + (period - 1) * STEPS, own + period * STEPS
-            worth = (_written(sizes, changed, before, here) + worth).min(axis=1)
+            behind = (_written(sizes, changed, before, here) + behind).min(axis=1)
         known = [-np.inf if last is None else last[name] for name in seen.sizes.operators]
         since = changed[:, own] - np.array(known)[:, None]
         writes = np.minimum(since, sizes[:, own]).sum(axis=0)
-        costs = writes + worth
+        costs = writes + behind
         equal_bytes = EQUAL * period_s * sum(seen.rates.values())
         equal = np.flatnonzero(costs <= costs.min() + equal_bytes)
         best = int(equal[np.argmin(np.abs(equal * step_s - last_s))])
         waiting = np.minimum.accumulate(costs[::-1])[::-1]
         return cls(
-            period_s, best * step_s, tuple(writes.tolist()), tuple(costs.tolist()),
+            period_s, best, tuple(writes.tolist()), tuple(behind.tolist()),
             tuple(waiting.tolist()), equal_bytes,
         )  # fmt: skip
+
+    @property
+    def offset_s(self) -> float:
+        """Where in the period `best` is."""
+        return self.best * (self.period_s / STEPS)
 
     def takes(self, last_s: float, offset_s: float, written: float) -> bool:
         """As `DeltaStopping.takes`: whether to take one now that writes so much."""
         checks.not_negative("the offset in the period", offset_s, unit=" s")
         checks.not_negative("what a checkpoint writes", written)
         step = min(int(offset_s / self.period_s * STEPS + 0.5), STEPS - 1)
-        if step < round(self.offset_s / self.period_s * STEPS) - EARLY:
+        if step < self.best - EARLY:
             return False
-        now = self.costs[step] - self.writes[step] + written
-        return now <= self.waiting[step + 1] + self.equal_bytes
+        return written + self.behind[step] <= self.waiting[step + 1] + self.equal_bytes
 
 
 def _ahead(seen: Changes, length_s: float, step_s: float) -> tuple[Numbers, Numbers]:

@@ -39,7 +39,7 @@ from perseid.coordinator.planners.topology import Topology
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the partitions that are replicated, or of the cost that is free
 PERIOD_S = 200.0
 TASKS_MAX = 20  # where structure-aware is compared with the optimum
-UNLEARNED = 2  # checkpoints of the live policy before it has a profile
+UNLEARNED = live_timing.LEARNED_PERIODS  # its checkpoints before it has a profile
 PLANNERS: dict[str, Callable[[Topology, int], ReplicationPlan]] = {
     "dp": optimal, "structure-aware": structure_aware, "greedy": greedy,
 }  # fmt: skip
