@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import venv
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 import pytest
 
 from perseid.cli.benches import install, updates, wordcount
+from perseid.cli.benches.bench_cluster import Place
 from perseid.cli.benches.catalogue import BENCHES
+from perseid.cli.benches.peer_sides import TRIGGER_LINES, Spark
+from perseid.cli.trials.stage import Names
+from perseid.embedded.cluster import Cluster
 from perseid.errors import PermanentError
 from perseid.testing.payments import JOBS
 
@@ -53,6 +58,28 @@ def test_a_peer_that_is_there_is_not_fetched_again(
     assert first.python.is_file()
     assert install.install("loop", said.append) == first
     assert (len(made), len(said)) == (1, 1)
+
+
+def test_spark_fetches_its_jars_into_the_folder_that_its_program_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEID_CACHE", str(tmp_path))
+    monkeypatch.setattr(venv, "create", lambda to, with_pip: venv.EnvBuilder().create(to))
+    made: list[list[str]] = []
+    monkeypatch.setattr(install, "_run", made.append)
+    installed = install.install("spark", print)
+    assert made[1] == [
+        str(installed.python), str(install.PROGRAMS / "spark_jars.py"), str(installed.ivy),
+    ]  # fmt: skip
+    place = Place(Cluster(tmp_path / "own"), tmp_path, "k:1", None)  # type: ignore[arg-type]
+    names = Names("j")
+    (command,) = Spark(installed, place, "wordcount", memory="2g").commands(names)
+    program = runpy.run_path(command[1])
+    monkeypatch.setattr(sys, "argv", command[1:])
+    options = program["_options"]()
+    assert (options.kafka, options.source, options.sink) == ("k:1", names.source, names.sink)
+    assert (options.ivy, options.memory) == (str(installed.ivy), "2g")
+    assert (options.max_offsets, options.job) == (TRIGGER_LINES, "wordcount")
 
 
 COUNTED: dict[str, Any] = {

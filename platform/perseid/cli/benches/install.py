@@ -61,9 +61,7 @@ def install(name: str, say: Callable[[str], None]) -> Install:
     venv.create(folder, with_pip=True)
     _run([str(found.python), "-m", "pip", "install", "--quiet", "-r", str(locked)])
     if name == "spark":
-        nothing = ["--kafka=-", "--source=-", "--sink=-", "--checkpoint=-", "--resolve-only"]
-        program = str(PROGRAMS / "spark.py")
-        _run([str(found.python), program, f"--ivy={found.ivy}", *nothing])
+        _run([str(found.python), str(PROGRAMS / "spark_jars.py"), str(found.ivy)])
     done.touch()
     return found
 

@@ -12,8 +12,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
@@ -33,13 +31,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--source", required=True)
     parser.add_argument("--sink", required=True)
     parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
-    parser.add_argument("--ivy", required=True, help="folder for the connector's jars")
+    parser.add_argument("--ivy", required=True, help="folder that spark_jars.py filled")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="1g")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--max-offsets", type=int, required=True, help="lines a trigger at most")
     parser.add_argument("--job", choices=["wordcount", "balances"], default="wordcount")
-    parser.add_argument("--resolve-only", action="store_true", help="fetch the jars and end")
     return parser.parse_args()
 
 
@@ -49,14 +46,10 @@ def _session(options: argparse.Namespace) -> Any:
     builder = SparkSession.builder.master(options.master).appName("peer")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    # Once fetched, the jars are named: resolving them again would only lengthen a restart.
-    jars = [] if options.resolve_only else sorted(Path(options.ivy, "jars").glob("*.jar"))
-    if jars:
-        builder = builder.config("spark.jars", ",".join(map(str, jars)))
-    else:
-        builder = builder.config("spark.jars.packages", CONNECTOR)
+    # By their names: resolving them again would only lengthen a restart.
+    jars = sorted(Path(options.ivy, "jars").glob("*.jar"))
     return (
-        builder.config("spark.jars.ivy", options.ivy)
+        builder.config("spark.jars", ",".join(map(str, jars)))
         .config("spark.driver.memory", options.memory)
         .config("spark.sql.shuffle.partitions", str(options.partitions))
         .getOrCreate()
@@ -113,8 +106,7 @@ def main() -> None:
     options = _options()
     spark = _session(options)
     spark.sparkContext.setLogLevel("ERROR")
-    if not options.resolve_only:
-        _query(spark, options).awaitTermination()
+    _query(spark, options).awaitTermination()
     spark.stop()
 
 
