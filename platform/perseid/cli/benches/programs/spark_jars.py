@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -10,11 +11,13 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 
 
 def main() -> None:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     (
         SparkSession.builder.master("local[1]")
         .config("spark.jars.packages", CONNECTOR)
         .config("spark.jars.ivy", sys.argv[1])
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()
         .stop()
