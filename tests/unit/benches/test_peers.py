@@ -45,13 +45,17 @@ def test_every_peer_is_pinned(name: str) -> None:
     assert install.version_of(name, locked)[0].isdigit()
 
 
-def test_a_peer_that_is_there_is_not_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that fetch a peer into an empty cache; none of them is run."""
     monkeypatch.setenv("PERSEID_CACHE", str(tmp_path))
     monkeypatch.setattr(venv, "create", lambda to, with_pip: venv.EnvBuilder().create(to))
-    made: list[list[str]] = []
-    monkeypatch.setattr(install, "_run", made.append)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(install, "_run", commands.append)
+    return commands
+
+
+def test_a_peer_that_is_there_is_not_fetched_again(made: list[list[str]]) -> None:
     said: list[str] = []
     first = install.install("loop", said.append)
     assert [command[-1] for command in made] == [str(install.PROGRAMS / "loop.txt")]
@@ -61,12 +65,8 @@ def test_a_peer_that_is_there_is_not_fetched_again(
 
 
 def test_spark_fetches_its_jars_into_the_folder_that_its_program_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PERSEID_CACHE", str(tmp_path))
-    monkeypatch.setattr(venv, "create", lambda to, with_pip: venv.EnvBuilder().create(to))
-    made: list[list[str]] = []
-    monkeypatch.setattr(install, "_run", made.append)
     installed = install.install("spark", print)
     assert made[1] == [
         str(installed.python), str(install.PROGRAMS / "spark_jars.py"), str(installed.ivy),

@@ -11,14 +11,12 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 
 
 def main() -> None:
+    # The driver's address, too: the host's own name may lead nowhere.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     (
         SparkSession.builder.master("local[1]")
         .config("spark.jars.packages", CONNECTOR)
         .config("spark.jars.ivy", sys.argv[1])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()
         .stop()
     )
