@@ -68,3 +68,53 @@ def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, s
     wrong = {sql: text for sql, text in answers.items() if REFUSED[sql] not in (text or "")}
     assert wrong == {}
     assert not one_was_run
+
+# Gives each query of the shipped jobs to Spark, in front of its input's columns.
+SHIPPED = """
+import json
+from pathlib import Path
+from pyspark.sql.pandas.types import from_arrow_schema
+from perseid.jobs import parse, repository
+from perseid.jobs.operator import load, outputs_of
+from perseid.jobs.spec import output_of, producer
+from perseid.worker import sql
+from perseid.worker.session import open_session
+from perseid.worker.source import SourcePlan
+
+spark = open_session("local[1]", 1, "sql", Path("spark"))
+
+def columns(job, folder, name):
+    if name in job.sources:
+        source = job.sources[name]
+        avro = json.loads((folder / source.schema_file).read_text()) if source.schema_file else None
+        return SourcePlan(name, source.format, dict(source.columns), avro, (), False).schema()
+    return outputs_of(load(job.operators[producer(name)], folder))[output_of(name)]
+
+told = {}
+for example in repository.examples():
+    folder = repository.example(example)
+    job = parse.load(folder)
+    for name, operator in job.operators.items():
+        if operator.sql is None:
+            continue
+        ((view, read),) = operator.inputs.items()
+        schema = from_arrow_schema(columns(job, folder, read))
+        spark.createDataFrame([], schema).createOrReplaceTempView(view)
+        sql.check_query(spark, operator.sql, name)
+        found = spark.sql(operator.sql)
+        sql.check_row_wise(found, name)
+        told[f"{example}.{name}"] = found.columns
+print("\\n" + json.dumps(told))
+spark.stop()
+"""
+
+
+def test_spark_takes_the_sql_of_every_shipped_job(in_spark: Callable[[str, str], Any]) -> None:
+    assert in_spark(SHIPPED, "") == {
+        "grep.matching": ["value"],
+        "heavy-hitters.words": ["word"],
+        "incidents.jams": ["segment", "incident", "ms", "end", "vehicles", "speed", "slowest"],
+        "sessions.busy": ["user", "start", "views"],
+        "top-words.words": ["word", "scope"],
+        "wordcount.words": ["word"],
+    }

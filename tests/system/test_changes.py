@@ -237,3 +237,39 @@ def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
     failed = running.wait_job("sql", lambda j: j["state"] == "failed", "failed")
     assert "row-wise" in failed["error"]["text"]
     running.do("jobs", "remove", "sql", "--purge")
+
+
+def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    """The corrected query computes that very epoch: no line is lost, none counted twice."""
+    plain = "SELECT explode(split(value, ' ')) AS word FROM input"
+    fragile = f"{plain} WHERE 1 / (length(value) - 9) < 5"
+    running.topic("raise-lines")
+    running.do("jobs", "apply", str(wordcount(tmp_path / "1", "raise", {plain: fragile})))
+    running.produce("raise-lines", lines(300, 1))
+    running.wait_caught_up("raise")
+    running.produce("raise-lines", [*lines(300, 2), b"secret yz", *lines(300, 3)])
+    failed = running.wait_job("raise", lambda j: j["state"] == "failed", "failed")
+    said = failed["error"]["text"]
+    assert "operator words: its SQL raised DIVIDE_BY_ZERO (SQLSTATE 22012) at line 1, po" in said
+    assert f"on a record of epoch {failed['epoch'] + 1} " in said
+    assert "try_divide" in said
+
+    misspelt = plain.replace("value", "valu")
+    running.run("jobs", "apply", str(wordcount(tmp_path / "2", "raise", {plain: misspelt})))
+    failed = running.wait_job(
+        "raise", lambda j: j["state"] == "failed" and "cannot be resolved" in j["error"]["text"],
+        "failed for the column",
+    )  # fmt: skip
+    assert failed["error"]["text"].startswith("SQL of operator words: [UNRESOLVED_COLUMN")
+
+    running.do("jobs", "apply", str(wordcount(tmp_path / "3", "raise")))
+    running.wait_caught_up("raise", above_epoch=failed["epoch"])
+    verdict = verify_wordcount(running.kafka, "raise-lines", "raise-counts")
+    assert verdict.ok, verdict
+    counts = [json.loads(r.value or b"") for r in read_topic(running.kafka, "raise-counts")]
+    assert [row["n"] for row in counts if row["word"] == "secret"] == [1]
+    logs = [path for path in running.cluster.data.rglob("*.log") if path.is_file()]
+    assert any(b"DIVIDE_BY_ZERO" in path.read_bytes() for path in logs), "it is told in some log"
+    running.do("jobs", "remove", "raise", "--purge")

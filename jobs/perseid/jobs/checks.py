@@ -21,6 +21,7 @@ Path = tuple[str, ...]
 Finding = tuple[Path, str]
 
 _SQL_BEGINS = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)  # its first word
+_MEMORY_LEAST = 1 << 10  # no state fits into less: a slip of the pen
 INPUT_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _MEANT = {
     "str": "string", "text": "string", "int": "int64", "integer": "int64", "long": "int64",
@@ -162,6 +163,20 @@ def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Find
         if operator.use.startswith("library:") and operator.use[8:] not in STATELESS:
             yield path, f"{where}.key: {operator.use} needs a key; write `key: COLUMN`"
     yield from _keys(path, operator, draft)
+    yield from _memory(path, operator)
+
+
+def _memory(path: Path, operator: doc.Operator) -> Iterator[Finding]:
+    where = f"{'.'.join(path)}.memory"
+    if operator.memory is not None and not operator.key:
+        yield (*path, "memory"), (
+            f"{where}: limits state, and an operator without a key holds none; remove the line"
+        )
+    elif operator.memory is not None and operator.memory < _MEMORY_LEAST:
+        yield (*path, "memory"), (
+            f"{where}: found {operator.memory} bytes, expected 1KiB or more for all partitions; "
+            'write `memory: "512MiB"`'
+        )
 
 
 def _inputs(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError
+from perseid.errors import BadInputError, PermanentError, PerseidError
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import MAIN
 
@@ -216,9 +216,23 @@ def metadata_among(columns: Collection[str | None]) -> tuple[str, ...]:
 
 
 def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, Any]) -> Operator:
-    """A new instance that knows who it is; its state is still to be bound."""
-    operator = kind()
-    operator.open(identity, dict(parameters))
+    """A new instance that knows who it is; its state is still to be bound.
+
+    Raises:
+        PermanentError: the user's `__init__` or `open` raised, as it will again.
+    """
+    try:
+        operator = kind()
+        operator.open(identity, dict(parameters))
+    except PerseidError:
+        raise
+    except Exception as error:
+        raise PermanentError(
+            f"operator {identity.operator} ({kind.__name__}), partition {identity.partition}: it "
+            f"cannot be opened: {type(error).__name__}: {error}; expected `open(self, identity, "
+            "parameters)` to end well with the job's `with:`. Correct the class or `with:` and "
+            "`perseid jobs apply` it again"
+        ) from error
     return operator
 
 

@@ -193,8 +193,8 @@ def key_types(kind: type[Operator]) -> dict[str, dict[str, pa.DataType]]:
 
     found = {}
     for name, primitive in declared(kind).items():
-        key = primitive.schema().get("key")
-        if isinstance(key, dict):
+        key = primitive.schema().get("key")  # columns, of some primitives with their types
+        if key:
             columns = primitive.fresh().snapshot().schema
             found[name] = {column: columns.field(column).type for column in key}
     return found

@@ -106,6 +106,7 @@ class Harness:
                 for index in range(self.parallelism)
             ]
         self.number, self.now, self._issued = token.epoch, now, self._issued + 1
+        self._times[self.number] = now, self.watermark
         if not self.spec.key:
             self._start()  # a worker keeps no instance of a stateless operator
         self.outputs = {
@@ -138,13 +139,15 @@ class Harness:
     def crash(self, epoch: int | None = None) -> None:
         """Kills all processes; new ones restore the end of `epoch` from the state log.
 
-        Without `epoch` the last one. What came after `epoch` is taken back.
+        Without `epoch` the last one. What came after `epoch` is taken back, time and watermark
+        too: they are those behind it, before anybody moved them on.
         """
         wanted = self.number if epoch is None else epoch
         if not self._base <= wanted <= self.number:
             raise UsageError(f"epoch {wanted} is not in {self._base}..{self.number}")
         self.files.restart()
-        self.now -= (self.number - wanted) * EPOCH_MS
+        if wanted < self.number:
+            self.now, self.watermark = self._times[wanted]
         self.number = wanted
         self._start()
 
@@ -182,6 +185,7 @@ class Harness:
     def _begin(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.files = MemoryFiles()
         self._base = self.number
+        self._times = {self.number: (self.now, self.watermark)}
         self.files.make_directory(ROOT, parents=True)
         for index, sections in enumerate(parts):
             log = self._log(index)

@@ -16,7 +16,7 @@ import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
-from perseid.worker import flow, shuffles
+from perseid.worker import flow, shuffles, sql_errors
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
@@ -56,6 +56,8 @@ class EpochRunner:
         self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None
         self.frames = EpochFrames(spark, context, self.counts, anchored)
+        operators = self.frames.spec.operators
+        self._queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
         self._plans: dict[tuple[int, bool], _Plan] = {}
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
 
@@ -79,6 +81,11 @@ class EpochRunner:
             clone = plan.jvm.clone()
             self._ran = (clone, plan.shuffles)
             rows = clone.executeCollectPublic()
+        except Exception as error:
+            told = sql_errors.on_data(str(error), self._queries, order.token.epoch)
+            if told is None:
+                raise
+            raise told from None  # Spark's own words quote the record
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]

@@ -18,10 +18,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 
 from perseid.jobs.environments import activating
 from perseid.jobs.spec import producer
-from perseid.worker import flow, schemas, stages
+from perseid.worker import flow, schemas, sql_errors, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
 from perseid.worker.source import SourcePlan
@@ -169,9 +170,12 @@ class EpochFrames:
     def _sql(self, frame: DataFrame, name: str) -> DataFrame:
         operator = self.spec.operators[name]
         assert operator.sql is not None, f"{name} is an SQL operator"
-        check_query(self.spark, operator.sql, name)
-        frame.createOrReplaceTempView(next(iter(operator.inputs)))  # resolved at once, below
-        found = self.spark.sql(operator.sql)
+        try:
+            check_query(self.spark, operator.sql, name)
+            frame.createOrReplaceTempView(next(iter(operator.inputs)))  # resolved at once, below
+            found = self.spark.sql(operator.sql)
+        except AnalysisException as error:  # a ParseException is one, too
+            raise sql_errors.of_query(name, str(error)) from None
         check_row_wise(found, name)
         return found
 

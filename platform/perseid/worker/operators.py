@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from perseid.state.primitives import Primitive
     from perseid.topics.records import Token
 
+OF_ROWS = ("process", "combine")  # the row is found, and `poison` takes its values out of the text
+LEFT_OUT = "what it says is left out, since it may quote the state"
+
 
 def call(
     operator: Operator,
@@ -56,16 +59,25 @@ def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
 
     Raises:
         PermanentError: the user's code raised; the text also says for which row.
+        BadInputError: it returned something else than rows.
     """
     found: pa.Table | pa.RecordBatch = table
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
         nonlocal found
-        found = _run(operator, token.epoch, "combine", inputs["input"])
+        if inputs["input"].num_rows:  # without any it is not called
+            found = _run(operator, token.epoch, "combine", inputs["input"])
 
     _enter(operator, token)
     stop_at(attempt, {"input": table}, BEFORE_COMBINING)
-    return pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+    if isinstance(found, pa.RecordBatch):
+        return pa.Table.from_batches([found])
+    if not isinstance(found, pa.Table):
+        raise BadInputError(
+            f"{who(operator)}, epoch {token.epoch}: combine returned a {type(found).__name__}, "
+            "expected a pyarrow Table or RecordBatch; end it with `return table`"
+        )
+    return found
 
 
 def rescale(operator: Operator, old: list[Operator], epoch: int) -> None:
@@ -91,14 +103,18 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
     except PerseidError:
         raise
     except Exception as error:
-        raise PermanentError(_told(operator, epoch, method, error)) from error
+        told = PermanentError(_told(operator, epoch, method, error))
+        if method in OF_ROWS:
+            raise told from error
+        raise told from None  # or a trace would quote the error all the same
 
 
 def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = "".join(traceback.format_list(frames)).rstrip()
+    said = f": {error}" if method in OF_ROWS else f" ({LEFT_OUT})"
     return (
-        f"{who(operator)}, epoch {epoch}: {method} raised {type(error).__name__}: {error}\n"
+        f"{who(operator)}, epoch {epoch}: {method} raised {type(error).__name__}{said}\n"
         f"{where}\n"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"

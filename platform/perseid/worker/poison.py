@@ -75,8 +75,9 @@ def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs, advice: str = BIS
         attempt(inputs)
     except PermanentError as error:
         cut = _Cut(inputs)
-        if _raised(attempt, cut.upto(0)) is not None:
-            raise error from error.__cause__
+        rowless = _raised(attempt, cut.upto(0))
+        if rowless is not None:  # it is about no row; with rows it may have quoted one
+            raise rowless from rowless.__cause__
         place, found = _first(attempt, cut, 0, error)
         poison = cut.take_out(place, found)
         raise type(error)(
@@ -141,7 +142,8 @@ def _without_values(poison: Poison) -> str:
     text, cause = str(poison.error), poison.error.__cause__
     if cause is None or isinstance(cause, PerseidError) or not str(cause):
         return text  # our own words have none
-    return text.replace(str(cause), blotted(str(cause), poison.row))
+    kind = f"{type(cause).__name__}: "  # in front of it, or a short one would be found anywhere
+    return text.replace(f"{kind}{cause}", f"{kind}{blotted(str(cause), poison.row)}")
 
 
 class _Cut:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, opened, rescales
+from perseid.records.redaction import redacted
 from perseid.state.arrow import ipc_bytes, ipc_table
 from perseid.state.merging import STATE, emitted
 from perseid.state.primitives import bind, declared, keyless
@@ -100,12 +101,13 @@ class Share:
         """The rows of an old partition that are this one's."""
         wrong = np.flatnonzero(partitions(rows, columns, count) != number)
         if len(wrong):
-            key = rows.select(list(columns)).slice(int(wrong[0]), 1).to_pylist()[0]
+            key = redacted(rows.select(list(columns)).slice(int(wrong[0]), 1))
             raise PermanentError(
-                f"operator {self.operator}: {name} has {key} in partition {number} of {count}, "
-                f"where rows of this key do not come: it is not kept by the operator's key, "
-                f"{', '.join(self.key)}. Go back to `parallelism: {count}`, or name the column of "
-                f"{name} otherwise and give the operator a method rescale(self, old)"
+                f"operator {self.operator}: {name} has a key {key} in partition {number} of "
+                f"{count}, where rows of this key do not come: {name} is not kept by the "
+                f"operator's key, {', '.join(self.key)}. Go back to `parallelism: {count}`, or "
+                f"name the column of {name} otherwise and give the operator a method "
+                "rescale(self, old)"
             )
         return rows.filter(pa.array(partitions(rows, columns, self.parallelism) == self.partition))
 

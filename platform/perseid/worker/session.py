@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
-from perseid.worker import spare_memory
+from perseid.worker import spare_memory, sql_errors
 from perseid.worker.edges import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -134,7 +134,29 @@ def open_session(
     session = builder.getOrCreate()
     warn_if_open(master, session.conf.get("spark.authenticate", "false"))
     session.sparkContext.setLogLevel(os.environ.get("PERSEID_SPARK_LOG", "WARN"))
+    _keep_values_out_of_logs(session)
     return session
+
+
+def _keep_values_out_of_logs(session: SparkSession) -> None:
+    """Spark tells three times of a task that failed, with the value on which SQL raised.
+
+    What the executor says of it the scheduler says again; of that, words on data are left out. The
+    third is PySpark's. The logs of executors on other machines are those of that Spark.
+    """
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    assert session._jvm is not None, "the session is open"
+    log4j = session._jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(
+        "org.apache.spark.executor.Executor", log4j.Level.OFF
+    )
+    result = getattr(log4j.core, "Filter$Result")
+    on_data = log4j.core.filter.RegexFilter.createFilter(
+        f"(?s).*{sql_errors.STATES}.*", None, False, result.DENY, result.NEUTRAL
+    )
+    log4j.LogManager.getContext(False).getConfiguration().getRootLogger().addFilter(on_data)
 
 
 def warn_if_open(master: str, authenticate: str | None) -> None:

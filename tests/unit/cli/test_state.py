@@ -15,13 +15,13 @@ from perseid.cli import jobs, state
 from perseid.clocks import ManualClock
 from perseid.jobs import loading, parse, repository
 from perseid.jobs.applying import Cluster
-from perseid.jobs.operator import Emitter, Identity
+from perseid.jobs.operator import Emitter, Identity, Operator
 from perseid.jobs.trees import archive, sha256
 from perseid.records import JobEntry, Plan
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create
-from perseid.state import blob
+from perseid.state import Pool, Table, Value, blob
 from perseid.state.files import LocalFiles
 from perseid.state.log import StateLog, adopt, log_directory, owner_directory, owner_name
 from perseid.state.primitives import bind
@@ -143,3 +143,17 @@ def test_the_logs_are_not_touched(run: Run, root: Path) -> None:
 def test_without_a_log_and_a_checkpoint_it_is_refused(run: Run, root: Path) -> None:
     LocalFiles().delete(str(root / "u1"))
     assert "`perseid checkpoint wordcount` takes one" in run("counts", code=3)
+
+
+def test_every_state_with_a_key_is_asked_for_its_own() -> None:
+    """Of a pool, too: joins and windows have no other."""
+
+    class Kept(Operator):
+        seen = Pool({"g": pa.string(), "day": pa.int64(), "ms": pa.int64()}, "ms", key=["g", "day"])
+        loose = Pool({"ms": pa.int64()}, "ms")
+        totals = Table(key=pa.int64(), n=pa.int64())
+        newest = Value(pa.int64(), default=0)
+
+    assert state.key_types(Kept) == {
+        "seen": {"g": pa.string(), "day": pa.int64()}, "totals": {"key": pa.int64()}
+    }  # fmt: skip

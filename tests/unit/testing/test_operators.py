@@ -130,6 +130,30 @@ def test_a_crash_goes_back_to_any_epoch(tried: Any) -> None:
         harness.crash(9)
 
 
+def test_a_crash_takes_back_time_and_watermark_that_were_moved_on(tried: Any) -> None:
+    harness = Harness(tried(SUM), "tried")
+    rows = {"word": ["a"], "n": [1]}
+    harness.epoch(rows)
+    harness.advance("1h")
+    harness.watermark = 90_000
+    harness.epoch(rows)
+    assert harness.now == 3_601_000
+    harness.advance("1h")
+    harness.crash()
+    assert (harness.now, harness.watermark) == (7_201_000, 90_000), "no epoch is taken back"
+    harness.crash(1)
+    assert harness.now == 500
+    assert harness.watermark is None
+    harness.epoch(rows)
+    assert harness.now == 1000
+    harness.advance("5m")
+    other = Harness(harness.folder, "tried")
+    other.restore(harness.snapshot())
+    other.epoch(rows)
+    other.crash(2)
+    assert (other.number, other.now) == (2, 301_000)
+
+
 def declare(folder: Path, output: str) -> None:
     columns = 'pa.schema([("word", pa.string()), ("n", pa.int64())])'
     code = (folder / "tried.py").read_text()

@@ -91,3 +91,114 @@ def test_no_message_says_what_is_in_a_record(tmp_path: Path, step: str) -> None:
     said = "".join(traceback.format_exception(caught.value))  # with all that it came from
     assert "4711" not in said
     assert "row 2 of 2 (of input input): {k: string of 13 characters, x: double}" in said
+
+
+HOOKS = """\
+from perseid.jobs import Operator, Table, Timers, pa
+
+class O(Operator):
+    output = pa.schema([("k", pa.string())])
+    kept = Table(key=pa.string(), n=pa.int64())
+    patience = Timers(key=pa.string(), time="token")
+
+    def process(self, batch, out):
+        self.patience.set(batch["k"], 0)
+
+    def HOOK
+        raise ValueError("nothing for ann@example.org")
+"""
+
+
+@pytest.mark.security("5.15")
+@pytest.mark.parametrize("hook", ["on_timer(self, due, out):", "on_epoch_end(self, out):"])
+def test_what_code_that_has_no_row_says_may_be_of_the_state_and_is_left_out(
+    tmp_path: Path, hook: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "m.py").write_text(HOOKS.replace("HOOK", hook))
+    harness = Harness(tmp_path, "o")
+    with pytest.raises(PermanentError) as told:
+        for _ in range(2):
+            harness.epoch({"k": ["a"], "x": [1.0]})
+    said = str(told.value)
+    name = hook.partition("(")[0]
+    assert f"{name} raised ValueError (what it says is left out" in said
+    assert 'raise ValueError("nothing' in said, "the line of code is the user's own"
+    assert "ValueError: nothing" not in "".join(traceback.format_exception(told.value))
+
+
+COMBINING = """\
+from perseid.jobs import Operator, Table, pa
+
+class O(Operator):
+    output = pa.schema([("k", pa.string())])
+    kept = Table(key=pa.string(), n=pa.int64())
+
+    def combine(self, batch):
+        STEP
+
+    def process(self, batch, out):
+        self.kept.add(batch["k"], n=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("batch.group_by('k')", "combine returned a NoneType, expected a pyarrow Table"),
+        ("return {str(k): len(k) for k in batch['k'].to_pylist()} if 'secret' in "
+         "batch['k'].to_pylist() else batch", "combine returned a dict, expected a pyarrow Table"),
+    ],
+)  # fmt: skip
+def test_a_combiner_that_returns_something_else_than_rows(
+    tmp_path: Path, step: str, said: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
+    with pytest.raises(BadInputError) as told:
+        Harness(tmp_path, "o").epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
+    assert str(told.value).startswith("operator o (O), partition 0, epoch 1: ")
+    assert said in str(told.value)
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.security("5.15")
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("return batch.filter(pa.array([{'a': True}[k] for k in batch['k'].to_pylist()]))",
+         "combine raised KeyError: '<k>'"),
+        ("raise ValueError(batch['k'].to_pylist()[0])", "combine raised ValueError: <k>"),
+    ],
+    ids=["on a row", "always"],
+)  # fmt: skip
+def test_a_combiner_that_raises_stops_the_job_whatever_the_policy(
+    tmp_path: Path, step: str, said: str
+) -> None:
+    bisecting = JOB.replace('use: "m:O"', 'use: "m:O", errors: {operator: bisect}')
+    (tmp_path / "job.yaml").write_text(bisecting)
+    (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
+    harness = Harness(tmp_path, "o")
+    with pytest.raises(PermanentError) as told:
+        harness.epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
+    assert said in str(told.value)
+    assert "secret" not in str(told.value)
+    row, size = (2, 6) if "KeyError" in said else (1, 1)
+    assert f"row {row} of 2 (of input input): {{k: string of {size} char" in str(told.value)
+    assert "Rows are combined before they are bisected, so filter" in str(told.value)
+    assert harness.letters == []
+
+
+@pytest.mark.parametrize(
+    "method", ["def __init__(self):", "def open(self, identity, parameters):"]
+)
+def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    raising = f"    {method}\n        raise KeyError('limit')\n\n    def process"
+    code = CODE.replace("    def process", raising)
+    (tmp_path / "m.py").write_text(code.replace("STEP", "pass"))
+    with pytest.raises(PermanentError) as told:
+        Harness(tmp_path, "o")
+    said = str(told.value)
+    assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'; ")
+    assert "Correct the class or `with:`" in said
