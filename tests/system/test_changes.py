@@ -253,7 +253,7 @@ def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     failed = running.wait_job("raise", lambda j: j["state"] == "failed", "failed")
     said = failed["error"]["text"]
     assert "operator words: its SQL raised DIVIDE_BY_ZERO (SQLSTATE 22012) at line 1, po" in said
-    assert f"on a record of epoch {failed['epoch'] + 1} " in said
+    assert f"on a record of epoch {failed['error']['epoch'] + 1} " in said
     assert "try_divide" in said
 
     misspelt = plain.replace("value", "valu")
@@ -265,7 +265,7 @@ def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     assert failed["error"]["text"].startswith("SQL of operator words: [UNRESOLVED_COLUMN")
 
     running.do("jobs", "apply", str(wordcount(tmp_path / "3", "raise")))
-    running.wait_caught_up("raise", above_epoch=failed["epoch"])
+    running.wait_caught_up("raise", above_epoch=failed["error"]["epoch"])
     verdict = verify_wordcount(running.kafka, "raise-lines", "raise-counts")
     assert verdict.ok, verdict
     counts = [json.loads(r.value or b"") for r in read_topic(running.kafka, "raise-counts")]
