@@ -69,6 +69,7 @@ def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, s
     assert wrong == {}
     assert not one_was_run
 
+
 # Gives each query of the shipped jobs to Spark, in front of its input's columns.
 SHIPPED = """
 import json

@@ -167,12 +167,14 @@ def _operator(path: Path, operator: doc.Operator, draft: Draft) -> Iterator[Find
 
 
 def _memory(path: Path, operator: doc.Operator) -> Iterator[Finding]:
+    if operator.memory is None:
+        return
     where = f"{'.'.join(path)}.memory"
-    if operator.memory is not None and not operator.key:
+    if not operator.key:
         yield (*path, "memory"), (
             f"{where}: limits state, and an operator without a key holds none; remove the line"
         )
-    elif operator.memory is not None and operator.memory < _MEMORY_LEAST:
+    elif operator.memory < _MEMORY_LEAST:
         yield (*path, "memory"), (
             f"{where}: found {operator.memory} bytes, expected 1KiB or more for all partitions; "
             'write `memory: "512MiB"`'

@@ -63,13 +63,9 @@ class Emitter:
 
         All rows of an output have the same columns.
         """
-        if isinstance(rows, pa.RecordBatch):
-            rows = pa.Table.from_batches([rows])
-        if not isinstance(rows, pa.Table):
-            raise BadInputError(
-                f"operator {self._operator} emitted a {type(rows).__name__}, expected a "
-                "pyarrow Table or RecordBatch; write `out.emit(pa.table({...}))`"
-            )
+        rows = as_table(
+            rows, f"operator {self._operator} emitted", "write `out.emit(pa.table({...}))`"
+        )
         if to not in self._tables:
             raise BadInputError(
                 f"operator {self._operator} emitted to {shown(to)}, which is none of its outputs "
@@ -213,6 +209,17 @@ def outputs_of(operator: type[Operator]) -> dict[str, pa.Schema | None]:
 def metadata_among(columns: Collection[str | None]) -> tuple[str, ...]:
     """The metadata columns that an operator reads which reads `columns`."""
     return tuple(name for name in METADATA if name in columns)
+
+
+def as_table(rows: Any, who: str, remedy: str) -> pa.Table:
+    """`rows` that a user's code gave; BadInputError when they are none. `who`: with the verb."""
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if not isinstance(rows, pa.Table):
+        raise BadInputError(
+            f"{who} a {type(rows).__name__}, expected a pyarrow Table or RecordBatch; {remedy}"
+        )
+    return rows
 
 
 def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, Any]) -> Operator:

@@ -83,6 +83,11 @@ class RunningCluster(Stack):
         jobs = answer.json()["jobs"] if answer.status_code == httpx.codes.OK else []
         return next((j for j in jobs if j["name"] == name), {})
 
+    def logs(self) -> dict[Path, str]:
+        """What coordinators and workers have written so far, by file."""
+        found = [path for path in self.cluster.home.logs.glob("[cw]*.log") if path.is_file()]
+        return {path: path.read_text(errors="replace") for path in found}
+
     def below(self, name: str, command: str) -> list[psutil.Process]:
         """Live processes that `name` has started, with `command` in their command line."""
         found = []

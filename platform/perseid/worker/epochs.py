@@ -56,8 +56,6 @@ class EpochRunner:
         self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None
         self.frames = EpochFrames(spark, context, self.counts, anchored)
-        operators = self.frames.spec.operators
-        self._queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
         self._plans: dict[tuple[int, bool], _Plan] = {}
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
 
@@ -80,12 +78,7 @@ class EpochRunner:
             plan = self._plan(splits, narrow)
             clone = plan.jvm.clone()
             self._ran = (clone, plan.shuffles)
-            rows = clone.executeCollectPublic()
-        except Exception as error:
-            told = sql_errors.on_data(str(error), self._queries, order.token.epoch)
-            if told is None:
-                raise
-            raise told from None  # Spark's own words quote the record
+            rows = self._execute(clone, order.token.epoch)
         finally:
             self.frames.release()
         reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
@@ -104,6 +97,17 @@ class EpochRunner:
             self.clean()
         except Exception as error:  # of Spark, which may have ended itself
             log.warning("shuffle files stay until this worker's end: %s", error)
+
+    def _execute(self, plan: Any, epoch: int) -> Any:
+        try:
+            return plan.executeCollectPublic()
+        except Exception as error:
+            operators = self.frames.spec.operators
+            queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
+            told = sql_errors.on_data(str(error), queries, epoch)
+            if told is None:
+                raise
+            raise told from None  # Spark's own words quote the record
 
     def _plan(self, splits: int, narrow: bool) -> _Plan:
         """The physical plan for so many source tasks; new each time when it persists frames."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError, PerseidError
-from perseid.jobs.operator import ends_epochs
+from perseid.jobs.operator import as_table, ends_epochs
 from perseid.state.timers import due_of
 from perseid.worker.poison import BEFORE_COMBINING, stop_at
 
@@ -61,7 +61,7 @@ def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
         PermanentError: the user's code raised; the text also says for which row.
         BadInputError: it returned something else than rows.
     """
-    found: pa.Table | pa.RecordBatch = table
+    found: Any = table
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
         nonlocal found
@@ -70,14 +70,8 @@ def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
 
     _enter(operator, token)
     stop_at(attempt, {"input": table}, BEFORE_COMBINING)
-    if isinstance(found, pa.RecordBatch):
-        return pa.Table.from_batches([found])
-    if not isinstance(found, pa.Table):
-        raise BadInputError(
-            f"{who(operator)}, epoch {token.epoch}: combine returned a {type(found).__name__}, "
-            "expected a pyarrow Table or RecordBatch; end it with `return table`"
-        )
-    return found
+    returned = f"{who(operator)}, epoch {token.epoch}: combine returned"
+    return as_table(found, returned, "end it with `return table`")
 
 
 def rescale(operator: Operator, old: list[Operator], epoch: int) -> None:
