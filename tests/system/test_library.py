@@ -298,7 +298,7 @@ def test_each_operator_is_killed_once_and_nothing_shows(
 
 
 @pytest.mark.matrix
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)  # those of a driver kill for each operator: 26 min on a slow machine
 @pytest.mark.parametrize(
     ("point", "victim"), [pytest.param(p, v, id=f"{p.name}-{v}") for p in POINTS for v in p.victims]
 )
