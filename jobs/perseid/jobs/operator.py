@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError, PerseidError
-from perseid.jobs.problems import listed, nearest, shown
+from perseid.jobs.problems import listed, nearest, raised_at, shown
 from perseid.jobs.spec import MAIN
 
 if TYPE_CHECKING:
@@ -236,9 +236,9 @@ def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, An
     except Exception as error:
         raise PermanentError(
             f"operator {identity.operator} ({kind.__name__}), partition {identity.partition}: it "
-            f"cannot be opened: {type(error).__name__}: {error}; expected `open(self, identity, "
-            "parameters)` to end well with the job's `with:`. Correct the class or `with:` and "
-            "`perseid jobs apply` it again"
+            f"cannot be opened: {type(error).__name__}: {error}\n{raised_at(error)}"
+            "Expected `open(self, identity, parameters)` to end well with the job's `with:`. "
+            "Correct the class or `with:` and `perseid jobs apply` it again"
         ) from error
     return operator
 

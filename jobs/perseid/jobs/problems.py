@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -66,3 +67,8 @@ def listed(words: Iterable[str]) -> str:
     if not names:
         return "none"
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def raised_at(error: Exception) -> str:
+    """The lines of code through which `error` came, without that of whoever caught it."""
+    return "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError, PerseidError
 from perseid.jobs.operator import as_table, ends_epochs
+from perseid.jobs.problems import raised_at
 from perseid.state.timers import due_of
 from perseid.worker.poison import BEFORE_COMBINING, stop_at
 
@@ -104,12 +104,10 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
 
 
 def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    where = "".join(traceback.format_list(frames)).rstrip()
     said = f": {error}" if method in OF_ROWS else f" ({LEFT_OUT})"
     return (
         f"{who(operator)}, epoch {epoch}: {method} raised {type(error).__name__}{said}\n"
-        f"{where}\n"
+        f"{raised_at(error)}"
         "The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -200,5 +201,6 @@ def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str
     with pytest.raises(PermanentError) as told:
         Harness(tmp_path, "o")
     said = str(told.value)
-    assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'; ")
+    assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'\n")
+    assert re.search(r'm\.py", line \d+, in (open|__init__)\n    raise KeyError', said)
     assert "Correct the class or `with:`" in said
