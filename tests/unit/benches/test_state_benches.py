@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from perseid.cli.benches import checkpoint, restore, scale, timed
+from perseid.cli.benches import checkpoint, keyed, restore, scale, timed
 from perseid.cli.benches.keyed import Shape, Window, check_origin
 from perseid.cli.benches.keys import BLOCK, Keys, ends_of
 from perseid.cli.benches.reading import Record
@@ -139,6 +140,36 @@ def test_checkpoints_that_cost_too_little_are_no_result(
 ) -> None:
     with pytest.raises(PermanentError, match=said):
         told(timeline, changed)
+
+
+class Slow:
+    """A job that has made one checkpoint more at each look."""
+
+    def __init__(self) -> None:
+        self.checkpoints = 0
+
+    def outputs(self) -> list[tuple[int, str, int]]:
+        self.checkpoints += 1
+        return [(1, "0", 1), (10_000 * self.checkpoints + 1_000, "0", 2)]
+
+    def progress(self) -> Timeline:
+        return taken(*[0] * self.checkpoints)
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(3, 3), (10**9, None)])
+def test_a_window_goes_on_until_enough_was_seen(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, found: int | None
+) -> None:
+    monkeypatch.setattr(keyed, "_LONGER_LOOK_S", 0.01)
+    job: Any = Slow()
+    begin_s = time.monotonic()
+    window_s = 10.0 if found else 0.05
+    keyed._go_on([job], 1, window_s, lambda seen: len(seen.checkpoints) >= wanted)
+    if found:
+        assert job.checkpoints == found
+    else:
+        assert time.monotonic() - begin_s >= (keyed.LONGER_MAX - 1) * window_s
+        assert job.checkpoints > 1
 
 
 def test_of_a_large_state_the_changed_share_is_only_told() -> None:

@@ -93,17 +93,26 @@ def _side(
     with engines(place) as stage, ExitStack() as removed:
         job = KeyedJob(place, stage, shape, source)
         removed.callback(job.remove)
-        row, (timeline,) = measured([job], window)
         if shape.period == NEVER:
+            row, (timeline,) = measured([job], window)
             return {**row, "longest_epoch": timeline.longest()}
+        has_room = window.window_s >= CHECKPOINTS_MIN * settings.period_s
+        row, (timeline,) = measured([job], window, enough=enough if has_room else None)
         changed = job.changed_shares(timeline)
-        row |= told(timeline, changed, window.window_s, settings.period_s, shape.state_bytes)
+        row |= told(timeline, changed, row["window_s"], settings.period_s, shape.state_bytes)
         output.note(f"to be restored: {row}")
         job.forget_log()
         place.cluster.up(workers=0, coordinators=None)
         place.cluster.up(workers=1, coordinators=None)
         row["restored_epoch"] = restored(job)
     return row
+
+
+def enough(timeline: Timeline) -> bool:
+    """Whether the checkpoints of a window say what one costs. Pure."""
+    return (
+        len(timeline.checkpoints) >= CHECKPOINTS_MIN and timeline.full_snapshots >= SNAPSHOTS_MIN
+    )
 
 
 def told(
@@ -114,8 +123,7 @@ def told(
     PermanentError when there are too few, or too few keys changed between them.
     """
     taken, full = len(timeline.checkpoints), timeline.full_snapshots
-    long_enough = window_s >= CHECKPOINTS_MIN * period_s
-    if not taken or (long_enough and (taken < CHECKPOINTS_MIN or full < SNAPSHOTS_MIN)):
+    if not taken or (window_s >= CHECKPOINTS_MIN * period_s and not enough(timeline)):
         raise PermanentError(
             f"{taken} checkpoints in {window_s:g} s, {full} of them full snapshots: "
             f"expected {CHECKPOINTS_MIN} and {SNAPSHOTS_MIN}; a longer window (--seconds)?"
