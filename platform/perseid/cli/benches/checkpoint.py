@@ -96,8 +96,8 @@ def _side(
         if shape.period == NEVER:
             row, (timeline,) = measured([job], window)
             return {**row, "longest_epoch": timeline.longest()}
-        has_room = window.window_s >= CHECKPOINTS_MIN * settings.period_s
-        row, (timeline,) = measured([job], window, enough=enough if has_room else None)
+        wanted = enough if has_room(window.window_s, settings.period_s) else None
+        row, (timeline,) = measured([job], window, enough=wanted)
         changed = job.changed_shares(timeline)
         row |= told(timeline, changed, row["window_s"], settings.period_s, shape.state_bytes)
         output.note(f"to be restored: {row}")
@@ -106,6 +106,11 @@ def _side(
         place.cluster.up(workers=1, coordinators=None)
         row["restored_epoch"] = restored(job)
     return row
+
+
+def has_room(window_s: float, period_s: float) -> bool:
+    """Whether a window is long enough to ask for more than one checkpoint. Pure."""
+    return window_s >= CHECKPOINTS_MIN * period_s
 
 
 def enough(timeline: Timeline) -> bool:
@@ -123,7 +128,7 @@ def told(
     PermanentError when there are too few, or too few keys changed between them.
     """
     taken, full = len(timeline.checkpoints), timeline.full_snapshots
-    if not taken or (window_s >= CHECKPOINTS_MIN * period_s and not enough(timeline)):
+    if not taken or (has_room(window_s, period_s) and not enough(timeline)):
         raise PermanentError(
             f"{taken} checkpoints in {window_s:g} s, {full} of them full snapshots: "
             f"expected {CHECKPOINTS_MIN} and {SNAPSHOTS_MIN}; a longer window (--seconds)?"
