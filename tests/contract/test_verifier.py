@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from perseid.embedded import Cluster
-from perseid.testing.verify import Verdict, verify_multiset, verify_wordcount
+from perseid.testing.verify import Verdict, read, verify_multiset, verify_wordcount
 from perseid.testing.verify.read import ReadError, read_topic
 from perseid.topics.admin import TopicAdmin
 
@@ -90,8 +91,9 @@ def test_planted_faults_in_ids(
 
 
 def test_aborted_records_are_not_seen_and_open_ones_hide_what_is_behind_them(
-    cluster: Cluster, topic: Callable[[], str]
+    cluster: Cluster, topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(read, "_DECIDED_S", 1.0)
     kafka, source, sink = cluster.deployment.kafka, topic(), topic()
     send(kafka, source, [(None, line) for line in LINES])
     writer = Producer({"bootstrap.servers": kafka, "transactional.id": f"t-{sink}"})
@@ -106,6 +108,35 @@ def test_aborted_records_are_not_seen_and_open_ones_hide_what_is_behind_them(
             (writer.commit_transaction if commit else writer.abort_transaction)(30)
     assert faults(verify_wordcount(kafka, source, sink)) == (0, 0, 0, 0)
     writer.abort_transaction(30)
+
+
+def test_a_commit_whose_markers_are_not_written_yet_is_waited_for(
+    cluster: Cluster, topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, sink = cluster.deployment.kafka, topic()
+    send(kafka, sink, [("b", b"0")])
+    writer = Producer({"bootstrap.servers": kafka, "transactional.id": f"t-{sink}"})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for value in (b"1", b"2"):
+        writer.produce(sink, value, b"b", partition=0)
+    writer.flush(30)
+    ends_seen: list[int | None] = []
+
+    class Late(Consumer):
+        """The markers come when the reader has been told an end for the first time."""
+
+        def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
+            batch: list[Message] = super().consume(*args, **kwargs)
+            ends = [message.offset() for message in batch if message.error() is not None]
+            if ends and not ends_seen:
+                writer.commit_transaction(30)
+            ends_seen.extend(ends)
+            return batch
+
+    monkeypatch.setattr(read, "Consumer", Late)
+    assert [record.value for record in read.read_topic(kafka, sink)] == [b"0", b"1", b"2"]
+    assert ends_seen == [1, 4, 0]  # held up, behind the markers, and the empty other partition
 
 
 def test_a_missing_topic_is_an_error_and_no_verdict(

@@ -1,19 +1,30 @@
 """Reads whole topics as a careful user would: read_committed, from the first record to the end.
 
 The end of a partition is what the broker calls it under read_committed (the last stable offset), so
-records of open or aborted transactions are never seen.
+records of open or aborted transactions are never seen. A commit is acknowledged before its markers
+are written (KIP-98, 5.3), so that end may lie in front of records that count: it is waited for.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 _BATCH_RECORDS = 10_000
+_WAIT_S = 0.05  # for a batch to fill, and of the broker for a first record before it tells the end
 _METADATA_S = 60.0  # a broker that was killed a moment ago may still be starting
 _SILENCE_S = 30.0  # a live broker answers a fetch at once; so much silence is an error, not an end
+_DECIDED_S = 30.0  # what a dead producer left open is neither committed nor aborted for longer
 
 
 class Record(NamedTuple):
@@ -32,27 +43,18 @@ class ReadError(Exception):
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Record]:
     """All committed records, partition after partition, each in offset order."""
-    for partition in partitions(bootstrap, topic):
-        yield from read_partition(bootstrap, topic, partition)
+    return _records(bootstrap, topic, partitions(bootstrap, topic))
 
 
 def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[Record]:
     """The committed records of one partition in offset order."""
-    for message in _messages(bootstrap, topic, partition):
-        yield Record(
-            message.partition(),
-            message.offset(),
-            message.key(),
-            message.value(),
-            message.timestamp()[1],
-        )
+    return _records(bootstrap, topic, [partition])
 
 
 def read_values(bootstrap: str, topic: str) -> Iterator[bytes | None]:
     """Only the values of `read_topic`, which is all that counting words needs."""
-    for partition in partitions(bootstrap, topic):
-        for message in _messages(bootstrap, topic, partition):
-            yield message.value()
+    for message in _messages(bootstrap, topic, partitions(bootstrap, topic)):
+        yield message.value()
 
 
 def partitions(bootstrap: str, topic: str) -> list[int]:
@@ -67,45 +69,74 @@ def partitions(bootstrap: str, topic: str) -> list[int]:
         reader.close()
 
 
-def _messages(bootstrap: str, topic: str, partition: int) -> Iterator:  # type: ignore[type-arg]
+def _records(bootstrap: str, topic: str, wanted: list[int]) -> Iterator[Record]:
+    for message in _messages(bootstrap, topic, wanted):
+        place = message.partition(), message.offset()  # which all that is fetched has
+        yield Record(*place, message.key(), message.value(), message.timestamp()[1])  # type: ignore[arg-type]
+
+
+def _messages(bootstrap: str, topic: str, wanted: list[int]) -> Iterator[Message]:
+    ends = _ends(bootstrap, topic, wanted)
+    decided_s = time.monotonic() + _DECIDED_S
     reader = consumer(bootstrap)
     try:
-        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        yield from _to_end(reader, f"{topic}[{partition}]")
+        reader.list_topics(topic, timeout=_METADATA_S)  # or its first fetch waits for 0.5 s
+        for partition, end in zip(wanted, ends, strict=True):
+            reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            yield from _to_end(reader, f"{topic}[{partition}]", end, decided_s)
     finally:
         reader.close()
 
 
-def _to_end(reader: Consumer, name: str) -> Iterator:  # type: ignore[type-arg]
-    """Yields messages until the broker says that the partition ends here."""
+def _ends(bootstrap: str, topic: str, wanted: list[int]) -> list[int]:
+    """Behind the newest records, those of open transactions included."""
+    reader = consumer(bootstrap, isolation="read_uncommitted")
+    try:
+        places = [TopicPartition(topic, partition) for partition in wanted]
+        return [reader.get_watermark_offsets(p, timeout=_METADATA_S)[1] for p in places]
+    finally:
+        reader.close()
+
+
+def _to_end(reader: Consumer, name: str, end: int, decided_s: float) -> Iterator[Message]:
+    """Yields messages until the broker says that the partition ends, at `end` or behind it.
+
+    From the monotonic time `decided_s` on also in front of it: what a transaction still holds up
+    there is not committed.
+    """
     silent_s = 0.0
-    while True:
-        batch = reader.consume(_BATCH_RECORDS, timeout=0.2)
-        silent_s = 0.0 if batch else silent_s + 0.2
+    is_held_up = False  # at the last stable offset
+    while not (is_held_up and time.monotonic() > decided_s):
+        batch = reader.consume(_BATCH_RECORDS, timeout=_WAIT_S)
+        silent_s = 0.0 if batch or is_held_up else silent_s + _WAIT_S
         if silent_s > _SILENCE_S:
             raise ReadError(f"{name}: neither a record nor the end for {_SILENCE_S:.0f} s")
         for message in batch:
             error = message.error()
             if error is None:
+                is_held_up = False
                 yield message
             elif error.code() == KafkaError._PARTITION_EOF:
-                return
+                if message.offset() >= end:  # type: ignore[operator]  # only what is sent has none
+                    return
+                is_held_up = True
             else:
                 raise KafkaException(error)
 
 
-def consumer(bootstrap: str) -> Consumer:
+def consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
     """A consumer with explicit settings, for partitions assigned by hand."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "verifier",  # never joined
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "check.crcs": True,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "fetch.queue.backoff.ms": 1,
+            "fetch.wait.max.ms": int(_WAIT_S * 1000),
         }
     )
