@@ -135,7 +135,7 @@ def test_a_commit_whose_markers_are_not_written_yet_is_waited_for(
             return batch
 
     monkeypatch.setattr(read, "Consumer", Late)
-    assert [record.value for record in read.read_topic(kafka, sink)] == [b"0", b"1", b"2"]
+    assert [record.value for record in read_topic(kafka, sink)] == [b"0", b"1", b"2"]
     assert ends_seen == [1, 4, 0]  # held up, behind the markers, and the empty other partition
 
 

@@ -2,7 +2,8 @@
 
 The end of a partition is what the broker calls it under read_committed (the last stable offset), so
 records of open or aborted transactions are never seen. A commit is acknowledged before its markers
-are written (KIP-98, 5.3), so that end may lie in front of records that count: it is waited for.
+are written (KIP-98, 5.1 and 5.2), so that end may lie in front of records that count, which are
+waited for.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ class ReadError(Exception):
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Record]:
     """All committed records, partition after partition, each in offset order."""
-    return _records(bootstrap, topic, partitions(bootstrap, topic))
+    return map(_record, _messages(bootstrap, topic))
 
 
 def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[Record]:
     """The committed records of one partition in offset order."""
-    return _records(bootstrap, topic, [partition])
+    return map(_record, _messages(bootstrap, topic, partition))
 
 
 def read_values(bootstrap: str, topic: str) -> Iterator[bytes | None]:
     """Only the values of `read_topic`, which is all that counting words needs."""
-    for message in _messages(bootstrap, topic, partitions(bootstrap, topic)):
+    for message in _messages(bootstrap, topic):
         yield message.value()
 
 
@@ -61,26 +62,31 @@ def partitions(bootstrap: str, topic: str) -> list[int]:
     """The partition numbers of `topic`; ReadError when there is no such topic."""
     reader = consumer(bootstrap)
     try:
-        found = reader.list_topics(topic, timeout=_METADATA_S).topics[topic]
-        if found.error is not None:
-            raise ReadError(f"topic {topic}: {found.error}")
-        return sorted(found.partitions)
+        return _numbers(reader, topic)
     finally:
         reader.close()
 
 
-def _records(bootstrap: str, topic: str, wanted: list[int]) -> Iterator[Record]:
-    for message in _messages(bootstrap, topic, wanted):
-        place = message.partition(), message.offset()  # which all that is fetched has
-        yield Record(*place, message.key(), message.value(), message.timestamp()[1])  # type: ignore[arg-type]
+def _numbers(reader: Consumer, topic: str) -> list[int]:
+    found = reader.list_topics(topic, timeout=_METADATA_S).topics[topic]
+    if found.error is not None:
+        raise ReadError(f"topic {topic}: {found.error}")
+    return sorted(found.partitions)
 
 
-def _messages(bootstrap: str, topic: str, wanted: list[int]) -> Iterator[Message]:
-    ends = _ends(bootstrap, topic, wanted)
-    decided_s = time.monotonic() + _DECIDED_S
+def _record(message: Message) -> Record:
+    place = message.partition(), message.offset()  # which all that is fetched has
+    return Record(*place, message.key(), message.value(), message.timestamp()[1])  # type: ignore[arg-type]
+
+
+def _messages(bootstrap: str, topic: str, only: int | None = None) -> Iterator[Message]:
+    """Those of all partitions, or of one."""
     reader = consumer(bootstrap)
     try:
-        reader.list_topics(topic, timeout=_METADATA_S)  # or its first fetch waits for 0.5 s
+        numbers = _numbers(reader, topic)  # a reader that knows the leaders fetches at once
+        wanted = numbers if only is None else [only]
+        ends = _ends(bootstrap, topic, wanted)
+        decided_s = time.monotonic() + _DECIDED_S
         for partition, end in zip(wanted, ends, strict=True):
             reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
             yield from _to_end(reader, f"{topic}[{partition}]", end, decided_s)
@@ -117,7 +123,7 @@ def _to_end(reader: Consumer, name: str, end: int, decided_s: float) -> Iterator
                 is_held_up = False
                 yield message
             elif error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() >= end:  # type: ignore[operator]  # only what is sent has none
+                if message.offset() >= end:  # type: ignore[operator]  # None: not of what is fetched
                     return
                 is_held_up = True
             else:
