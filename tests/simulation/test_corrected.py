@@ -11,6 +11,8 @@ from perseid.testing.simulation.scripts import Corrected
 
 SHAPE = Corrected.SHAPE
 TAKEN_BACK, ENDED = "tokens taken back", "epoch ended by another revision"
+WENT_ON = "only settings differ"
+BETWEEN = ["limit", "behind"]  # two epochs
 WHERE = ["source", "totals-0", "totals-2", "relay-1"]
 STILL: dict[str, Any] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
 HARD: dict[str, Any] = {
@@ -37,12 +39,23 @@ def test_what_is_committed_in_part_is_ended(dies: bool) -> None:
     assert not outcome.struck[TAKEN_BACK], outcome.explain()
 
 
-@pytest.mark.parametrize("faults", [STILL, HARD, DYING], ids=["still", "hard", "dying"])
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", BETWEEN)
+def test_what_stops_between_two_epochs_is_corrected_at_once(where: str) -> None:
+    """Also where the old revision cannot run the epoch that would keep its state for another."""
+    outcome = run(2, SHAPE, Corrected(where=where))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["failed, to be corrected"] >= len(Corrected.TIMES_S), outcome.explain()
+    assert outcome.struck[WENT_ON], outcome.explain()
+
+
+@pytest.mark.parametrize(("where", "faults"), [
+    *((where, faults) for where in WHERE for faults in (STILL, HARD, DYING)),
+    *((where, faults) for where in BETWEEN for faults in (STILL, HARD)),
+])  # fmt: skip
 def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, Any]) -> None:
     seen = 0
     for seed in range(12):
         outcome = run(seed, SHAPE, Corrected(**faults, where=where))
         assert not outcome.error, outcome.explain()
-        seen += outcome.struck[TAKEN_BACK] + outcome.struck[ENDED]
+        seen += sum(outcome.struck[what] for what in (TAKEN_BACK, ENDED, WENT_ON))
     assert seen > 12

@@ -56,6 +56,7 @@ FOUND_BY = {
     "what_others_wrote_is_forgotten": 0,
     "ledgers_are_not_claimed": 13,
     "half_committed_epochs_are_taken_back": 0,
+    "the_old_revision_ends_the_job": 0,
     "checked_afterwards": 2,
     "reset_on_issue": 115,
     "starts_at_theta": 18,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,22 @@ def wheels(cluster: Cluster) -> Path:
 def crash_points(cluster: Cluster) -> Path:
     """The folder in which crash points of the warm cluster are armed."""
     return cluster.data / "crash-points"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Removes the jobs that this file's tests made and, because one failed, did not remove."""
+    items = [item for item in request.session.items if item.path == request.path]
+    if not any("cluster" in getattr(item, "fixturenames", ()) for item in items):
+        yield
+        return
+    running: RunningCluster = request.getfixturevalue("running")
+    before = _jobs(running)
+    yield
+    for name in sorted(_jobs(running) - before):
+        running.run("jobs", "remove", name, "--purge")
+
+
+def _jobs(running: RunningCluster) -> set[str]:
+    found = running.run("jobs", "list").document or {"jobs": []}
+    return {job["name"] for job in found["jobs"]}

@@ -22,20 +22,21 @@ def job(folder: Path, memory: str, name: str = "mem", epoch: str = "maxRecords: 
     return str(example(folder, "wordcount", names))
 
 
-def words(first: int) -> list[bytes]:
-    """200 lines with a word each that has not occurred before, twice."""
-    return [f"word{i} word{i}".encode() for i in range(first, first + 200)]
+def words(first: int, count: int = 200) -> list[bytes]:
+    """Lines with a word each that has not occurred before, twice."""
+    return [f"word{i} word{i}".encode() for i in range(first, first + count)]
 
 
 def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
     running: RunningCluster, tmp_path: Path
 ) -> None:
+    """One epoch brings more than the limit: behind any other one of it the old limit would stop."""
     running.topic("mem-lines")
     running.do("jobs", "apply", job(tmp_path / "small", "64KiB"))
     fed = 0
     while running.job("mem").get("state") != "failed":
-        running.produce("mem-lines", words(fed))
-        fed += 200
+        running.produce("mem-lines", words(fed, 8_000))
+        fed += 8_000
         assert fed < 40_000, "64 KiB hold fewer words"
     failed = running.job("mem")
     text = failed["error"]["text"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from perseid.coordinator import checkpoints, input_bytes, switching, timing
+from perseid.coordinator import checkpoints, corrections, input_bytes, timing
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -80,7 +80,7 @@ def _in_phase(
         return job.move(Phase.FAILED, now, "loaded: it had failed")
     if entry.desired == "stopped" and (plan is None or plan.owner is None):
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
-    if switching.wants_rewind(entry, plan, status):
+    if corrections.is_wanted(entry, plan, status):
         job = replace(job, rewind_to=job.done)
     if error is not None:  # and asked for again: whatever its owner said was said before
         return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")

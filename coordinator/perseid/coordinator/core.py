@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from perseid.coordinator import (
     checkpoints,
+    corrections,
     epoch_timeout,
     failing,
     issue,
@@ -113,7 +114,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
                 done=begin.epoch, highest_epoch=begin.epoch,
             )  # fmt: skip
         case ev.RewindAppended(rewind=rewind):
-            job = switching.rewound(job, rewind)
+            job = corrections.rewound(job, rewind)
         case ev.TokenAppended(token=token, offset=offset):
             job = issue.appended(job, token, offset, now)
         case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
@@ -147,7 +148,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.rewind_to is not None:
         if switching.wants_stop(job):
             return switching.finish_stop(replace(job, rewind_to=None), now)
-        job, actions = switching.rewind(job, state.epoch, now)
+        job, actions = corrections.correct(job, state.epoch, now)
         if job.rewind_to is not None or job.phase in _ENDED:
             return job, actions
     job, more = _own(state, job, now)
@@ -183,8 +184,8 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
     if switching.wants_stop(job) and not job.entry.stop_checkpoint:
         job, more = switching.finish_stop(job, now)
         return job, actions + more
-    if switching.gives_way(job):
-        job, more = switching.give_way(job, now)
+    if corrections.gives_way(job):
+        job, more = corrections.give_way(job, now)
         return job, actions + more
     shunned = [plan.owner] if plan is not None and plan.owner is not None else []
     owner = placement.choose(
@@ -337,9 +338,9 @@ def _topics_seen(
 
 
 def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
-    if job.program is None:
-        return job, []
+    if job.program is None or corrections.is_under_way(job):
+        return job, []  # another revision may read another topic
     error = sources.fault(job.program.spec, job.positions, event.topics)
     if error is not None:
-        return failing.refused(job, now, error)
+        return corrections.fail(job, now, type(error).__name__, str(error))
     return sources.with_new_partitions(job, event.topics), []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import failing
+from perseid.coordinator import corrections, failing
 from perseid.coordinator.actions import Action
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now, issued_token, ranges_of
@@ -51,7 +51,7 @@ def fail(job: JobState, now: Now) -> Step:
         f"look for an operator that waits or loops for ever, or give its epochs more time "
         f"(`epoch.timeout`) or less input (`epoch.maxRecords`); then {failing.advice(job.name)}"
     )
-    return failing.permanent(job, now, "EpochTimeout", text, advice)
+    return corrections.fail(job, now, "EpochTimeout", text, advice)
 
 
 def _reads(job: JobState) -> str:

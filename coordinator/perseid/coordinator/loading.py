@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, cast
 
-from perseid.coordinator import ledger_claims, sources, switching
+from perseid.coordinator import corrections, ledger_claims, sources
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
@@ -99,15 +99,16 @@ class Loader:
         revision, archive = (plan or entry).revision, (plan or entry).archive
         program = Program(revision, archive, self._spec(archive))
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
-        topics = self._source_topics(program.spec)
+        changed = plan is not None and entry.archive != plan.archive
+        topics = self._source_topics(program.spec, strict=not changed)  # it may read others
         base = _base(plan, pointers) if plan is not None else None
         tokens, highest, ever = self._claim_and_read(job, base)
         status, generation = registry.status(job), registry.generation(job)
-        if plan is not None and switching.wants_rewind(entry, plan, status):
+        if plan is not None and corrections.is_wanted(entry, plan, status):
             layout = build(program.spec, plan.layout)
             clients = self._clients
             ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
-            program = self._with_front(program)
+            program = self._with_digests(program)
         ledger = self._ledger(job, entry.uuid, program.spec, plan)
         starts = self._starts(
             program.spec, sources.named(ever), topics, None if tokens else _time_of(entry)
@@ -130,7 +131,7 @@ class Loader:
     def program(self, action: LoadProgram) -> ProgramLoaded:
         """The target of a switch; its ledger partitions exist when this returns."""
         spec = self._spec(action.archive)
-        program = self._with_front(Program(action.revision, action.archive, spec))
+        program = self._with_digests(Program(action.revision, action.archive, spec))
         self._control_topics(action.job, program.spec, 1)
         topics = self._source_topics(program.spec)
         starts = self._starts(spec, action.known, topics, None)
@@ -139,9 +140,11 @@ class Loader:
     def _spec(self, archive: str) -> JobSpec:
         return parse.load(self._folder(archive))
 
-    def _with_front(self, program: Program) -> Program:
+    def _with_digests(self, program: Program) -> Program:
         files = read_folder(self._folder(program.archive))
-        return replace(program, front=change.front(program.spec, files))
+        return replace(
+            program, front=change.front(program.spec, files), code=change.code(files)
+        )
 
     def _folder(self, archive: str) -> Path:
         return fetch_archive(self._clients.store, archive, self._clients.cache)
@@ -155,11 +158,13 @@ class Loader:
             elif there[topic.name].partitions < topic.partitions:
                 self._clients.topics.grow(topic.name, topic.partitions)
 
-    def _source_topics(self, spec: JobSpec) -> Mapping[str, SourceTopic | None]:
-        """The source topics; raises the permanent error when the job cannot run on them."""
+    def _source_topics(
+        self, spec: JobSpec, *, strict: bool = True
+    ) -> Mapping[str, SourceTopic | None]:
+        """The source topics; `strict`: raises the permanent error when it cannot run on them."""
         topics = source_topics(self._clients.topics, {s.topic for s in spec.sources.values()})
         error = sources.fault(spec, {}, topics)
-        if error is not None:
+        if error is not None and strict:
             raise error
         return topics
 

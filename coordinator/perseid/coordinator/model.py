@@ -48,6 +48,7 @@ class Program:
     archive: str
     spec: JobSpec
     front: str = ""  # `jobs.change.front` of it, where a failed epoch is to be ended
+    code: str = ""  # `jobs.change.code` of it, likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from perseid.coordinator import (
     checkpoints,
+    corrections,
     failing,
     input_bytes,
     issue,
@@ -128,7 +129,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         text = record.error or "the fragment failed without a reason"
         job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
         if record.permanent:
-            return failing.permanent(job, now, record.error_kind or "PermanentError", text)
+            return corrections.fail(job, now, record.error_kind or "PermanentError", text)
         return failing.passing(job, now, text, died=record.error_kind == ProcessDied.__name__)
     if record.state == "stopped":
         done = max(job.done, min(record.epoch, job.tip.epoch))

@@ -117,6 +117,33 @@ def _written(sink: SinkSpec | None) -> SinkSpec | None:
     return sink.model_copy(update={"partitions": None}) if sink is not None else None
 
 
+def code(files: Mapping[str, bytes]) -> str:
+    """A digest of all files but job.yaml."""
+    shown = [(path, sha256(files[path]).hexdigest()) for path in sorted(files) if path != JOB_FILE]
+    return sha256(json.dumps(shown).encode()).hexdigest()
+
+
+def only_loosens(old: JobSpec, new: JobSpec) -> bool:
+    """Whether `new`, with the same code, computes the same of whatever `old` did not fail at.
+
+    So it is where limits, times and sizes are others, or records are refused that stopped the job.
+    """
+    if apart(old, new) or _computed(old) != _computed(new):
+        return False
+    stricter = old.errors.tolerance == "all" != new.errors.tolerance
+    return not stricter and all(
+        operator.errors in ("stop", new.operators[name].errors)
+        for name, operator in old.operators.items()
+    )
+
+
+def _computed(spec: JobSpec) -> dict[str, Any]:
+    """All but what says when, how much at once and at what it fails."""
+    settings = {"errors": True, "epoch": True, "fault_tolerance": True}
+    each = {"__all__": {"errors", "memory_bytes"}}
+    return spec.model_dump(exclude={**settings, "operators": each})
+
+
 def front(spec: JobSpec, files: Mapping[str, bytes]) -> str:
     """A digest of all that makes the rows which come to keyed operators, and says to which.
 

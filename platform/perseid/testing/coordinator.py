@@ -106,6 +106,7 @@ class World:
     time_s: float = 100.0
     states: tuple[OperatorState, ...] = ()  # what the owner reports of each epoch
     record_bytes: dict[str, int] = field(default_factory=dict)  # by source; else RECORD_BYTES
+    codes: dict[str, str] = field(default_factory=dict)  # of archives; else each has its own
 
     @property
     def now(self) -> Now:
@@ -300,8 +301,9 @@ class Leader:
         begun = sources.begun(spec, (issued.token for issued in tokens), ever)
         self._read[job] = len(world.progress.get(job, []))
         return ev.JobLoaded(
-            job, entry, _program(plan.revision if ours and plan is not None else entry.revision,
-                                 archive, spec),
+            job, entry,
+            _program(world, plan.revision if ours and plan is not None else entry.revision,
+                     archive, spec),
             plan if ours else None, world.generations.get(job, 0), pointers,
             world.statuses.get(job), world.failures.get(job), ours,
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
@@ -317,7 +319,7 @@ class Leader:
         spec = self.world.programs.get(action.archive)
         if spec is None:
             return ev.ProgramFailed(action.job, action.archive, "DamagedFile", "missing", True)
-        program = _program(action.revision, action.archive, spec)
+        program = _program(self.world, action.revision, action.archive, spec)
         return ev.ProgramLoaded(action.job, program, self._starts(spec, action.known))
 
     def _starts(
@@ -342,8 +344,9 @@ class Leader:
         return ev.ManifestWritten(action.job, action.job_uuid, pointer)
 
 
-def _program(revision: str, archive: str, spec: JobSpec) -> Program:
-    return Program(revision, archive, spec, change.front(spec, {}))
+def _program(world: World, revision: str, archive: str, spec: JobSpec) -> Program:
+    code = world.codes.get(archive, archive)
+    return Program(revision, archive, spec, change.front(spec, {}), code)
 
 
 def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:

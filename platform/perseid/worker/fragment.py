@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perseid import logs
 from perseid.errors import (
@@ -42,6 +42,7 @@ from perseid.worker import (
     flow,
     frames,
     graph,
+    memory,
     part_orders,
     parts,
     query,
@@ -56,7 +57,7 @@ from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -271,9 +272,15 @@ class Fragment:
         self._tell_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
         runner.clean()  # while the coordinator grants the next one
-        said = runner.memory.look(self._epoch, done["reports"])
+        if memory.is_judged(order.token):
+            self._judge_memory(runner, clients, done["reports"])
+
+    def _judge_memory(
+        self, runner: EpochRunner, clients: Clients, found: Sequence[Mapping[str, Any]]
+    ) -> None:
+        said = runner.memory.look(self._epoch, found)
         if runner.context.lanes:  # otherwise the state is on other machines
-            said += self.machine.judge(self.plan.job, self._epoch, done["reports"])
+            said += self.machine.judge(self.plan.job, self._epoch, found)
         for warning in said:
             self._tell(clients.progress, "warning", events=(warning,))
 

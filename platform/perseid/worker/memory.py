@@ -14,8 +14,17 @@ from typing import Any
 from perseid.errors import PermanentError
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import MEMORY_NEAR, JobSpec
+from perseid.topics.records import Token
 
 MIB = 1 << 20
+
+
+def is_judged(token: Token) -> bool:
+    """Whether limits are looked at behind the token's epoch.
+
+    Behind a final one no other comes under this revision, and the next may have another limit.
+    """
+    return not token.final
 
 
 class MemoryWatch:

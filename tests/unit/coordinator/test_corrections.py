@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from perseid.coordinator.events import TopicsSeen
+from perseid.coordinator import actions as act
+from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.jobs.spec import EpochSpec, JobSpec, SourceSpec
-from perseid.testing.coordinator import Crashed, Leader, World, job_spec
+from perseid.testing.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec
 from perseid.testing.coordinator_steps import JOB, fail, last, new_revision, run, want
-from perseid.topics.records import Rewind, Token
+from perseid.topics.records import PartDone, Rewind, Token
 
 
 def failed_in_flight(world: World, leader: Leader) -> Token:
@@ -285,16 +286,143 @@ def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader
     assert told in world.statuses[JOB].events
 
 
-def test_a_failure_while_a_correction_is_loaded_is_told(world: World, leader: Leader) -> None:
-    half_committed(world, leader)
+def test_nothing_is_placed_while_a_correction_is_loaded(world: World, leader: Leader) -> None:
+    """Nor is a topic looked for that it may no longer read."""
+    failed_in_flight(world, leader)
     leader.loads = False
     new_revision(world, leader)
-    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("failed", 1)
     leader.feed(TopicsSeen({"lines": None}))
-    status = world.statuses[JOB]
-    assert (status.state, status.counter) == ("failed", 2)
-    assert status.error is not None
-    assert status.error["kind"] == "TopicIdentityChanged"
+    leader.tick(5)
+    assert (world.statuses[JOB].state, world.statuses[JOB].counter) == ("failed", 1)
+    assert world.plans[JOB].owner is None
+    leader.loads = True
+    leader.tick(5)
+    assert world.plans[JOB].owner == "w1-1"
+
+
+def placed(leader: Leader) -> list[str]:
+    """The revisions of the plans that were given to a worker, in their order."""
+    return [a.plan.revision for a in leader.performed
+            if isinstance(a, act.PutPlan) and a.plan.owner is not None]  # fmt: skip
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_another_limit_is_there_before_the_old_revision_runs_again(
+    world: World, leader: Leader, in_flight: bool
+) -> None:
+    """The old one would stop at its limit again, with the larger one applied."""
+    run(world, leader, 2)
+    if in_flight:
+        world.produce(0, 10)
+        leader.poll()
+    fail(world, leader)
+    leader.performed.clear()
+    world.codes = {"archive-1": "code", "archive-2": "code"}
+    counts = job_spec().operators["counts"].model_copy(update={"memory_bytes": 1 << 30})
+    new_revision(world, leader, operators={"counts": counts}, epoch=EpochSpec(max_records=5))
+    assert placed(leader) == ["r2"]
+    world.say(JOB, "running")
+    leader.listen()
+    run(world, leader, 2)
+    tokens = list(world.valid(JOB).values())
+    assert [t.revision for t in tokens] == ["r1"] * 2 + ["r2"] * (len(tokens) - 2)
+    assert world.statuses[JOB].error is None
+
+
+@pytest.mark.parametrize("changes, code", [
+    ({"parallelism": 3}, "code"),
+    ({"sources": {"lines": SourceSpec(topic="lines", format="bytes")}}, "code"),
+    ({"epoch": EpochSpec(max_records=5)}, "other code"),
+])  # fmt: skip
+def test_other_changes_leave_the_last_epoch_without_input_to_the_old_revision(
+    world: World, leader: Leader, changes: dict[str, object], code: str
+) -> None:
+    failed_in_flight(world, leader)
+    leader.performed.clear()
+    world.codes = {"archive-1": "code", "archive-2": code}
+    new_revision(world, leader, **changes)
+    assert placed(leader) == ["r1"]
+    world.say(JOB, "running")
+    leader.listen()
+    assert (last(world).final, last(world).records) == (True, 0)
+    world.work(JOB)
+    leader.listen()
+    assert world.plans[JOB].revision == "r2"
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_where_the_old_revision_cannot_end_the_changed_one_does(
+    world: World, leader: Leader, behind: bool
+) -> None:
+    """It fails in the epoch without input, or behind it, while its correction is applied."""
+    failed_in_flight(world, leader)
+    new_revision(world, leader)
+    world.say(JOB, "running")
+    leader.listen()
+    final = last(world)
+    assert final.final
+    if behind:
+        world.work(JOB)
+        world.progress[JOB] = [r for r in world.progress[JOB] if not isinstance(r, PartDone)]
+    fail(world, leader)
+    assert world.statuses[JOB].state != "failed"
+    assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r2", "w1-1")
+    assert final in world.valid(JOB).values()
+    for _ in range(2):
+        steps(world, leader)
+        run(world, leader)
+    assert last(world).revision == "r2"
+    assert leader.job().done == last(world).epoch
+    assert world.statuses[JOB].error is None
+
+
+def test_a_failure_behind_which_another_revision_waits_is_not_the_end(
+    world: World, leader: Leader
+) -> None:
+    """It was applied a moment before: nobody would type `jobs start` for it."""
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    new_revision(world, leader)
+    fail(world, leader)
+    assert [r.epoch for r in world.tokens[JOB] if isinstance(r, Rewind)] == [bad.epoch - 1]
+    for _ in range(4):
+        steps(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    assert "revision r1 failed: BadInputError" in world.statuses[JOB].events
+    assert leader.job().done == last(world).epoch > bad.epoch
+
+
+@pytest.mark.parametrize("seen", [None, SourceTopic("lines", "another", False, {0: 0, 1: 0})])
+def test_a_job_whose_topic_is_gone_goes_on_with_a_revision_that_reads_another(
+    world: World, leader: Leader, seen: SourceTopic | None
+) -> None:
+    run(world, leader, 2)
+    leader.feed(TopicsSeen({"lines": seen}))
+    assert world.statuses[JOB].error is not None
+    world.ends["more", 0] = 7
+    new_revision(world, leader, sources={"rest": SourceSpec(topic="more", format="text")},
+                 operators={"counts": job_spec().operators["counts"].model_copy(
+                     update={"inputs": {"input": "rest"}})})  # fmt: skip
+    for _ in range(4):
+        more = SourceTopic("more", TOPIC_ID, False, {0: 0})
+        leader.feed(TopicsSeen({"lines": seen, "more": more}))
+        steps(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    assert world.statuses[JOB].error is None
+    assert [(r.start, r.end) for r in ranges_of(last(world)) if r.source == "rest"]
+
+
+@pytest.mark.parametrize("crash", range(14))
+def test_another_limit_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
+    world.codes = {"archive-1": "code", "archive-2": "code"}
+    leader = Leader(world)
+    leader.look()
+    failed_in_flight(world, leader)
+    tokens = corrected(world, leader, crash)
+    assert {t.revision for t in tokens if t.epoch > 2} == {"r2"}
+    assert world.plans[JOB].revision == "r2"
 
 
 def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
+from perseid.coordinator.corrections import DEATHS_MAX
 from perseid.coordinator.model import ranges_of
-from perseid.coordinator.switching import DEATHS_MAX
 from perseid.testing.coordinator import Crashed, Leader, World
 from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
 from perseid.topics.records import Rewind, Token

@@ -31,7 +31,7 @@ from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
-from perseid.worker import part_orders, parts, reports, resume
+from perseid.worker import memory, part_orders, parts, reports, resume
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
@@ -110,6 +110,13 @@ class Fragment:
                 self.world.simulation.say(f"ran epoch {self.epoch}")
                 self._tell_event_times(order, counts)
                 self.context.progress().append(self._done(order, counts))
+                self._look_behind(order.token)
+
+    def _look_behind(self, token: Token) -> None:
+        """What stops a job between two epochs: a limit, or whatever does not spare the last one."""
+        if memory.is_judged(token):
+            self.world.run_into(self.plan.archive, "limit")
+        self.world.run_into(self.plan.archive, "behind")
 
     # Epochs -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from perseid.coordinator import actions as act
@@ -17,7 +18,7 @@ from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, ProcessDied, RetryableError
 from perseid.jobs.spec import JobSpec
-from perseid.records import LeaderInfo
+from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
@@ -49,8 +50,9 @@ class SimulatedLoader(Loader):
     def _spec(self, archive: str) -> JobSpec:
         return self.specs[archive]
 
-    def _with_front(self, program: Program) -> Program:
-        return program
+    def _with_digests(self, program: Program) -> Program:
+        """Every other revision has the code of the one before."""
+        return replace(program, code=str(int(program.archive.rpartition("-")[2]) // 2))
 
 
 class SimulatedPerformer(Performer):
@@ -269,10 +271,7 @@ class Life:
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):
                 text = f"plan {plan.generation} for {plan.owner}"
-                if plan.reason.startswith("switch"):
-                    self.world.gates.hit("revision switched")
-                elif " ends epoch " in plan.reason and plan.owner is None:
-                    self.world.gates.hit("epoch ended by another revision")
+                self._tell_change(plan)
             case act.AppendRewind(rewind=rewind):
                 text = f"rewind to epoch {rewind.epoch}"
                 self.world.gates.hit("tokens taken back")
@@ -286,3 +285,12 @@ class Life:
         if isinstance(outcome, ev.ActionFailed):
             text += f" FAILED: {outcome.text}"
         self.world.simulation.say(text)
+
+    def _tell_change(self, plan: Plan) -> None:
+        """Of revision, if it is one."""
+        if plan.reason.startswith("switch"):
+            self.world.gates.hit("revision switched")
+        elif " ends epoch " in plan.reason and plan.owner is None:
+            self.world.gates.hit("epoch ended by another revision")
+        elif plan.reason.endswith("only settings differ"):
+            self.world.gates.hit("only settings differ")

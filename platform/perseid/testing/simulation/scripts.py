@@ -89,8 +89,9 @@ class Corrected(Swarm):
     """The code of the revision that runs raises at some rows, again and again; the user mends it.
 
     `where`: at a "source", so that nothing of the epoch is committed, or in a task by its label,
-    while others may have committed it. Beside it come the faults. `dies`: the process dies of them
-    instead, which is no error of the job's.
+    while others may have committed it; "limit": behind every epoch but a final one; "behind": every
+    one. Beside it come the faults. `dies`: the process dies of them instead, which is no error of
+    the job's. The applied correction is what runs next: it is applied once.
     """
 
     name: ClassVar[str] = "corrected"

@@ -16,7 +16,7 @@ from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.check import Checker
-from perseid.testing.simulation.engine import Group, SimulatedClock, Simulation
+from perseid.testing.simulation.engine import Defect, Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.network import (
@@ -169,6 +169,8 @@ class World:
         if status is None or (status.state, status.counter) != ("failed", stored.value.counter):
             return
         if status.error is not None and self.corrects(status.error):
+            if stored.value.archive not in self.broken:
+                raise Defect(f"{stored.value.revision} is applied, and the one before failed again")
             self._apply(same_files=False)
 
     def ask_checkpoint(self) -> int:
@@ -233,7 +235,11 @@ class World:
         self.store.content[path] = mishaps.flipped(self.simulation.random, self.store.content[path])
 
     def run_into(self, archive: str, where: str) -> None:
-        """Raises what the revision's code does there: at a "source", or in the task of a label."""
+        """Raises what the revision's code does there.
+
+        `where`: at a "source", in the task of a label, at a "limit" behind an epoch, or "behind"
+        every one.
+        """
         if self.broken.get(archive) == where:
             self.gates.hit("operator raised")
             raise (ProcessDied if self.dies else PermanentError)(RAISED)

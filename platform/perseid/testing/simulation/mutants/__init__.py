@@ -69,6 +69,7 @@ _TOLD = (
     Planted(
         mended.half_committed_epochs_are_taken_back, Corrected.SHAPE, Corrected(where="relay-0")
     ),
+    Planted(mended.the_old_revision_ends_the_job, Corrected.SHAPE, Corrected(where="behind")),
 )
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints, ledger_claims, switching
+from perseid.coordinator import checkpoints, corrections, failing, ledger_claims
 from perseid.coordinator.model import JobState
 from perseid.state import checkpoint
 from perseid.state.log import adopt
@@ -104,11 +104,20 @@ def ledgers_are_not_claimed() -> AbstractContextManager[Any]:
     return patch.object(ledger_claims, "claim", lambda *_: None)
 
 
+def the_old_revision_ends_the_job() -> AbstractContextManager[Any]:
+    """Seen: one that fails while its correction waits ends the job, and the correction never runs.
+
+    A job was stopped at its limit, and stopped by the old limit again behind the last epoch that
+    was to keep its state for the larger one.
+    """
+    return patch.object(corrections, "fail", failing.permanent)
+
+
 def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
     """Whatever the ledgers say, the changed revision computes the failed epoch anew."""
-    rewind = switching.rewind
+    correct = corrections.correct
 
     def mutant(job: JobState, *rest: Any) -> Any:
-        return rewind(replace(job, ledger_highest=0), *rest)
+        return correct(replace(job, ledger_highest=0), *rest)
 
-    return patch.object(switching, "rewind", mutant)
+    return patch.object(corrections, "correct", mutant)

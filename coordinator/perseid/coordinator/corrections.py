@@ -1,0 +1,230 @@
+"""A job that failed for good, and the revision that corrects it: it comes before the old one.
+
+Whatever stopped it (an operator that raised, SQL, a limit, an epoch that did not end, a topic that
+is gone), nothing is placed before the changed revision is loaded. Then, in this order:
+
+Rewind:  the tokens above the last done epoch are taken back, unless a ledger holds one of them:
+         they were claimed when the job was loaded, so none gets one later (`ledger_claims.py`).
+Finish:  where a part of the failed epoch is committed, or it has no input that could be given to
+         another, the changed revision ends it: the operator partitions that have done it keep what
+         the old one computed. So both must have the same tasks and sinks, send the same rows to
+         them (`Program.front`), and have the same state, which the worker looks at.
+Adopt:   where the old revision ran nothing, or had ended, the changed one begins as in a switch.
+Go on:   where only settings differ, the changed one goes on with the old one's state, which it
+         would compute as the old one did (`change.only_loosens`).
+Switch:  else the old one runs one more epoch, without input, so that its state is kept exactly in a
+         checkpoint (`switching`). Where that fails, too, the changed one finishes it.
+Way:     a revision that fails while another one is wanted gives way to it, as one that failed and
+         was changed. So does one whose processes die in an epoch again and again (native code that
+         crashes, memory), though no error ends the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import failing, statuses, switching
+from perseid.coordinator.actions import Action, AppendRewind, LoadJob, PutPlan, PutStatus
+from perseid.coordinator.lifecycle import OWNED, Phase
+from perseid.coordinator.model import (
+    Issued,
+    JobState,
+    Now,
+    Program,
+    Tip,
+    first_positions,
+    issued_token,
+    positions_behind,
+)
+from perseid.errors import ProcessDied
+from perseid.jobs.change import apart, only_loosens
+from perseid.jobs.layout import build
+from perseid.records import JobEntry, JobStatus, Plan
+from perseid.topics.records import Rewind
+
+Step = tuple[JobState, list[Action]]
+
+FRONT = (
+    "sources, SQL, or the code of operators without a key are others, and say which rows come to "
+    "which partition (leave them and the files they are in as they are; a keyed operator that is "
+    "in one of these may go to a file of its own)"
+)
+DEATHS_MAX = 3  # in one epoch, before the old revision gives way: a machine may end once or twice
+AGAIN = "again"  # in an error: the revision failed in the epoch that was to end it, too
+
+
+def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> bool:
+    """Whether a job that failed was changed and is asked for again, perhaps stopped in between."""
+    return (
+        status is not None and status.job_uuid == entry.uuid and status.error is not None
+        and status.counter != entry.counter and plan is not None and plan.archive != entry.archive
+    )  # fmt: skip
+
+
+def gives_way(job: JobState) -> bool:
+    """Whether the old revision's processes die in its epoch, and another one waits for it."""
+    return job.deaths >= DEATHS_MAX and job.in_flight > 0 and switching.wants_switch(job)
+
+
+def give_way(job: JobState, now: Now) -> Step:
+    """Takes a job whose processes die for failed before the user changed it."""
+    assert job.plan is not None
+    assert job.failures is not None
+    text = (
+        f"in epoch {job.done + 1} processes of revision {job.plan.revision} died {job.deaths} "
+        f"times, so revision {job.entry.revision} takes it over"
+    )
+    last = f"{text}; the last time: {job.failures.text}"
+    error = failing.told_error(job, ProcessDied.__name__, last, failing.advice(job.name))
+    return _as_failed_before(job.told(text), now, error, text)
+
+
+def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
+    """A permanent failure: the end, unless another revision is wanted by now."""
+    if not switching.wants_switch(job):
+        return failing.permanent(job, now, kind, text, next_step)
+    error = failing.told_error(job, kind, text, next_step or failing.advice(job.name))
+    error = {**error, AGAIN: is_under_way(job)}
+    why = f"revision {job.plan.revision if job.plan else ''} failed: {kind}"
+    return _as_failed_before(job.told(why), now, error, why)
+
+
+def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: str) -> Step:
+    """Loads it as a job that had failed when its entry changed."""
+    actions: list[Action] = []
+    status = replace(
+        statuses.status_of(job, now.wall_ms), state="failed", error=error,
+        counter=job.entry.counter - 1,  # it was not of the entry of now
+    )  # fmt: skip
+    actions.append(PutStatus(job.name, status))
+    if job.phase in OWNED:  # its fragment may still be in the epoch
+        job, disowned = failing.disown(job, why)
+        actions += disowned
+    job = replace(job, error=error, rewind_to=job.done, fragment="", status=status)
+    job = job.move(Phase.LOADING, now, why)
+    return job, [*actions, LoadJob(job.name, job.entry)]
+
+
+def is_under_way(job: JobState) -> bool:
+    """Whether the revision that failed only ends what it has, for another one to go on."""
+    last = job.last_token
+    ends = job.error is not None or (last is not None and last.final)
+    return ends and switching.wants_switch(job)
+
+
+def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
+    """One step from what failed to the changed revision; `rewind_to` is None when that is over."""
+    target = _rewind_target(job)
+    if target is None:
+        return _take_over(job, now)
+    if job.ledger_highest > target.epoch:
+        return _finish(job, now, "a part of it is committed")
+    failed = issued_token(job, target.epoch + 1)
+    kept = replace(job, tokens=_up_to(job, target.epoch))
+    if not (failed is not None and failed.token.records) and not switching.may_adopt(kept):
+        return _finish(job, now, "it has no input that another epoch could have")
+    reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
+    record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
+    return replace(job, appending=True), [AppendRewind(job.name, record)]
+
+
+def _rewind_target(job: JobState) -> Tip | None:
+    """The tip after a rewind to the last done epoch; None when there is nothing to take back."""
+    if job.tip.epoch <= job.done:
+        return None
+    issued = issued_token(job, job.done)
+    return Tip(job.done, issued.offset) if issued is not None else job.base
+
+
+def _take_over(job: JobState, now: Now) -> Step:
+    """Nothing is in flight: who goes on behind the last done epoch?"""
+    if not switching.wants_switch(job):
+        return replace(job, rewind_to=None), []
+    target = job.next_program
+    if target is None or target.archive != job.entry.archive:
+        return switching.load(job, now)
+    if switching.may_adopt(job):
+        return switching.adopt_program(replace(job, rewind_to=None), target, now)
+    if job.error is not None and job.error.get(AGAIN):
+        return _finish(job, now, "the revision before cannot end without input either")
+    if job.program is not None and _goes_on(job.program, target):
+        reason = f"revision {target.revision} goes on behind epoch {job.done}: only settings differ"
+        return _change_revision(job, target, reason)
+    return replace(job, rewind_to=None), []
+
+
+def _goes_on(old: Program, new: Program) -> bool:
+    """Whether what the new one computes of any epoch that the old one ended is the same."""
+    return old.code == new.code != "" and only_loosens(old.spec, new.spec)
+
+
+def _finish(job: JobState, now: Now, why: str) -> Step:
+    """One step towards the changed revision, which ends the failed epoch."""
+    target, plan = job.next_program, job.plan
+    if job.rejected == job.entry.archive:
+        return _cannot_finish(job, now, why, [job.events[-1].partition(": ")[2]])
+    if target is None or target.archive != job.entry.archive:
+        return switching.load(job, now)
+    if plan is None or job.program is None:
+        return job, []
+    found = apart(job.program.spec, target.spec)
+    if job.program.front != target.front:
+        found.append(FRONT)
+    if found:
+        return _cannot_finish(job, now, why, found)
+    return _change_revision(
+        job, target, f"revision {target.revision} ends epoch {job.done + 1}: {why}"
+    )
+
+
+def _change_revision(job: JobState, target: Program, reason: str) -> Step:
+    """Names `target` in the plan: it goes on with the state logs of the one before."""
+    assert job.plan is not None
+    plan = replace(
+        job.plan, owner=None, generation=job.generation + 1, revision=target.revision,
+        archive=target.archive, reason=reason,
+    )  # fmt: skip
+    job = replace(
+        job, plan=plan, generation=plan.generation, program=target, next_program=None,
+        next_starts={}, layout=build(target.spec, plan.layout), rewind_to=None,
+    ).told(reason)  # fmt: skip
+    return job, [PutPlan(job.name, plan)]
+
+
+def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Step:
+    before = job.plan.revision if job.plan is not None else ""
+    text = (
+        f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
+        f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
+    )
+    if job.error is not None and job.error["kind"] == ProcessDied.__name__:
+        # Maybe a machine did it, so the old one is tried again; the other may come behind it.
+        return replace(job.told(text), next_program=None, rewind_to=None), []
+    advice = (
+        f"apply a revision first that only corrects keyed operators or settings of {before}, and "
+        f"this one when it runs; or `perseid jobs start {job.name} --from scratch`"
+    )
+    job = replace(job, next_program=None)
+    return failing.permanent(job, now, "RefusedError", text, advice)
+
+
+def rewound(job: JobState, record: Rewind) -> JobState:
+    """The job after its Rewind is in the log."""
+    kept, moved = _up_to(job, record.epoch), job.positions
+    if job.program is not None and job.tokens:
+        spec = job.program.spec
+        # A source may first be named by a token that is taken back.
+        moved = first_positions(spec, (issued.token for issued in job.tokens))
+        moved = positions_behind(spec, moved, (issued.token for issued in kept))
+    collecting = job.collecting
+    if collecting is not None and collecting.epoch > record.epoch:
+        collecting = None
+    return replace(
+        job, appending=False, tokens=kept, positions=moved, cut=False,
+        collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
+        checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
+    ).told(f"epochs above {record.epoch} taken back")  # fmt: skip
+
+
+def _up_to(job: JobState, epoch: int) -> tuple[Issued, ...]:
+    return tuple(i for i in job.tokens if i.token.epoch <= epoch)
