@@ -211,6 +211,37 @@ def test_what_may_end_an_epoch_that_another_revision_began(
     assert said is None or any(line.startswith(said) for line in found)
 
 
+BISECTED = ("key: k, use", "key: k, errors: {operator: bisect}, use")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "loosens"),
+    [
+        ([], [("key: k, use", "key: k, memory: 5MiB, use")], True),
+        ([("key: k, use", "key: k, memory: 5MiB, use")], [], True),
+        ([], [("name: job", "name: job\nepoch: {maxRecords: 10, timeout: 20s}")], True),
+        ([], [("name: job", "name: job\nfaultTolerance: {checkpoint: {period: 5s}}")], True),
+        ([], [BISECTED], True),
+        ([BISECTED], [], False),
+        ([], [("name: job", "name: job\nerrors: {tolerance: all}")], False),  # another writer
+        ([], [("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM")], False),
+        ([], [("parallelism: 2", "parallelism: 3")], False),
+        ([], [("key: k, use", "key: k, with: {a: 1}, use")], False),
+        ([], [("topic: a,", "topic: more,")], False),
+    ],
+)
+def test_limits_and_sizes_change_nothing_of_what_is_computed(
+    before: list[tuple[str, str]], after: list[tuple[str, str]], loosens: bool
+) -> None:
+    assert change.only_loosens(spec(*before), spec(*after)) is loosens
+
+
+def test_all_files_but_the_job_file_are_code() -> None:
+    assert change.code(FILES) == change.code({**FILES, "job.yaml": b"other"})
+    for other in ({**FILES, "m.py": b"other"}, {**FILES, "new.py": b""}):
+        assert change.code(FILES) != change.code(other)
+
+
 FILES = {"job.yaml": b"1", "m.py": b"2", "helpers/more.py": b"3"}
 KEYLESS = ('sql: "SELECT k, n FROM input"', 'use: "rows:R"')
 
