@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from perseid.jobs import avro_types, event_time
 from perseid.jobs import document as doc
-from perseid.jobs import event_time
 from perseid.jobs.checks import Draft, Finding
 from perseid.jobs.problems import listed, nearest, shown
 
@@ -21,7 +21,7 @@ def all_of(draft: Draft, folder: Path) -> Iterator[Finding]:
                 yield from _schema((kind, name, "schema"), block.schema_, block.format, folder)
     for name, source in draft.sources.items():
         if source is not None and source.format == "avro":
-            yield from _event_time(("sources", name), source, folder)
+            yield from _avro_source(("sources", name), source, folder)
     for name, operator in draft.operators.items():
         if operator is not None and operator.use is not None:
             yield from _module(("operators", name, "use"), operator.use, folder)
@@ -53,10 +53,17 @@ def _schema(path: tuple[str, ...], name: str, format_: str, folder: Path) -> Ite
         yield path, f"{where}: {name} is no {what} ({wrong}); mend {name}"
 
 
-def _event_time(path: tuple[str, ...], source: doc.Source, folder: Path) -> Iterator[Finding]:
+def _avro_source(path: tuple[str, ...], source: doc.Source, folder: Path) -> Iterator[Finding]:
     file = inside(folder, source.schema_ or "")
-    if source.eventTime is not None and file is not None and avro_mistake(file) is None:
-        columns = event_time.avro_columns(json.loads(file.read_bytes()))
+    if file is None or avro_mistake(file) is not None:
+        return
+    schema = json.loads(file.read_bytes())
+    text = avro_types.refusal(schema)
+    if text is not None:
+        remedy = avro_types.remedy(source.schema_ or "", registry=source.registry is not None)
+        yield (*path, "schema"), f"{'.'.join(path)}.schema: {source.schema_} {text}; {remedy}"
+    if source.eventTime is not None:
+        columns = event_time.avro_columns(schema)
         yield from event_time.check(path, source.eventTime.column, columns)
 
 

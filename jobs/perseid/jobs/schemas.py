@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseid.errors import RefusedError
-from perseid.jobs import event_time, yamlfile
+from perseid.jobs import avro_types, event_time, yamlfile
 from perseid.jobs.problems import JobFileRefused, Problem, listed, nearest, shown
 from perseid.jobs.spec import SinkSpec, SourceSpec, pinned_file
 from perseid.jobs.trees import JOB_FILE, check_files
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Registries = Mapping[str, SchemaRegistry]
 Files = Mapping[str, bytes]
 Block = SourceSpec | SinkSpec
+NO_RECORD = "is of no record, so it has no columns"
 
 
 def check_names(jobs: Sequence[Validated], names: Sequence[str]) -> None:
@@ -65,16 +66,26 @@ def pinned(job: Validated, registries: Registries) -> Validated:
         place = pinned_file(kind, name)
         if block.schema_file == place:
             found = _newest(f"{job.spec.name}: {kind[:-1]} {name}", block, registries)
-            _check_event_time(job.spec.name, name, block, found)
+            if isinstance(block, SourceSpec) and block.format == "avro":
+                _check_columns(job.spec.name, name, block, found)
             files[place] = found
     check_files(job.tree.name, files)
     return replace(job, tree=replace(job.tree, files=files))
 
 
-def _check_event_time(job: str, name: str, block: Block, schema: bytes) -> None:
-    if isinstance(block, SourceSpec) and block.event_time is not None:
-        columns = event_time.avro_columns(json.loads(schema))
-        for _, text in event_time.check(("sources", name), block.event_time.column, columns):
+def _check_columns(job: str, name: str, source: SourceSpec, schema: bytes) -> None:
+    """Raises RefusedError for fields that cannot be read, and for an event time that is none."""
+    avro = json.loads(schema)
+    text = avro_types.refusal(avro) if isinstance(avro, dict) and "fields" in avro else NO_RECORD
+    if text is not None:
+        raise RefusedError(
+            f"{job}: source {name}: the newest schema of subject {subject_of(source.topic)} in "
+            f"schema registry {source.registry} {text}; write `schema: FILE` with an Avro schema "
+            "beside job.yaml that has the other fields only: the rest of a record is skipped"
+        )
+    if source.event_time is not None:
+        columns = event_time.avro_columns(avro)
+        for _, text in event_time.check(("sources", name), source.event_time.column, columns):
             raise RefusedError(f"{job}: {text}")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+EXACT_MAX = 2**53  # up to it a float has every whole number
+
 
 def redacted(row: pa.Table) -> str:
     """What one row is like, without what it says: types, lengths, and values that are none."""
@@ -25,9 +27,7 @@ def blotted(text: str, row: pa.Table) -> str:
 
     Whole words only. What the operator has cut out of a value or made of it cannot be known.
     """
-    names = {
-        form: f"<{name}>" for name in row.column_names for form in _forms(row[name][0].as_py())
-    }
+    names = {form: f"<{name}>" for name in row.column_names for form in _forms(plain(row[name][0]))}
     if not names:
         return text
     words = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
@@ -36,7 +36,7 @@ def blotted(text: str, row: pa.Table) -> str:
 
 def misfit(row: Mapping[str, Any], schema: pa.Schema) -> str:
     """Why a decoded record is refused: its types, where Arrow would say its values."""
-    kinds = [f"{n}: {'null' if v is None else type(v).__name__}" for n, v in row.items()]
+    kinds = [f"{f.name}: {_kind(row.get(f.name), f.type)}" for f in schema]
     wanted = [f"{field.name}: {field.type}" for field in schema]
     return (
         f"does not fit the columns {', '.join(schema.names)}: found {', '.join(kinds)}, expected "
@@ -44,17 +44,50 @@ def misfit(row: Mapping[str, Any], schema: pa.Schema) -> str:
     )
 
 
+def _kind(value: Any, expected: pa.DataType) -> str:
+    """The Python type of `value`, and what is wrong with a number in a column of integers."""
+    kind = "null" if value is None else type(value).__name__
+    if not pa.types.is_integer(expected) or isinstance(value, bool):
+        return kind
+    if isinstance(value, int) and not _fits(value, expected):
+        return f"{kind} out of the range of {expected}"
+    if isinstance(value, float) and not value.is_integer():
+        return f"{kind} that is no whole number"
+    if isinstance(value, float) and abs(value) > EXACT_MAX:
+        return f"{kind} above 2**53, which is not exact"
+    return kind
+
+
+def _fits(value: int, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
 def like(value: Any) -> str:
     """An Arrow scalar, without what it says."""
-    plain = value.as_py()
-    if plain is None:
+    if not value.is_valid:
         return "null"
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)
-    if isinstance(plain, str | bytes):
-        unit = "characters" if isinstance(plain, str) else "bytes"
-        return f"{value.type} of {len(plain)} {unit}"
+    found = plain(value)
+    if isinstance(found, float) and not math.isfinite(found):
+        return str(found)
+    if found is not None and (pa.types.is_string(value.type) or pa.types.is_binary(value.type)):
+        unit = "characters" if isinstance(found, str) else "bytes"
+        return f"{value.type} of {len(found)} {unit}"
     return str(value.type)
+
+
+def plain(value: pa.Scalar) -> Any:
+    """As Python has it; as text what Python has no value for, as a time of the year 10000."""
+    try:
+        return value.as_py()
+    except Exception:  # of many kinds, and a message about a record must come about all the same
+        try:
+            return value.cast(pa.string()).as_py()
+        except Exception:
+            return None
 
 
 def _forms(value: Any) -> Iterator[str]:

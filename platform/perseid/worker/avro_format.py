@@ -1,57 +1,40 @@
-"""Avro values (schemaless, one schema a source) to Arrow, and rows to Avro, with fastavro."""
+"""Avro values (schemaless, one schema a source) to Arrow, and rows to Avro, with fastavro.
+
+Logical types are taken out of the schemas before fastavro sees them: it would make Python objects
+of them, one by one, that Arrow has to be given back as numbers, and some values have no such
+object. Timestamps are converted as whole columns.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
-from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, UnknownType
 
 from perseid.errors import BadInputError
+from perseid.jobs import avro_types
+from perseid.jobs.avro_types import TIMESTAMP
+from perseid.kernels.library import one
 from perseid.records.redaction import misfit, redacted
 from perseid.topics.schema_registry import Schema
+from perseid.worker import event_time, halving, years
 from perseid.worker.wire_format import refuse_all
 
-_UNREADABLE = (
-    EOFError, ValueError, IndexError, StopIteration, OverflowError, SchemaResolutionError,
-)  # fmt: skip
-_PRIMITIVES = {
-    "string": pa.string(),
-    "bytes": pa.binary(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-}
+_MICROSECONDS = 10**6  # in a second
 
 
 def arrow_schema(avro: dict[str, Any]) -> pa.Schema:
-    """The Arrow schema of an Avro record of primitive, optionally nullable, fields."""
-    return pa.schema([(f["name"], _arrow_type(f["type"], f["name"])) for f in avro["fields"]])
-
-
-def _arrow_type(kind: Any, field: str) -> pa.DataType:
-    if isinstance(kind, list):
-        others = [k for k in kind if k != "null"]
-        if len(others) == 1:
-            return _arrow_type(others[0], field)
-    if isinstance(kind, dict):
-        if kind.get("logicalType") in {"timestamp-millis", "timestamp-micros"}:
-            return pa.timestamp("us", tz="UTC")
-        kind = kind.get("type")
-    if isinstance(kind, str) and kind in _PRIMITIVES:
-        return _PRIMITIVES[kind]
-    raise BadInputError(
-        f"Avro field {field!r} has type {kind!r}: expected one of {', '.join(_PRIMITIVES)} or a "
-        "union of one of them with null; change the schema file"
-    )
+    """The Arrow schema of an Avro record; BadInputError with all fields that cannot be read."""
+    text = avro_types.refusal(avro)
+    if text is not None:
+        raise BadInputError(f"the Avro schema {text}; change the schema file")
+    return pa.schema(list(avro_types.arrow_types(avro).items()))
 
 
 def decode_avro(
@@ -65,16 +48,19 @@ def decode_avro(
     `avro` is the schema of who wrote them, `schema` the columns of `reader`, which is the same one
     when it is left out. Between two of them Avro's schema resolution decides.
     """
-    parsed = fastavro.parse_schema(avro)
-    resolved = None if reader is None else fastavro.parse_schema(reader)
+    parsed = fastavro.parse_schema(_plain(avro))
+    resolved = None if reader is None else fastavro.parse_schema(_plain(reader))
     rows: list[Any] = []
     kept: list[int] = []
     refused: dict[int, str] = {}
     for index, value in enumerate(values.to_pylist()):
-        stream = io.BytesIO(value or b"")
+        if value is None:
+            refused[index] = "the value is null (a tombstone): expected an Avro record"
+            continue
+        stream = io.BytesIO(value)
         try:
             row = fastavro.schemaless_reader(stream, parsed, resolved)
-        except _UNREADABLE as error:
+        except Exception as error:  # whatever it is, this record's bytes made fastavro raise it
             refused[index] = f"not an Avro record of the schema: {type(error).__name__} {error}"
             continue
         if stream.read(1):
@@ -82,40 +68,127 @@ def decode_avro(
             continue
         rows.append(row)
         kept.append(index)
-    return _table(rows, kept, schema, refused), refused
+    table, misfits = _table(rows, schema)
+    refused |= {kept[row]: reason for row, reason in misfits.items()}
+    fitting = [kept[row] for row in years.places(len(rows), list(misfits))]
+    table, strangers = _with_times(table, _units(avro, reader or avro))
+    return table, refused | {fitting[row]: reason for row, reason in strangers.items()}
 
 
-def _table(
-    rows: list[dict[str, Any]], kept: list[int], schema: pa.Schema, refused: dict[int, str]
-) -> pa.Table:
-    """The rows as columns; those with a number too large for its column join `refused`."""
-    try:
-        return pa.Table.from_pylist(rows, schema=schema)
-    except (pa.ArrowInvalid, OverflowError):
-        tables = []
-        for index, row in zip(kept, rows, strict=True):
-            try:
-                tables.append(pa.Table.from_pylist([row], schema=schema))
-            except (pa.ArrowInvalid, OverflowError):
-                refused[index] = misfit(row, schema)
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+    """The rows as columns, timestamps as int64; why others do not fit, as a number too large."""
+    raw = pa.schema([(f.name, pa.int64() if f.type == TIMESTAMP else f.type) for f in schema])
+
+    def table(start: int, end: int) -> pa.Table | None:
+        try:
+            return pa.Table.from_pylist(rows[start:end], schema=raw)
+        except Exception:  # Arrow has many errors for values that are none of a column
+            return None
+
+    def alone(index: int) -> pa.Table | str:
+        found = table(index, index + 1)
+        return misfit(rows[index], schema) if found is None else found
+
+    return halving.rows(len(rows), table, alone, raw)
+
+
+def _with_times(table: pa.Table, units: Mapping[str, int]) -> tuple[pa.Table, dict[int, str]]:
+    """`table` with the columns `units` as timestamps, without rows whose time is none."""
+    refused: dict[int, str] = {}
+    for name, unit in units.items():
+        for row in years.outside(table[name], _MICROSECONDS // unit):
+            refused.setdefault(row, years.reason(name))
+    table = event_time.without(table, list(refused))
+    for name, unit in units.items():
+        column = one(table[name])
+        times = pa.array(column.fill_null(0).to_numpy() * unit, mask=_nulls(column)).cast(TIMESTAMP)
+        table = table.set_column(table.column_names.index(name), name, times)
+    return table, refused
+
+
+def _units(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> dict[str, int]:
+    """The reader's timestamp fields, with the microseconds that a number of the writer's means."""
+    written = {field["name"]: field for field in writer.get("fields", ())}
+    found = {}
+    for field in reader["fields"]:
+        unit = avro_types.microseconds(field["type"])
+        if unit is None:
+            continue
+        names = [field["name"], *field.get("aliases", ())]
+        origin = next((written[name] for name in names if name in written), field)
+        found[field["name"]] = avro_types.microseconds(origin["type"]) or unit
+    return found
 
 
 def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
     """One schemaless Avro value a row; BadInputError when a row does not fit the schema."""
-    parsed = fastavro.parse_schema(avro)
+    numbers, plain = _without_times(table, avro)
+    parsed = fastavro.parse_schema(plain)
+    try:
+        rows = numbers.to_pylist()
+    except Exception:  # a value of some row is none of Python's, as a time of the year 10000
+        rows = None
     found = []
-    for number, row in enumerate(table.to_pylist()):
+    for number in range(table.num_rows):
         stream = io.BytesIO()
         try:
+            row = rows[number] if rows else numbers.slice(number, 1).to_pylist()[0]
             fastavro.schemaless_writer(stream, parsed, row)
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # whatever it is, this row is what was written
             raise BadInputError(
                 f"an output row does not fit the sink's Avro schema ({type(error).__name__}): "
                 f"{redacted(table.slice(number, 1))}; change the schema file or the operator's "
                 "output columns"
             ) from None
         found.append(stream.getvalue())
+    return found
+
+
+def _without_times(table: pa.Table, avro: dict[str, Any]) -> tuple[pa.Table, dict[str, Any]]:
+    """Timestamp columns for timestamp fields as the numbers that Avro has, in table and schema."""
+    fields = []
+    for field in avro["fields"]:
+        name, unit = field["name"], avro_types.microseconds(field["type"])
+        place = table.schema.get_field_index(name)
+        if unit is None or place < 0 or not pa.types.is_timestamp(table.schema.field(name).type):
+            fields.append(field)
+            continue
+        table = table.set_column(place, name, _numbers(one(table[name]), name, unit))
+        fields.append({**field, "type": _plain(field["type"])})
+    return table, {**avro, "fields": fields}
+
+
+def _numbers(times: pa.Array, name: str, unit: int) -> pa.Array:
+    """Timestamps as numbers of a field whose unit has so many microseconds, rounded down."""
+    plain = times.cast(pa.int64()).fill_null(0).to_numpy()
+    have, want = years.PER_SECOND[times.type.unit], _MICROSECONDS // unit
+    if have >= want:
+        return pa.array(plain // (have // want), mask=_nulls(times))
+    most = np.iinfo(np.int64).max // (want // have)
+    if len(plain) and (plain.max() > most or plain.min() < -most):
+        raise BadInputError(
+            f"output column {name!r} has a time that the sink's Avro schema has no number for: "
+            "expected one of the years 1 to 9999; correct the operator"
+        )
+    return pa.array(plain * (want // have), mask=_nulls(times))
+
+
+def _nulls(column: pa.Array) -> np.ndarray:
+    found: np.ndarray = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _plain(kind: Any) -> Any:
+    """The schema without the names of its logical types."""
+    if isinstance(kind, list):
+        return [_plain(one_of) for one_of in kind]
+    if not isinstance(kind, Mapping):
+        return kind
+    found = {name: value for name, value in kind.items() if name != "logicalType"}
+    for name in {"type", "items", "values"} & found.keys():
+        found[name] = _plain(found[name])
+    if isinstance(found.get("fields"), list):
+        found["fields"] = [{**f, "type": _plain(f["type"])} for f in found["fields"]]
     return found
 
 
@@ -126,6 +199,6 @@ def written_with(
     try:
         avro = json.loads(writer.text)
         fastavro.parse_schema(avro)
-    except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
+    except Exception as error:  # fastavro's schema errors share no base class but Exception
         return refuse_all(f"its schema cannot be used: {type(error).__name__} {error}", schema)
     return partial(decode_avro, avro=avro, schema=schema, reader=reader)

@@ -13,10 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from perseid.worker.years import END_S, FIRST_S
+
 Times = npt.NDArray[np.int64]  # milliseconds since 1970
 
-FIRST_MS = -62_135_596_800_000  # the year 1
-END_MS = 253_402_300_800_000  # the year 10000: microseconds taken for milliseconds are above it
+FIRST_MS = FIRST_S * 1000  # the year 1
+END_MS = END_S * 1000  # the year 10000: microseconds taken for milliseconds are above it
 UNKNOWN = np.iinfo(np.int64).min
 
 

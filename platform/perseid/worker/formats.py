@@ -1,7 +1,7 @@
 """Kafka record values to Arrow: text, bytes, json and avro.
 
 Each format first tries the whole batch at once (JSON in two ways, the quick one for plain objects
-alone); only when that fails are records looked at one by one, to find which are refused and why.
+alone); where that fails its halves, down to single records, to find which are refused and why.
 Refused records leave the epoch as dead letters or stop the job (architecture.md section 4); they
 are never dropped in silence.
 """
@@ -21,8 +21,9 @@ import pyarrow.json as pj
 
 from perseid.jobs.column_types import ARROW_TYPES
 from perseid.kernels import json_text
-from perseid.records.redaction import misfit
+from perseid.records.redaction import EXACT_MAX, misfit
 from perseid.topics.schema_registry import Schema
+from perseid.worker import event_time, halving, years
 from perseid.worker.wire_format import (
     Decode,
     DecoderOf,
@@ -118,18 +119,18 @@ def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]
     if table is not None:
         return table, {}
     plain = values.to_pylist()
-    table = _json_lines(plain, schema)
-    if table is not None:
-        return table, {}
-    rows: list[dict[str, Any]] = []
-    refused: Refusals = {}
-    for index, value in enumerate(plain):
-        row, reason = _json_row(value, schema)
-        if row is None:
-            refused[index] = reason
-        else:
-            rows.append(row)
-    return pa.Table.from_pylist(rows, schema=schema), refused
+    table, refused = halving.rows(
+        len(plain),
+        lambda start, end: _json_lines(plain[start:end], schema),
+        lambda index: _json_row(plain[index], schema),
+        schema,
+    )
+    strangers = years.refused(table)
+    if strangers:
+        fitting = years.places(len(plain), list(refused))
+        refused |= {fitting[row]: reason for row, reason in strangers.items()}
+        table = event_time.without(table, list(strangers))
+    return table, refused
 
 
 def _json_lines(values: list[bytes | None], schema: pa.Schema) -> pa.Table | None:
@@ -166,24 +167,31 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _json_row(value: bytes | None, schema: pa.Schema) -> tuple[dict[str, Any] | None, str]:
+def _json_row(value: bytes | None, schema: pa.Schema) -> pa.Table | str:
+    """The row of one record, or why it has none."""
     if value is None:
-        return None, "the value is null (a tombstone): expected a JSON object"
+        return "the value is null (a tombstone): expected a JSON object"
     # The two parsers differ in corners (NaN, deep nesting), and what stands in one batch differs
     # from run to run: a record that Arrow takes in a batch must be taken here too.
     alone = _json_lines([value], schema)
     if alone is not None:
-        return alone.to_pylist()[0], ""
+        return alone
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        return None, f"not valid JSON: {error}"
+        return f"not valid JSON: {error}"
     if not isinstance(found, dict):
-        return None, f"expected a JSON object, found {type(found).__name__}"
-    row = {name: found.get(name) for name in schema.names}
+        return f"expected a JSON object, found {type(found).__name__}"
+    row = {field.name: _whole(found.get(field.name), field.type) for field in schema}
     try:  # the same conversion as the batch has, so that a record never depends on its neighbours
         one = orjson.dumps(row)
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        return pj.read_json(io.BytesIO(one), parse_options=options).to_pylist()[0], ""
-    except (pa.ArrowInvalid, orjson.JSONEncodeError):
-        return None, misfit(row, schema)
+        return pj.read_json(io.BytesIO(one), parse_options=options)
+    except Exception:  # Arrow and orjson have many errors for what is no value of a column
+        return misfit(row, schema)
+
+
+def _whole(value: Any, kind: pa.DataType) -> Any:
+    """`value`, of 5.0 or 1e3 in a column of integers the integer, which in JSON it is."""
+    exact = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_MAX
+    return int(value) if exact and pa.types.is_integer(kind) else value

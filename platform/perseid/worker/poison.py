@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from perseid.errors import PermanentError, PerseidError
+from perseid.errors import BadInputError, PermanentError, PerseidError
 from perseid.jobs.spec import JobSpec
-from perseid.records.redaction import blotted, redacted
+from perseid.records.redaction import blotted, plain, redacted
 from perseid.worker import encode
 from perseid.worker.refused import Refused, to_table
 
@@ -232,10 +231,10 @@ def _with_json_forms(row: pa.Table) -> pa.Table:
     """The row with text for values that JSON has no form for: bytes, decimals, durations."""
     columns = {}
     for name in row.column_names:
-        value = row[name][0].as_py()
         try:
-            orjson.dumps(value)
-        except TypeError:
+            encode.json_values(row.select([name]))
+        except BadInputError:
+            value = plain(row[name][0])
             text = value.decode("utf-8", "backslashreplace") if type(value) is bytes else str(value)
             columns[name] = pa.chunked_array([[text]])
         else:

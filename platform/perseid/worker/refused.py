@@ -57,9 +57,14 @@ class Refused:
 
 
 def to_table(refused: list[Refused]) -> pa.Table:
-    columns = [[getattr(r, name) for r in refused] for name in SCHEMA.names]
+    columns = [[_writable(getattr(r, name)) for r in refused] for name in SCHEMA.names]
     arrays = [pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _writable(value: Any) -> Any:
+    """Text may quote half a surrogate pair, which has no UTF-8: it is written as an escape."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def of_operators(letters: pa.Table) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from perseid import logs
-from perseid.errors import PermanentError
+from perseid.errors import BadInputError, PermanentError
 from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
@@ -312,8 +312,14 @@ def _sink_batches(
         output = outputs[output_of(sink.input)]
         if output.num_rows == 0:
             continue
-        keys = encode.keys(output, sink.key)
-        values = _values(context, sink, output)
+        try:
+            keys = encode.keys(output, sink.key)
+            values = _values(context, sink, output)
+        except BadInputError as error:  # an encoder does not know whose rows it writes
+            raise BadInputError(
+                f"operator {task.operator}, partition {task.partition}, epoch "
+                f"{order.token.epoch}, for topic {sink.topic}: {error}"
+            ) from None
         headers = _headers(context, order, len(values)) if sink.headers else None
         yield SinkBatch(sink.topic, keys, values, headers)
 

@@ -353,6 +353,51 @@ def test_event_time_of_avro_is_looked_up_in_its_schema(tmp_path: Path) -> None:
             parse.load(tmp_path)
 
 
+UNREADABLE = [
+    {"name": "k", "type": "string"},
+    {"name": "status", "type": {"type": "enum", "name": "S", "symbols": ["A"]}},
+    {"name": "address", "type": {"type": "record", "name": "D", "fields": []}},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "id", "type": ["string", "long"]},
+    {"name": "amount", "type": ["null", {"type": "bytes", "logicalType": "decimal",
+                                         "precision": 10, "scale": 2}]},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "made", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+]  # fmt: skip
+WRONG = "status (enum), address (record), tags (array), id (a union of long, string), amount "
+
+
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [("", "write `format: bytes` and decode the records in a Python operator"),
+     (", registry: main", "leave them out of a.avsc: what the records have beside its fields is")],
+)  # fmt: skip
+def test_all_avro_fields_that_a_source_cannot_read_are_named_with_the_line(
+    tmp_path: Path, more: str, remedy: str
+) -> None:
+    schema = {"type": "record", "name": "A", "fields": UNREADABLE}
+    (tmp_path / "a.avsc").write_text(json.dumps(schema))
+    (tmp_path / "m.py").write_text("")
+    avro = f"format: avro, schema: a.avsc{more}"
+    (tmp_path / "job.yaml").write_text(
+        replaced("format: json, columns: {k: string, n: int64}", avro)
+    )
+    with pytest.raises(JobFileErrors) as caught:
+        parse.load(tmp_path)
+    (text,) = str(caught.value).splitlines()
+    assert text.startswith(
+        f"job.yaml:3: sources.a.schema: a.avsc has fields that a source cannot read: {WRONG}"
+        "(decimal), day (date); expected string, bytes,"
+    )
+    assert remedy in text
+    sink = {"type": "record", "name": "A", "fields": UNREADABLE[:2]}
+    (tmp_path / "a.avsc").write_text(json.dumps(sink))
+    (tmp_path / "job.yaml").write_text(
+        replaced("topic: out, format: json", "topic: out, format: avro, schema: a.avsc")
+    )
+    assert parse.load(tmp_path).sinks["s"].format == "avro", "rows are written with all types"
+
+
 BACK = "{inputs: {x: a, y: {from: p, feedback: {delay: 1}}},"
 TWO = BASE.replace("sinks:", '  p: {input: o, key: k, use: "m:P"}\nsinks:')
 

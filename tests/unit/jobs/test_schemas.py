@@ -185,6 +185,29 @@ def test_event_time_is_a_column_of_the_newest_schema(world: World) -> None:
     world.apply()
 
 
+def test_fields_of_the_newest_schema_that_cannot_be_read_are_refused_all_at_once(
+    world: World,
+) -> None:
+    day = {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 0}
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    world.main.register("in-value", Schema("AVRO", record(A, day, tags)))
+    assert world.refusal().startswith(
+        "job: source a: the newest schema of subject in-value in schema registry main has fields "
+        "that a source cannot read: day (date), tags (array); expected string, bytes, int, long"
+    )
+    world.write(JOB.replace("registry: main}", "registry: main, schema: mine.avsc}"), {
+        "out.avsc": record(A), "mine.avsc": record(A),
+    })  # fmt: skip
+    world.apply()
+
+
+def test_a_subject_that_is_of_no_record_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.main, "newest", lambda _: Schema("AVRO", '"string"'))
+    assert "is of no record, so it has no columns" in world.refusal()
+
+
 def test_a_readers_own_schema_wins(world: World) -> None:
     world.write(JOB.replace("registry: main}", "registry: main, schema: mine.avsc}"), {
         "out.avsc": record(A), "mine.avsc": record({**B, "default": 1}),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -90,3 +92,76 @@ def test_avro_is_what_a_source_reads() -> None:
     assert (found.to_pylist(), refused) == (TABLE.to_pylist(), {})
     with pytest.raises(BadInputError, match="does not fit the sink's Avro schema"):
         encode.values(pa.table({"word": [1], "n": [1]}), "avro", schema)
+
+
+FAR = pa.array([0, -62_135_600_400 * 10**6, 253_402_318_799 * 10**6, 2**63 - 1, None])
+TIME_TYPES = [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns")]
+
+
+@pytest.mark.parametrize("kind", TIME_TYPES, ids=str)
+def test_times_that_python_has_no_value_for_are_written_as_the_others_are(
+    kind: pa.DataType,
+) -> None:
+    table = pa.table({"at": FAR.cast(kind)})
+    found = [json.loads(v)["at"] for v in encode.json_values(table).to_pylist()]
+    assert found[0].startswith("1970-01-01T00:00:00")
+    assert found[4] is None
+    if kind.unit == "us":
+        zone = "+00:00" if kind.tz else ""
+        far = ["0000-12-31T23:00:00.000000", "10000-01-01T04:59:59.000000",
+               "294247-01-10T04:00:54.775807"]  # fmt: skip
+        assert [text.removesuffix(zone) for text in found[1:4]] == far
+    alone = [json.loads(encode.json_values(table.slice(i, 1))[0].as_py())["at"] for i in range(5)]
+    assert found == alone
+    for format_ in ("text", "bytes"):
+        assert len(encode.values(table, format_, None)) == 5
+    assert len(encode.keys(table, "at")) == 5
+
+
+def test_dates_that_python_has_no_value_for() -> None:
+    days = pa.array([0, 2_932_897, None], pa.int32()).cast(pa.date32())
+    found = [json.loads(v)["d"] for v in encode.json_values(pa.table({"d": days})).to_pylist()]
+    assert found == ["1970-01-01", "10000-01-01", None]
+
+
+def test_a_value_without_a_json_form_names_its_row_and_is_not_said() -> None:
+    nested = pa.array([[0], [2**62]]).cast(pa.list_(pa.timestamp("us")))
+    with pytest.raises(BadInputError, match=r"'at' of type .* without a JSON form .* in row 1"):
+        encode.json_values(pa.table({"at": nested}))
+    broken = pa.array([b"ok", b"\xff"]).view(pa.string())
+    with pytest.raises(BadInputError, match=r"\(UnicodeDecodeError\) in row 1"):
+        encode._json_column(pa.chunked_array([broken]), "text")
+
+
+def test_a_type_without_text_is_no_key_and_no_text() -> None:
+    table = pa.table({"value": pa.array([[1]]), "n": pa.array([{"a": 1}])})
+    with pytest.raises(BadInputError, match=r"value of format text is of type list<.*no text"):
+        encode.values(table, "text", None)
+    with pytest.raises(BadInputError, match=r"key is of type struct<.*no text"):
+        encode.keys(table, "n")
+
+
+@pytest.mark.parametrize(("logical", "unit"), [("timestamp-millis", 1000), ("timestamp-micros", 1)])
+@pytest.mark.parametrize("kind", TIME_TYPES[:2], ids=str)
+def test_avro_takes_every_time_rounded_down(logical: str, unit: int, kind: pa.DataType) -> None:
+    at = ["null", {"type": "long", "logicalType": logical}]
+    schema = {"type": "record", "name": "R", "fields": [{"name": "at", "type": at}]}
+    times = pa.array([*FAR.to_pylist(), -1])
+    values = encode.values(pa.table({"at": times.cast(kind)}), "avro", schema).to_pylist()
+    plain = fastavro.parse_schema({**schema, "fields": [{"name": "at", "type": ["null", "long"]}]})
+    read = [fastavro.schemaless_reader(io.BytesIO(v), plain, None) for v in values]
+    assert read == [{"at": None if t is None else t // unit} for t in times.to_pylist()]
+
+
+def test_an_avro_time_too_large_for_its_unit_is_refused() -> None:
+    at = {"type": "long", "logicalType": "timestamp-micros"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "at", "type": at}]}
+    with pytest.raises(BadInputError, match="column 'at' has a time that the sink's Avro schema"):
+        encode.values(pa.table({"at": pa.array([2**62]).cast(pa.timestamp("ms"))}), "avro", schema)
+
+
+def test_a_row_that_avro_cannot_take_is_named_without_what_it_says() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "string"}]}
+    far = pa.table({"at": pa.array([2**62]).cast(pa.timestamp("us"))})
+    with pytest.raises(BadInputError, match=r"schema \(OverflowError\): {at: timestamp\[us\]}"):
+        encode.values(far, "avro", schema)

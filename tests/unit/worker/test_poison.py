@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import json
 import math
 import random
 import traceback
@@ -223,3 +224,22 @@ def test_only_rows_that_are_records_tell_a_place() -> None:
     assert both == Sieve("both", 0, ("word",), {"left": "orders-in"})
     assert sieve_of(job, "both", 0, combined=True) == Sieve("both", 0, ("word",))
     assert sieve_of(job, "strict", 0, combined=False) is None
+
+
+@pytest.mark.security("5.15")
+def test_a_row_with_a_time_that_python_has_no_value_for_is_told_and_becomes_a_letter() -> None:
+    far = pa.array([0, 2**62]).cast(pa.timestamp("us", "UTC"))
+    rows: Inputs = {"input": pa.table({"n": [1, -1], "at": far, "each": [[1], [2]]})}
+
+    def attempt(inputs: Inputs) -> None:
+        if -1 in inputs["input"]["n"].to_pylist():
+            raise PermanentError("bad \ud800")
+
+    with pytest.raises(PermanentError, match=r"{n: int64, at: timestamp\[us, tz=UTC\], each: li"):
+        stop_at(attempt, rows)
+    (letter,) = Sieve("counts", 3, ("n",)).run(attempt, rows).to_pylist()
+    assert (letter["key"], letter["reason"]) == (b"-1", "bad \\ud800")
+    value = json.loads(letter["value"])
+    assert value == {"n": -1, "at": value["at"], "each": [2]}
+    assert value["at"].startswith("148108-")
+    assert dict(headers(letter, "job", 12))["__connect.errors.exception.message"] == b"bad \\ud800"
