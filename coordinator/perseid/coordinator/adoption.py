@@ -41,6 +41,7 @@ def adopted(
     """The job as loaded, in the phase that follows from its plan, entry and status."""
     plan = loaded.plan if loaded.begun else None
     layout = build(loaded.program.spec, plan.layout if plan is not None else 1)
+    unheard = job.unheard
     pointers = loaded.pointers
     ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
     failures = loaded.failures
@@ -49,7 +50,7 @@ def adopted(
         plan=plan, generation=loaded.generation, pointers=pointers if ours else None,
         status=loaded.status, base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
         highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
-        checkpoint_s=now.monotonic_s, positions=_positions(loaded),
+        checkpoint_s=now.monotonic_s, positions=_positions(loaded), reached_s=now.monotonic_s,
         failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
@@ -66,6 +67,8 @@ def adopted(
         record_bytes=reduce(input_bytes.seen, records, job.record_bytes),
     )  # fmt: skip
     job = timing.read_back(job, told, now)
+    if unheard:
+        job = checkpoints.given_up(job.told(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)
 
 
@@ -120,7 +123,7 @@ def _lags(spec: JobSpec, layout: Layout) -> bool:
 def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
     """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
     if isinstance(record, FragmentState):
-        return record.epoch if record.state in ("running", "stopped", "failed") else 0
+        return record.epoch if record.state in ("running", "stopped", "failed", "repeated") else 0
     token = issued_token(job, record.epoch)
     if token is None:
         return record.epoch if record.epoch <= job.base.epoch else 0

@@ -71,8 +71,8 @@ def _observe(
         case ev.RegistrySeen():
             state, actions = _registry_seen(state, event, now)
             return state, list(state.jobs), actions
-        case ev.EndsSeen(ends=ends):
-            return _ends_seen(state, ends)
+        case ev.EndsSeen():
+            return _ends_seen(state, event, now)
         case ev.TopicsSeen():
             return _topics_seen(state, event, now)
         case ev.Tick():
@@ -96,6 +96,8 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
             job = replace(job, loading_next=False, next_program=program, next_starts=starts)
         case ev.ProgramFailed():
             job = _program_failed(job, event, now)
+        case ev.ProgressLost(text=text):
+            job = replace(_lost_track(job, now, text), unheard=text)
         case ev.ActionFailed(action=action, text=text):
             job = _lost_track(job, now, f"{action}: {text}")
         case _ if job.phase is not Phase.LOADING:  # else it will be read again anyway
@@ -266,6 +268,9 @@ def _registry_seen(
             job = replace(job, entry=entry)  # asks for a checkpoint
         if job.phase in OWNED and job.plan and job.plan.owner in left:
             job = failing.left(job, now, job.plan.owner)
+        damage = event.damaged.get(name, "")
+        if damage and damage not in job.events:
+            job = job.told(damage)  # it goes on as it was last known
         state = state.with_job(job)
     return state, actions
 
@@ -313,16 +318,31 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
 
 
 def _ends_seen(
-    state: ClusterState, ends: Mapping[tuple[str, int], int]
+    state: ClusterState, event: ev.EndsSeen, now: Now
 ) -> tuple[ClusterState, list[str], list[Action]]:
-    concerned = []
+    concerned, actions = [], list[Action]()
     for job in list(state.jobs.values()):
         read = job.source_partitions
-        own = {key: end for key, end in ends.items() if key in read}
-        if own and any(job.ends.get(key) != end for key, end in own.items()):
-            state = state.with_job(replace(job, ends={**job.ends, **own}))
+        own = {key: end for key, end in event.ends.items() if key in read}
+        if not own:
+            continue
+        seen, more = _with_ends(job, own, event.asked_s, now)
+        if seen is not job:
+            state = state.with_job(seen)
+            actions += more
             concerned.append(job.name)
-    return state, concerned, []
+    return state, concerned, actions
+
+
+def _with_ends(
+    job: JobState, ends: Mapping[tuple[str, int], int], asked_s: float, now: Now
+) -> Step:
+    if any(job.ends.get(key) != end for key, end in ends.items()):
+        job = replace(job, ends={**job.ends, **ends})
+    if job.phase in _ENDED or job.phase is Phase.LOADING or corrections.is_under_way(job):
+        return job, []
+    lost = sources.truncated(job, ends, asked_s)
+    return corrections.fail(job, now, type(lost).__name__, str(lost)) if lost else (job, [])
 
 
 def _topics_seen(
@@ -343,4 +363,4 @@ def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
     error = sources.fault(job.program.spec, job.positions, event.topics)
     if error is not None:
         return corrections.fail(job, now, type(error).__name__, str(error))
-    return sources.with_new_partitions(job, event.topics), []
+    return sources.with_new_partitions(job, event.topics, now), []

@@ -83,7 +83,8 @@ def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> 
     """A permanent failure: the end, unless another revision is wanted by now."""
     if not switching.wants_switch(job):
         return failing.permanent(job, now, kind, text, next_step)
-    error = failing.told_error(job, kind, text, next_step or failing.advice(job.name))
+    next_step = next_step or failing.advice(job.name, kind, text)
+    error = failing.told_error(job, kind, text, next_step)
     error = {**error, AGAIN: is_under_way(job)}
     why = f"revision {job.plan.revision if job.plan else ''} failed: {kind}"
     return _as_failed_before(job.told(why), now, error, why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.records import (
@@ -20,10 +20,14 @@ from perseid.topics.records import Begin, ProgressRecord, Rewind, Token
 
 @dataclass(frozen=True, slots=True)
 class RegistrySeen:
-    """All job entries and live workers, read after a change or from time to time."""
+    """All job entries and live workers, read after a change or from time to time.
+
+    `damaged`: why the entries of some jobs cannot be read; they are in `entries` as last seen.
+    """
 
     entries: Mapping[str, JobEntry]
     workers: tuple[WorkerInfo, ...]
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,22 @@ class ProgressSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressLost:
+    """The progress topic no longer has what was read of it: what workers told may be missing."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndsSeen:
-    """Last stable offsets of source partitions, by (topic, partition)."""
+    """Last stable offsets of source partitions, by (topic, partition).
+
+    `asked_s`: on the leader's clock, before the broker was asked: what was reached since is not in.
+    """
 
     ends: Mapping[tuple[str, int], int]
+    asked_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +196,8 @@ class Tick:
 
 
 JobEvent = (
-    JobLoaded | JobLoadFailed | ProgramLoaded | ProgramFailed | ProgressSeen | BeginAppended
-    | RewindAppended | TokenAppended | ManifestWritten | ManifestFailed | ActionFailed
+    JobLoaded | JobLoadFailed | ProgramLoaded | ProgramFailed | ProgressSeen | ProgressLost
+    | BeginAppended | RewindAppended | TokenAppended | ManifestWritten | ManifestFailed
+    | ActionFailed
 )  # fmt: skip
 Event = RegistrySeen | EndsSeen | TopicsSeen | Tick | JobEvent

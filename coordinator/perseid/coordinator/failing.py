@@ -15,7 +15,7 @@ from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
-from perseid.errors import PerseidError
+from perseid.errors import LogTruncated, PerseidError, ReplayDataLost, TopicIdentityChanged
 from perseid.records import JobFailures
 
 RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
@@ -72,7 +72,7 @@ def progressed(job: JobState, now: Now) -> Step:
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Stops the job with an error that names what to do next."""
-    error = told_error(job, kind, text, next_step or advice(job.name))
+    error = told_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None
     )  # fmt: skip
@@ -108,7 +108,13 @@ def disown(job: JobState, reason: str) -> Step:
     return replace(job, plan=plan, generation=plan.generation), [PutPlan(job.name, plan)]
 
 
-def advice(job: str) -> str:
+def advice(job: str, kind: str = "", text: str = "") -> str:
+    """What to do next. `text` too: an error that came through Spark has lost its kind."""
+    named = {kind, text.partition("(")[0]}
+    if TopicIdentityChanged.__name__ in named:
+        return f"`perseid jobs remove {job}` and `perseid jobs apply REPO`: a start fails again"
+    if named & {ReplayDataLost.__name__, LogTruncated.__name__}:
+        return f"`perseid jobs start {job} --from scratch`: without that it fails again"
     return (
         f"change the job and type `perseid jobs apply REPO` again, or try it again as it is with "
         f"`perseid jobs start {job}`"

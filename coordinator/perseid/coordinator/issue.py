@@ -145,6 +145,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         appending=False,
         tokens=(*job.tokens, Issued(offset, token)),
         positions=positions_after(job.positions, ranges_of(token)),
+        reached_s=now.monotonic_s,
         issued_s=now.monotonic_s,
         time_ms=max(job.time_ms, token.time_ms),
         cut=job.backlog > token.records,  # more was there than it took

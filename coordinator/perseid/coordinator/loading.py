@@ -5,12 +5,13 @@
 3. A claim is appended to the token log: from there on, what an older leader appends is void.
 4. The chain is read up to the claim, from the newest checkpoint's token or the Begin.
 5. The ledgers are claimed where tokens are to be taken back: nothing may be committed behind that.
-6. Progress and ledger are read, and where those sources begin of which no token says it.
+6. Progress and ledger are read, in this order: what was told as done must be in the ledger.
+7. It is looked where those sources begin of which no token says it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -35,7 +36,7 @@ from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
-from perseid.topics.records import Claim, ProgressRecord, Token
+from perseid.topics.records import Claim, EpochDone, LedgerRecord, ProgressRecord, Token
 from perseid.topics.transactions import Transactions
 
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
@@ -83,6 +84,19 @@ class Clients:
     cache: Path
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Of the token log: the tokens that count, the highest epoch, those that ever counted.
+
+    `generation`: the highest of any token.
+    """
+
+    tokens: tuple[Issued, ...]
+    epoch: int
+    ever: list[Token]
+    generation: int
+
+
 class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
@@ -102,27 +116,34 @@ class Loader:
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # it may read others
         base = _base(plan, pointers) if plan is not None else None
-        tokens, highest, ever = self._claim_and_read(job, base)
-        status, generation = registry.status(job), registry.generation(job)
+        read = self._claim_and_read(job, base)
+        tokens, ever = read.tokens, read.ever
+        status = registry.status(job)
+        generation = max(registry.generation(job), read.generation)
         if plan is not None and corrections.is_wanted(entry, plan, status):
             layout = build(program.spec, plan.layout)
             clients = self._clients
             ledger_claims.claim(plan, layout, generation + 1, clients.transactions, clients.ledger)
             program = self._with_digests(program)
-        ledger = self._ledger(job, entry.uuid, program.spec, plan)
+        progress, progress_end = self._progress(job)
+        ledger, of_ledger = self._ledger(job, entry.uuid, program.spec, plan)
+        generation = max(generation, *(record.generation for record in of_ledger), 0)
         starts = self._starts(
             program.spec, sources.named(ever), topics, None if tokens else _time_of(entry)
         )
         begun = sources.begun(program.spec, (issued.token for issued in tokens), ever)
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
-        progress, progress_end = self._progress(job)
+        if plan is not None:
+            partitions = range(build(program.spec, plan.layout).ledger_partitions)
+            _check_told(plan, tokens, progress, {p: ledger.get(p, 0) for p in partitions})
         return JobLoaded(
             job=job, entry=entry, program=program, plan=plan, generation=generation,
             pointers=pointers, status=status, failures=registry.failures(job),
             begun=plan is not None,
             base=Tip(base.epoch, base.offset) if base is not None else Tip(0, -1),
-            tokens=tokens, highest_epoch=highest,
+            tokens=tokens,
+            highest_epoch=max([read.epoch, *(r.epoch for r in of_ledger if base is None)]),
             starts={**starts, **begun},
             ledger=ledger, progress=progress, progress_offset=progress_end,
             time_ms=max((token.time_ms for token in ever), default=0),
@@ -168,10 +189,7 @@ class Loader:
             raise error
         return topics
 
-    def _claim_and_read(
-        self, job: str, base: Base | None
-    ) -> tuple[tuple[Issued, ...], int, list[Token]]:
-        """The tokens that count, the highest epoch, and the tokens that ever counted."""
+    def _claim_and_read(self, job: str, base: Base | None) -> _Read:
         clients, topic = self._clients, names.tokens(job)
         claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
         low = clients.topics.starts([(topic, 0)])[topic, 0]
@@ -187,32 +205,35 @@ class Loader:
         if claimed > self._epoch:
             raise HigherClaim(claimed)
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
+        generation = max((r.generation for _, r in records if isinstance(r, Token)), default=0)
         if base is None:
-            return (), max(highest, self._highest_in_ledger(job)), []
+            return _Read((), highest, [], generation)
         tokens = [Issued(o, t) for o, t in valid_tokens(Chain(base), records).items()]
         first = records[0][1]
         if isinstance(first, Token):
             tokens.insert(0, Issued(base.offset, first))
-        return tuple(tokens), highest, list(counted(base, records))
-
-    def _highest_in_ledger(self, job: str) -> int:
-        """Of any job UUID: epochs never restart under a name."""
-        topic = names.ledger(job)
-        info = self._clients.topics.describe([topic]).get(topic)
-        last = (
-            self._clients.ledger.last(topic, partition, timeout_s=READ_TIMEOUT_S)
-            for partition in range(info.partitions if info is not None else 0)
-        )
-        return max((record.epoch for record in last if record is not None), default=0)
+        return _Read(tuple(tokens), highest, list(counted(base, records)), generation)
 
     def _ledger(
         self, job: str, job_uuid: str, spec: JobSpec, plan: Plan | None
-    ) -> dict[int, int]:
+    ) -> tuple[dict[int, int], list[LedgerRecord]]:
+        """The last epochs of this job UUID, and the last records of any.
+
+        Without a plan of all partitions: neither epochs nor generations restart under a name, and
+        ZooKeeper may have lost what was there under it before.
+        """
+        topic = names.ledger(job)
         if plan is None:
-            return {}
-        partitions = range(build(spec, plan.layout).ledger_partitions)
-        last = self._clients.ledger.last_of(job, job_uuid, partitions, timeout_s=READ_TIMEOUT_S)
-        return {p: record.epoch for p, record in last.items() if record is not None}
+            partitions = range(self._clients.topics.describe([topic])[topic].partitions)
+        else:
+            partitions = range(build(spec, plan.layout).ledger_partitions)
+        last = {
+            p: record
+            for p in partitions
+            if (record := self._clients.ledger.last(topic, p, timeout_s=READ_TIMEOUT_S)) is not None
+        }
+        ours = {p: r.epoch for p, r in last.items() if plan is not None and r.job_uuid == job_uuid}
+        return ours, list(last.values())
 
     def _progress(self, job: str) -> tuple[tuple[ProgressRecord, ...], int]:
         place = (names.progress(job), 0)
@@ -268,6 +289,26 @@ def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
     if committed > tip:
         raise lost_by_broker(
             f"the token log of {job} ends with epoch {tip}, and epoch {committed} was committed"
+        )
+
+
+def _check_told(
+    plan: Plan, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
+    ledger: Mapping[int, int],
+) -> None:  # fmt: skip
+    """An epoch of this layout that was told as done is in every ledger partition of it."""
+    offsets = {issued.token.epoch: issued.offset for issued in tokens}
+    done = [
+        r.epoch for r in progress
+        if isinstance(r, EpochDone) and r.job_uuid == plan.job_uuid and r.epoch > plan.base_epoch
+        and offsets.get(r.epoch) == r.token_offset
+    ]  # fmt: skip
+    behind = {p: epoch for p, epoch in ledger.items() if epoch < max(done, default=0)}
+    if behind:
+        partition, epoch = min(behind.items())
+        raise lost_by_broker(
+            f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {max(done)} "
+            "was told as committed"
         )
 
 

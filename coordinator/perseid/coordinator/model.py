@@ -120,6 +120,7 @@ class JobState:
     begun: bool = False                   # the chain in the token log is this job UUID's
     highest_epoch: int = 0                # of any record under this name; a Begin goes above it
     positions: Positions = field(default_factory=dict)
+    reached_s: float = 0.0                # when the positions were last moved
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
     appending: bool = False               # an append's outcome has not been seen yet
     issued_s: float = 0.0                 # when the last token was issued
@@ -137,6 +138,7 @@ class JobState:
     epoch_s: float = 0.0                  # for so long its owner has told of no epoch's end
     looked_s: float = 0.0                 # when it was looked whether it has
     fragment: str = ""                    # the owner's last word: restoring, running, ...
+    unheard: str = ""                     # why words of workers may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
     state_bytes: int = 0
     collecting: Collecting | None = None

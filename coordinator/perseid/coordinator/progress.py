@@ -140,6 +140,17 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
             job = job.told(f"generation {record.generation} restored from {record.restored_from}")
         job = checkpoints.passed_over(replace(job, done=done), record.epoch)
         return _running(job, now), []
-    if record.state != "warning":
+    if record.state == "repeated":
+        job = _repeated(job, record, now)
+    elif record.state != "warning":
         job = replace(job, fragment=record.state)
     return job, []
+
+
+def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
+    """What its owner had told is lost; the end of its last epoch and parts may be among it."""
+    done = max(job.done, min(record.epoch, job.tip.epoch))
+    job = replace(job, done=done).told(f"generation {record.generation} told again how it is")
+    if job.collecting is not None and job.collecting.epoch <= record.epoch:
+        job = checkpoints.given_up(job, "word of its parts was lost")
+    return _running(job, now)

@@ -8,12 +8,19 @@ from dataclasses import replace
 from perseid.coordinator.events import SourceTopic
 from perseid.coordinator.model import (
     JobState,
+    Now,
     Position,
     Positions,
     first_positions,
     ranges_of,
 )
-from perseid.errors import PermanentError, PerseidError, ReplayDataLost, TopicIdentityChanged
+from perseid.errors import (
+    LogTruncated,
+    PermanentError,
+    PerseidError,
+    ReplayDataLost,
+    TopicIdentityChanged,
+)
 from perseid.jobs.spec import JobSpec
 from perseid.topics.records import Token
 
@@ -29,6 +36,23 @@ def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError |
         error = _fault_of(source.topic, known, topics[source.topic])
         if error is not None:
             return error
+    return None
+
+
+def truncated(
+    job: JobState, ends: Mapping[tuple[str, int], int], asked_s: float
+) -> LogTruncated | None:
+    """The first partition that ends below the job's position in it.
+
+    Records that are written there later would be taken for read. Only a look that was begun behind
+    the last move of the positions can tell: an older one saw the end of then.
+    """
+    if asked_s <= job.reached_s:
+        return None
+    for (_, partition), at in sorted(job.positions.items()):
+        end = ends.get((at.topic, partition))
+        if end is not None and end < at.offset:
+            return LogTruncated(at.topic, partition, at.offset, end)
     return None
 
 
@@ -52,7 +76,7 @@ def begun(spec: JobSpec, tokens: Iterable[Token], ever: Iterable[Token]) -> Posi
     return {place: at for place, at in first.items() if (place[0], at.topic) not in known}
 
 
-def with_new_partitions(job: JobState, topics: Topics) -> JobState:
+def with_new_partitions(job: JobState, topics: Topics, now: Now) -> JobState:
     """Adds partitions that appeared since, from their first offset."""
     if job.program is None or not job.begun:
         return job
@@ -63,7 +87,9 @@ def with_new_partitions(job: JobState, topics: Topics) -> JobState:
             continue  # a source without any position is resolved by its `start` when it is loaded
         for partition, start in topic.starts.items():
             found.setdefault((name, partition), Position(source.topic, topic.topic_id, start))
-    return replace(job, positions=found) if len(found) != len(job.positions) else job
+    if len(found) == len(job.positions):
+        return job
+    return replace(job, positions=found, reached_s=now.monotonic_s)
 
 
 def _fault_of(

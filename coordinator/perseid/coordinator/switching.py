@@ -142,7 +142,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     job = replace(
         job, plan=plan, generation=plan.generation, program=target, next_program=None,
         next_starts={}, layout=build(target.spec, plan.layout), positions=positions, cut=False,
-        fragment="",
+        fragment="", reached_s=now.monotonic_s,
     ).told(f"switched to revision {target.revision} behind epoch {job.tip.epoch}")  # fmt: skip
     if job.phase in OWNED:
         job = job.move(Phase.RESTORING, now, plan.reason)

@@ -16,12 +16,19 @@ from perseid.coordinator.epoch_timeout import TOPICS_S  # identity, new partitio
 from perseid.coordinator.events import (
     EndsSeen,
     Event,
+    ProgressLost,
     ProgressSeen,
     RegistrySeen,
     TopicsSeen,
 )
 from perseid.coordinator.loading import source_topics
-from perseid.errors import DamagedFile, PermanentError, PerseidError
+from perseid.errors import (
+    DamagedFile,
+    LogTruncated,
+    PermanentError,
+    PerseidError,
+    ReplayDataLost,
+)
 from perseid.records import JobEntry
 from perseid.registry import Registry
 from perseid.topics.admin import Partition, TopicReader
@@ -97,30 +104,39 @@ class RegistryWatcher(Watcher):
         self._registry.watch(self._wake.set)
 
     def _look(self) -> float:
-        seen = RegistrySeen(self._entries(), self._registry.workers())
+        entries, damaged = self._entries()
+        seen = RegistrySeen(entries, self._registry.workers(), damaged)
         if seen != self._last:
             self._last = seen
             self._emit(seen)
         return REGISTRY_S
 
-    def _entries(self) -> dict[str, JobEntry]:
-        """A damaged entry is left as it was last seen: it must not hold up the other jobs."""
-        entries = {}
+    def _entries(self) -> tuple[dict[str, JobEntry], dict[str, str]]:
+        """A damaged entry is left as it was last seen: it must not hold up the other jobs.
+
+        Beside them why it is damaged.
+        """
+        entries, damaged = {}, {}
         for name in self._registry.job_names():
             try:
                 stored = self._registry.job_entry(name)
             except DamagedFile as error:
-                _log.error("%s", error)
+                damaged[name] = str(error)
+                if self._last is None or self._last.damaged.get(name) != damaged[name]:
+                    _log.error("job %s: %s", name, error)
                 if self._last is not None and name in self._last.entries:
                     entries[name] = self._last.entries[name]
                 continue
             if stored is not None:
                 entries[name] = stored.value
-        return entries
+        return entries, damaged
 
 
 class ProgressWatcher(Watcher):
     """Emits every record of one job's progress topic from an offset on.
+
+    Once the topic no longer has that offset, ProgressLost, and then no more: whoever reads the job
+    again makes another watcher.
 
     `before_done` is called with the job in front of each epoch's end: another epoch may begin now.
     """
@@ -135,6 +151,14 @@ class ProgressWatcher(Watcher):
         self._log = ProgressLog(job, reader)
 
     def _look(self) -> float:
+        try:
+            return self._read()
+        except (LogTruncated, ReplayDataLost) as error:
+            self._emit(ProgressLost(self._job, f"workers' words may be lost: {error}"))
+            self.stop()
+            return 0.0
+
+    def _read(self) -> float:
         for offset, record in self._log.read_from(self._offset, timeout_s=PROGRESS_WAIT_S):
             self._offset = offset + 1
             if self._stopped:
@@ -151,7 +175,10 @@ class ProgressWatcher(Watcher):
 
 
 class EndsWatcher(Watcher):
-    """Emits the last stable offsets of source partitions when they move."""
+    """Emits the last stable offsets of source partitions when they move.
+
+    One that fell is told at every look, since the first may have come too early to be judged.
+    """
 
     def __init__(
         self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,
@@ -161,6 +188,7 @@ class EndsWatcher(Watcher):
         self._topics, self._wanted, self._emit, self._now = topics, wanted, emit, monotonic_s
         self._jobs: frozenset[str] = frozenset()
         self._last: dict[Partition, int] = {}
+        self._highest: dict[Partition, int] = {}
         self._moved_s = float("-inf")
 
     def _look(self) -> float:
@@ -169,13 +197,20 @@ class EndsWatcher(Watcher):
             self._jobs, self._last = wanted.jobs, {}
             return ENDS_WAITING_S
         if wanted.jobs != self._jobs:
-            self._jobs, self._last = wanted.jobs, {}  # a new job has seen none of the ends
+            # A new job has seen none of the ends.
+            self._jobs, self._last, self._highest = wanted.jobs, {}, {}
+        asked_s = self._now()
         ends = self._ends(wanted.partitions)
-        moved = {place: end for place, end in ends.items() if self._last.get(place) != end}
+        moved = {
+            place: end
+            for place, end in ends.items()
+            if self._last.get(place) != end or end < self._highest.get(place, end)
+        }
         if moved:
             self._moved_s = self._now()
-            self._emit(EndsSeen(moved))
+            self._emit(EndsSeen(moved, asked_s))
         self._last = ends
+        self._highest.update((p, max(end, self._highest.get(p, end))) for p, end in moved.items())
         if not wanted.ready:
             return ENDS_WAITING_S
         return ENDS_BUSY_S if self._now() - self._moved_s < FLOWING_S else ENDS_READY_S
@@ -185,8 +220,9 @@ class EndsWatcher(Watcher):
 
         A passing error is left to the next look of this watcher's own.
         """
+        asked_s = self._now()
         try:
-            self._emit(EndsSeen(self._ends(partitions)))
+            self._emit(EndsSeen(self._ends(partitions), asked_s))
         except PerseidError as error:
             _log.info("ends: %s", error)
 

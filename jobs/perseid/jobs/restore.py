@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from perseid.errors import DamagedFile, PermanentError, RefusedError
 from perseid.jobs import backup
@@ -24,17 +25,18 @@ from perseid.jobs.backup import Backup, JobBackup
 from perseid.jobs.trees import archive_path
 from perseid.records import Plan
 from perseid.records.version import Build
-from perseid.registry import Registry, codec, paths
+from perseid.registry import Registry, paths
+from perseid.registry import codec as entries
 from perseid.registry.port import Create, Set, Write
 from perseid.state.store import Store
-from perseid.topics import names
+from perseid.topics import codec, names
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader
-from perseid.topics.records import Begin, TokenRecord
+from perseid.topics.records import Begin, ProgressRecord, Token, TokenRecord
 
-# More owners than a job can have had since the backup without one commit, which would tell.
+# Owners that died before they told anything: what others were called is in Kafka.
 GENERATIONS = 1_000
 READ_TIMEOUT_S = 30.0
 TOKENS_READ = 10_000  # records at a time
@@ -118,7 +120,11 @@ class _Look:
         )
 
     def generation(self, job: JobBackup) -> int:
-        """Above that of the backup and of every owner since."""
+        """Above that of the backup and of every owner since.
+
+        Ledgers and tokens name those under which something was issued or committed, the progress
+        topic all that began: a job may have failed for a night in front of its first epoch.
+        """
         topic = names.ledger(job.name)
         info = self._topics.describe([topic]).get(topic)
         last = (
@@ -126,6 +132,10 @@ class _Look:
             for partition in range(info.partitions if info is not None else 0)
         )
         known = [record.generation for record in last if record is not None]
+        since = self._records(job, job.tokens_end)
+        known += [record.generation for _, record in since if isinstance(record, Token)]
+        told = self._read(names.progress(job.name), 0)
+        known += [cast(ProgressRecord, codec.decode(value)).generation for _, value in told]
         return max([int(job.nodes.get("generation", "0")), *known]) + GENERATIONS
 
     def _not_there(self, job: JobBackup) -> Iterator[str]:
@@ -171,15 +181,20 @@ class _Look:
         return len(tokens), []
 
     def _records(self, job: JobBackup, start: int = 0) -> Iterator[tuple[int, TokenRecord]]:
-        place = (names.tokens(job.name), 0)
-        if names.tokens(job.name) not in self._topics.describe([names.tokens(job.name)]):
+        found = self._read(names.tokens(job.name), start)
+        return ((offset, decode_token(value)) for offset, value in found)
+
+    def _read(self, topic: str, start: int) -> Iterator[tuple[int, bytes]]:
+        """A control topic's partition from `start` on; nothing of a topic that is not there."""
+        place = (topic, 0)
+        if topic not in self._topics.describe([topic]):
             return
         end = self._topics.ends([place])[place]
         at = max(start, self._topics.starts([place])[place])
         while at < end:
             until = min(end, at + TOKENS_READ)
             for entry in self._reader.read_range(*place, at, until, timeout_s=READ_TIMEOUT_S):
-                yield entry.offset, decode_token(entry.value)
+                yield entry.offset, entry.value
             at = until
 
 
@@ -212,7 +227,7 @@ def _nodes(job: JobBackup, generation: int) -> Mapping[str, str]:
     nodes, plan = {**job.nodes, "generation": str(generation)}, job.plan()
     if plan is not None:
         plan = replace(plan, owner=None, generation=generation, reason="restored from a backup")
-        nodes["plan"] = codec.encode(plan).decode()
+        nodes["plan"] = entries.encode(plan).decode()
     return nodes
 
 

@@ -38,9 +38,9 @@ class Answer:
 
 def stored_entry(registry: Registry, job: str) -> Stored[JobEntry]:
     """The job's entry, or UnknownJob with the nearest name."""
-    names = registry.jobs()
-    stored = registry.job_entry(job) if job in names else None
+    stored = registry.job_entry(job) if job in registry.job_names() else None
     if stored is None:
+        names = registry.look().entries
         close = nearest(job, names)
         hint = f"did you mean {close}?" if close else f"there are {listed(names)}"
         raise UnknownJob(f"no job {job[:80]!r}; {hint} (`perseid jobs list`)")

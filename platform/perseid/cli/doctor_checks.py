@@ -201,6 +201,13 @@ def failed(job: JobFacts) -> Iterator[Finding]:
         yield Finding(f"job {job.name}", "ok", job.state)
 
 
+def damaged(found: Mapping[str, str]) -> Iterator[Finding]:
+    """Jobs whose entry or plan in ZooKeeper cannot be read, and why."""
+    for name, why in sorted(found.items()):
+        what_next = f"`perseid backup restore` of it, or `perseid jobs remove {name}` and apply it"
+        yield Finding(f"entry of job {name}", "problem", why, "a readable entry", what_next)
+
+
 def skew(who: str, ahead_s: float, asked_s: float) -> Finding:
     """`ahead_s`: their clock less ours, in the middle of the `asked_s` that the question took."""
     check = f"clock of {who}"

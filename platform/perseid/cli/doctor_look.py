@@ -171,6 +171,7 @@ def _of_registry(folder: Path, settings: Deployment, with_kafka: bool) -> Iterat
         yield doctor_checks.coordinators(registry.leader(), registered)
         jobs = list(_jobs(settings, registry))
         yield doctor_checks.workers(registry.workers(), jobs)
+        yield from doctor_checks.damaged(registry.look().damaged)
     for job in jobs:
         yield from doctor_checks.failed(job)
     if with_kafka:
@@ -200,7 +201,7 @@ def _jobs(settings: Deployment, registry: Registry) -> Iterator[JobFacts]:
 
     store = open_store(settings.store)
     with TemporaryDirectory(prefix="perseid-doctor-") as cache:
-        for _, entry in sorted(registry.jobs().items()):
+        for _, entry in sorted(registry.look().entries.items()):
             if entry.desired != "removed":
                 yield _job(registry, entry, fetch_archive(store, entry.archive, Path(cache)))
 

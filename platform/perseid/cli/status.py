@@ -113,8 +113,10 @@ def _look_into(registry: Registry, seen: Seen) -> None:
             seen.view = ask_leader(seen.leader.url)
         except PerseidError as error:
             seen.faults.append(str(error))
+    found = registry.look()
+    seen.faults += [f"job {name}: {why}" for name, why in sorted(found.damaged.items())]
     if seen.view is None:
-        seen.jobs = [_stored_job(registry, name) for name in sorted(registry.jobs())]
+        seen.jobs = [_stored_job(registry, name) for name in sorted(found.entries)]
     for job in seen.view["jobs"] if seen.view is not None else seen.jobs:
         seen.faults += job_faults(job)
 
@@ -154,7 +156,8 @@ def ask_leader(url: str) -> dict[str, Any]:
 
 def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
     """A job as ZooKeeper knows it; epochs and lag are the leader's knowledge."""
-    entry, plan = registry.jobs().get(name), registry.plan(name)
+    stored, plan = registry.job_entry(name), registry.plan(name)
+    entry = stored.value if stored is not None else None
     known, pointers = registry.status(name), registry.pointers(name)
     newest = pointers.pointers[0] if pointers is not None and pointers.pointers else None
     revision = plan.revision if plan is not None else entry.revision if entry is not None else None

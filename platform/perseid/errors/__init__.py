@@ -9,6 +9,7 @@
         UsageError            a command or a setting is wrong          (exit code 2)
         RefusedError          understood, and not done                 (exit code 3)
         ReplayDataLost        the source no longer holds what a replay needs
+        LogTruncated          a partition was cut below an offset that was reached
         TopicIdentityChanged  a topic was deleted and made again under a running job
         LedgerGap             an epoch would be committed while the one before it is missing
         DamagedFile           a checksum or an identity does not match
@@ -73,6 +74,22 @@ class ReplayDataLost(PermanentError):
             f"earliest={self.earliest}): retention removed records that the replay needs; raise "
             "the topic's retention above the checkpoint age, or start over with "
             "`perseid jobs start JOB --from scratch`"
+        )
+
+
+class LogTruncated(PermanentError):
+    """A partition was cut below an offset that was reached in it (reliability.md, faults 5, 24)."""
+
+    def __init__(self, topic: str, partition: int, needed: int, end: int) -> None:
+        self.topic, self.partition, self.needed, self.end = topic, partition, needed, end
+        super().__init__(topic, partition, needed, end)
+
+    def __str__(self) -> str:
+        return (
+            f"LogTruncated({self.topic}, {self.partition}, needed={self.needed}, end={self.end}): "
+            "the log was cut below an offset that was reached before: the topic was deleted and "
+            "made again, or the broker has lost records that it had acknowledged; restore the "
+            "broker's log, or start over with `perseid jobs start JOB --from scratch`"
         )
 
 

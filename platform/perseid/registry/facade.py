@@ -6,11 +6,13 @@ a user's job entry (version checked), a worker's own membership and a supervisor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from perseid.errors import DamagedFile
 from perseid.records import (
     CheckpointPointers,
     CoordinatorInfo,
@@ -34,6 +36,8 @@ from perseid.registry.port import (
     Write,
 )
 
+_log = logging.getLogger(__name__)
+
 Entry = TypeVar("Entry")
 
 
@@ -43,6 +47,18 @@ class Stored(Generic[Entry]):
 
     value: Entry
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsLook:
+    """Entries and plans by job. `damaged`: why those of a job, which are left out, are unreadable.
+
+    Removed jobs are in none of them.
+    """
+
+    entries: dict[str, JobEntry]
+    plans: dict[str, Plan]
+    damaged: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,7 @@ class Registry:
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
+        self._damaged: set[str] = set()  # paths of entries that could not be read at the last look
         self._make_skeleton()
 
     @classmethod
@@ -78,9 +95,25 @@ class Registry:
     # -- jobs ------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, JobEntry]:
-        """Every applied job by name; removed ones are absent."""
+        """Every applied job by name; removed ones are absent. DamagedFile when one is damaged."""
         found = {name: self.job_entry(name) for name in self.job_names()}
         return {name: stored.value for name, stored in found.items() if stored is not None}
+
+    def look(self) -> JobsLook:
+        """All jobs and plans, and what is damaged: one job's nodes must not hold up the others."""
+        entries, plans, damaged = {}, {}, {}
+        for name in self.job_names():
+            try:
+                stored = self.job_entry(name)
+                plan = self.plan(name) if stored is not None else None
+            except DamagedFile as error:
+                damaged[name] = str(error)
+                continue
+            if stored is not None:
+                entries[name] = stored.value
+            if plan is not None:
+                plans[name] = plan
+        return JobsLook(entries, plans, damaged)
 
     def job_names(self) -> tuple[str, ...]:
         """Every name that ever had an entry; removed jobs keep theirs for their generation."""
@@ -122,14 +155,19 @@ class Registry:
     def generation(self, name: str) -> int:
         """The highest generation ever given out under this job name; 0 before the first."""
         node = self.coordination.get(paths.generation(name))
+        if node is not None and not node.data.isdigit():
+            raise DamagedFile(f"{paths.generation(name)} is {node.data[:40]!r}, and no number")
         return int(node.data) if node is not None else 0
 
     # -- members ---------------------------------------------------------------------------------
 
     def workers(self) -> tuple[WorkerInfo, ...]:
-        """The live workers, in the order of their incarnations."""
+        """The live workers, in the order of their incarnations.
+
+        One whose entry cannot be read is left out, as if it were gone, and logged.
+        """
         names = self.coordination.children(paths.WORKERS)
-        found = (self._value(paths.worker(name), WorkerInfo) for name in names)
+        found = (self._readable(paths.worker(name), WorkerInfo) for name in names)
         return tuple(worker for worker in found if worker is not None)
 
     def leader(self) -> LeaderInfo | None:
@@ -219,6 +257,18 @@ class Registry:
         if node is None:
             return None
         return Stored(codec.decode(node.data, kind, path), node.version)
+
+    def _readable(self, path: str, kind: type[Entry]) -> Entry | None:
+        """The entry; None for one that is damaged, which is logged once."""
+        try:
+            found = self._value(path, kind)
+        except DamagedFile as error:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                _log.error("%s; it is taken for absent", error)
+            return None
+        self._damaged.discard(path)
+        return found
 
     def _value(self, path: str, kind: type[Entry]) -> Entry | None:
         stored = self.read(path, kind)

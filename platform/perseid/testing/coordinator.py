@@ -221,7 +221,7 @@ class Leader:
         self.poll()
 
     def poll(self) -> None:
-        self.feed(ev.EndsSeen(dict(self.world.ends)))
+        self.feed(ev.EndsSeen(dict(self.world.ends), self.world.time_s))
 
     def listen(self) -> None:
         """Reads what is new on the progress topics."""

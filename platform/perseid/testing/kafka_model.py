@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perseid.clocks import Clock, ManualClock
-from perseid.errors import PermanentError, ReplayDataLost, RetryableError
+from perseid.errors import LogTruncated, PermanentError, ReplayDataLost, RetryableError
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.transactions import Headers
 from perseid.worker.sink_outputs import record_batch_bytes
@@ -178,7 +178,7 @@ class ModelKafka:
         if start < log.start:
             raise ReplayDataLost(topic, partition, start, log.start)
         if start > log.end:
-            raise PermanentError(f"{topic}[{partition}] has no offset {start}: it was made anew")
+            raise LogTruncated(topic, partition, start, log.end)
         return [
             r for r in log.between(start, min(end, log.stable_end))
             if not r.marker and (r.transaction is None or r.transaction.state == "committed")

@@ -42,6 +42,7 @@ from perseid.worker import (
     flow,
     frames,
     graph,
+    last_word,
     memory,
     part_orders,
     parts,
@@ -52,6 +53,7 @@ from perseid.worker import (
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.last_word import Appender, LastWord
 from perseid.worker.machine import MachineWatch
 from perseid.worker.restoring import fence, restore_all
 from perseid.worker.session import local_cores
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     from perseid.records import CheckpointPointer, Deployment
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
-    from perseid.topics.log import LogReader, ProgressLog
+    from perseid.topics.log import LogReader
     from perseid.worker.stages import Counts
 
 log = logging.getLogger("perseid.worker")
@@ -83,15 +85,16 @@ class Clients:
 
     tokens: LogReader
     topics: TopicReader
-    progress: ProgressLog
+    progress: LastWord
 
     @classmethod
     def open(cls, bootstrap: Bootstrap, job: str) -> Clients:
         from perseid.topics.admin import TopicAdmin
         from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog
 
-        progress = ProgressLog(job, writer=KafkaLogWriter(bootstrap))
-        return cls(KafkaLogReader(bootstrap), TopicAdmin(bootstrap), progress)
+        topics = TopicAdmin(bootstrap)
+        progress = LastWord(job, ProgressLog(job, writer=KafkaLogWriter(bootstrap)), topics)
+        return cls(KafkaLogReader(bootstrap), topics, progress)
 
 
 class Fragment:
@@ -164,20 +167,23 @@ class Fragment:
             target=logs.carried(self._tell_restoring), args=(clients.progress,)
         )
         telling.start()
+        said: FragmentState | None = None
         try:
             with ExitStack() as held:
                 self._run(clients, telling, held)
             self._tell(clients.progress, "stopped")
         except BaseException as error:
             telling.join()
-            self._end_with(clients.progress, error)
+            said = self._end_with(clients.progress, error)
         finally:
             clients.tokens.close()
             self.machine.forget(self.plan.job)
             self._ended.set()
             self._rests.set()
+        while said is not None and not self._stopping.wait(last_word.LOOK_S):
+            clients.progress.look(said)
 
-    def _tell_restoring(self, progress: ProgressLog) -> None:
+    def _tell_restoring(self, progress: Appender) -> None:
         """For people only: a broker that is away is the restore's own affair."""
         try:
             self._tell(progress, "restoring")
@@ -247,7 +253,7 @@ class Fragment:
     def _on_record(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
     ) -> None:
-        record = self._await_record(runner, clients.tokens, offset)
+        record = self._await_record(runner, clients, offset)
         if self._finishing.is_set():
             self._rests.set()
             self._stopping.wait()  # or Spark would ask for batch after batch
@@ -285,7 +291,7 @@ class Fragment:
             self._tell(clients.progress, "warning", events=(warning,))
 
     def _tell_event_times(
-        self, progress: ProgressLog, order: EpochOrder, counts: Counts
+        self, progress: Appender, order: EpochOrder, counts: Counts
     ) -> None:
         told = reports.event_times(self.plan, order, counts)
         if told.times:
@@ -313,15 +319,16 @@ class Fragment:
             self._tell_event_times(clients.progress, order, counts)
 
     def _await_record(
-        self, runner: EpochRunner, tokens: LogReader, offset: int
+        self, runner: EpochRunner, clients: Clients, offset: int
     ) -> TokenRecord | None:
         """The record, as soon as there is one; None when the fragment is stopped before."""
         topic, looked_s = names.tokens(self.plan.job), time.monotonic()
         while not (self._stopping.is_set() or self._finishing.is_set()):
-            found = tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
+            found = clients.tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
             if not found:
                 if time.monotonic() - looked_s > part_orders.LOOK_S:
                     self._take_over_orders(runner)
+                    clients.progress.look(self._state(last_word.REPEATED))
                     looked_s = time.monotonic()
                 continue
             if found[0].offset != offset:
@@ -377,47 +384,46 @@ class Fragment:
         return history(base, ((entry.offset, decode_token(entry.value)) for entry in found))
 
     def _tell(
-        self, progress: ProgressLog, state: str, source: str = "", events: tuple[str, ...] = ()
+        self, progress: Appender, state: str, source: str = "", events: tuple[str, ...] = ()
     ) -> None:
         for event in events:
             log.warning("%s", event, extra={"epoch": self._epoch})
         log.info("the fragment is %s", state, extra={"epoch": self._epoch})
-        progress.append(
-            FragmentState(
-                job_uuid=self.plan.job_uuid,
-                generation=self.plan.generation,
-                incarnation=self.incarnation,
-                state=state,
-                epoch=self._epoch,
-                restored_from=source,
-                events=events,
-            )
+        progress.append(replace(self._state(state), restored_from=source, events=events))
+
+    def _state(self, state: str) -> FragmentState:
+        return FragmentState(
+            job_uuid=self.plan.job_uuid,
+            generation=self.plan.generation,
+            incarnation=self.incarnation,
+            state=state,
+            epoch=self._epoch,
         )
 
-    def _end_with(self, progress: ProgressLog, error: BaseException) -> None:
-        """Tells how it ended. A fragment that is being stopped or is fenced ends in peace."""
+    def _end_with(self, progress: Appender, error: BaseException) -> FragmentState | None:
+        """Tells how it ended, and gives what it told of a failure.
+
+        A fragment that is being stopped or is fenced ends in peace.
+        """
         known = classify(error)
         if self._stopping.is_set() or isinstance(known, FencedError):
             log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
                 self._tell(progress, "stopped")
-                return
+                return None
         else:
             log.error("the fragment failed: %s", known, exc_info=error,
                       extra={"epoch": self._epoch})  # fmt: skip
-        record = FragmentState(
-            job_uuid=self.plan.job_uuid,
-            generation=self.plan.generation,
-            incarnation=self.incarnation,
-            state="failed",
-            epoch=self._epoch,
+        record = replace(
+            self._state("failed"),
             error_kind=type(known).__name__,
             error=str(known),
             permanent=isinstance(known, PermanentError),
         )
         self._tell_until_heard(progress, record)
+        return record
 
-    def _tell_until_heard(self, progress: ProgressLog, record: FragmentState) -> None:
+    def _tell_until_heard(self, progress: Appender, record: FragmentState) -> None:
         """Nobody else knows that a fragment of a live worker has ended: the job would stand still.
 
         The broker that made it fail may be away for longer than one append waits.

@@ -15,12 +15,13 @@ import signal
 import socket
 import threading
 import uuid
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock, SystemClock
-from perseid.errors import RetryableError
+from perseid.errors import DamagedFile, RetryableError
 from perseid.jobs.environments.installing import Collector, Environments
 from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
 from perseid.records.version import this_build
@@ -64,6 +65,7 @@ class WorkerService:
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._fragments: dict[str, Fragment] = {}
+        self._damaged: dict[str, str] = {}  # jobs whose entry or plan cannot be read
         self._machine = MachineWatch()
         self._environments = Collector(Environments.of(deployment), cache)
         self._removed = RemovedJobs(deployment)
@@ -122,10 +124,12 @@ class WorkerService:
             os._exit(EXIT_SESSION_LOST)
 
     def _reconcile(self, spark: SparkSession, registry: Registry) -> None:
-        entries = registry.jobs()
-        plans = {name: registry.plan(name) for name in entries}
-        mine = {n: p for n, p in plans.items() if p is not None and p.owner == self.incarnation}
+        seen = registry.look()
+        self._note_damage(seen.damaged)
+        mine = {n: p for n, p in seen.plans.items() if p.owner == self.incarnation}
         for name, fragment in list(self._fragments.items()):
+            if name in seen.damaged:
+                continue  # the leader knows its plan, and writes it anew when it changes
             plan = mine.get(name)
             if plan is None or plan.generation != fragment.plan.generation:
                 fragment.stop()
@@ -133,13 +137,22 @@ class WorkerService:
         for name, plan in mine.items():
             if name not in self._fragments:
                 self._start(spark, registry, plan)
-            self._fragments[name].pointers = _checkpoints(registry, plan)
-        archives = {entry.archive for entry in entries.values()}
-        archives |= {plan.archive for plan in plans.values() if plan is not None}
+            with suppress(DamagedFile):  # a checkpoint builds upon the last one that was heard of
+                self._fragments[name].pointers = _checkpoints(registry, plan)
+        if seen.damaged:
+            return  # what such a job needs here must not be taken for that of a removed one
+        archives = {entry.archive for entry in seen.entries.values()}
+        archives |= {plan.archive for plan in seen.plans.values()}
         self._environments.see(archives, self.clock.monotonic_s())
-        known = {entry.uuid for entry in entries.values()}
-        known |= {plan.job_uuid for plan in plans.values() if plan is not None}
+        known = {entry.uuid for entry in seen.entries.values()}
+        known |= {plan.job_uuid for plan in seen.plans.values()}
         self._removed.see(known, self.clock.monotonic_s())
+
+    def _note_damage(self, damaged: dict[str, str]) -> None:
+        for name, text in damaged.items():
+            if self._damaged.get(name) != text:
+                log.error("job %s: %s; what runs of it goes on, nothing is begun", name, text)
+        self._damaged = damaged
 
     def _start(self, spark: SparkSession, registry: Registry, plan: Plan) -> None:
         self._removed.begins(plan.job_uuid)

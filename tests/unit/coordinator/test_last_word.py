@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perseid.coordinator.events import ProgressLost
 from perseid.coordinator.lifecycle import Phase
 from perseid.testing.coordinator import Leader, World, job_entry
 
@@ -52,3 +53,59 @@ def test_a_fragment_that_says_that_it_runs_goes_on() -> None:
     leader.look()
     assert world.plans[JOB].generation == 1
     assert leader.job().phase is Phase.RUNNING
+
+
+# -- words that the progress topic has lost ------------------------------------------------------
+
+
+def collecting() -> tuple[World, Leader]:
+    """A job that runs, with a checkpoint of epoch 1 of which no part was told yet."""
+    world = restoring()
+    leader = Leader(world)
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    world.entries[JOB] = job_entry(checkpoint_above=0)
+    leader.look()
+    assert leader.job().collecting is not None
+    return world, leader
+
+
+def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
+    world, leader = collecting()
+    world.progress[JOB] = []
+    leader.feed(ProgressLost(JOB, "perseid.wordcount.progress[0] was cut"))
+    assert leader.job().phase is Phase.LOADING
+    leader.tick(1)
+    job = leader.job()
+    assert job.phase is Phase.RESTORING  # its owner lives, and has said nothing that is there
+    assert "perseid.wordcount.progress[0] was cut" in job.events
+    assert job.collecting is None  # parts may have been told that nobody will tell again
+    world.work(JOB)
+    leader.listen()
+    assert leader.job().phase is Phase.RUNNING
+    assert world.plans[JOB].generation == 1
+
+
+def test_a_failure_that_was_told_into_what_was_lost_is_told_again() -> None:
+    world, leader = collecting()
+    world.say(JOB, "failed", error="boom", error_kind="RetryableError")
+    world.progress[JOB] = []
+    leader.feed(ProgressLost(JOB, "cut"))
+    leader.tick(1)
+    assert world.plans[JOB].generation == 1
+    world.say(JOB, "failed", error="boom", error_kind="RetryableError")  # `worker.last_word`
+    leader.listen()
+    assert world.plans[JOB].generation == 2
+
+
+def test_an_owner_that_tells_again_how_it_is_ends_what_its_lost_words_held_up() -> None:
+    world, leader = collecting()
+    assert leader.job().in_flight == 1
+    world.say(JOB, "repeated", epoch=1)
+    leader.listen()
+    job = leader.job()
+    assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
+    assert job.collecting is not None
+    assert job.collecting.epoch == 2  # another one was begun at once
+    assert "generation 1 told again how it is" in job.events

@@ -10,8 +10,10 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim
 from perseid.coordinator.model import ranges_of
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import DamagedFile, PermanentError, RetryableError
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
+from perseid.registry import paths
+from perseid.registry.port import Set
 from perseid.testing.coordinator_setting import JOB, Setting, running, token
 from perseid.testing.kafka import FakeLogReader
 from perseid.topics import codec, names
@@ -84,7 +86,43 @@ def test_epochs_of_an_earlier_job_are_not_used_again(setting: Setting) -> None:
     assert setting.loader().load(setting.entry).highest_epoch == 9
 
 
+@pytest.mark.parametrize("where", ["ledger", "token"])
+def test_generations_begin_above_all_that_kafka_knows(setting: Setting, where: str) -> None:
+    """ZooKeeper has lost what it knew of the name: the old job's records would fence the new one.
+
+    Every sink would say that a newer owner has taken over, once for each generation between.
+    """
+    setting.source()
+    record = LedgerRecord("u0", 1, "counts", 3, 37 if where == "ledger" else 2, 9, 3)
+    old = token(5, 0, 0, 1, job_uuid="u0", generation=37 if where == "token" else 2)
+    setting.append(Begin(1, "u0", 4), old)
+    setting.loader().load(setting.entry)
+    setting.kafka.append((names.ledger(JOB), 3), None, codec.encode(record))
+    assert setting.registry.generation(JOB) == 0
+    assert setting.loader().load(setting.entry).generation == 37
+
+
+def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
+    running(setting)
+    setting.registry.coordination.write(Set(paths.generation(JOB), b"three"))
+    with pytest.raises(DamagedFile, match="generation is b'three'"):
+        setting.loader().load(setting.entry)
+
+
 # -- a job that runs -----------------------------------------------------------------------------
+
+
+def test_a_ledger_that_lost_what_was_told_as_done_is_an_error(setting: Setting) -> None:
+    """The control topic was made again: an empty ledger would have its epochs committed twice."""
+    running(setting)
+    setting.loader(epoch=2).load(setting.entry)
+    done = EpochDone("u1", 3, "w1-1", 2, 3, 10, 10, 5)
+    setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
+    for partition in range(3):
+        record = LedgerRecord("u1", 1, "counts", partition, 3, 2, 3)
+        setting.kafka.append((names.ledger(JOB), partition), None, codec.encode(record))
+    with pytest.raises(PermanentError, match=r"ledger\[3\] ends with epoch 0, and epoch 2"):
+        setting.loader(epoch=3).load(setting.entry)
 
 
 def test_tokens_that_count_are_read_from_the_begin(setting: Setting) -> None:
@@ -158,7 +196,7 @@ def test_tokens_are_read_from_the_newest_checkpoint_on(setting: Setting) -> None
 def test_progress_and_ledger_are_read(setting: Setting) -> None:
     running(setting)
     setting.loader(epoch=2).load(setting.entry)
-    done = EpochDone("u1", 3, "w1-1", 1, 2, 10, 10, 5)
+    done = EpochDone("u1", 3, "w1-1", 1, 9, 10, 10, 5)  # of a token that was taken back
     setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
     for partition, uuid in ((0, "u1"), (1, "u0")):
         record = LedgerRecord(uuid, 1, "counts", partition, 1, 2, 3)
@@ -183,7 +221,7 @@ def test_a_failed_job_that_was_changed_is_loaded_with_its_ledgers_claimed(settin
     changed = replace(setting.apply(**{"parallelism: 4": "parallelism: 6"}), counter=2)
     loaded = setting.loader(epoch=3).load(changed)
     assert loaded.ledger == {0: 0, 1: 2, 2: 0, 3: 0}
-    assert (loaded.generation, loaded.program.archive) == (3, setting.entry.archive)
+    assert (loaded.generation, loaded.program.archive) == (4, setting.entry.archive)
     found = ledgers(setting)
     assert [r and (r.generation, r.epoch, r.token_offset) for r in found] == [
         (4, 0, 1), (4, 2, 3), (4, 0, 1), (4, 0, 1)

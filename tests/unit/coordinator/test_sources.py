@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.coordinator.events import SourceTopic, TopicsSeen
+from perseid.coordinator.events import EndsSeen, SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_entry
 
@@ -96,3 +96,57 @@ def test_a_job_that_does_not_run_is_not_judged(
     before = world.statuses[JOB]
     seen(leader, topic_id="topic-2")
     assert world.statuses[JOB] == before
+
+
+def test_a_source_that_ends_below_the_position_stops_the_job(world: World, leader: Leader) -> None:
+    """Records that are written there later have offsets that were read: nobody would see them."""
+    world.produce(0, 1000)
+    leader.tick(1)
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    before = len(world.valid(JOB))
+    world.ends["lines", 0] = 900
+    leader.tick(1)
+    leader.poll()
+    error = error_of(world)
+    assert error["kind"] == "LogTruncated"
+    assert "LogTruncated(lines, 0, needed=1000, end=900)" in str(error["text"])
+    assert "or try it again as it is" not in str(error["next"])
+    world.produce(0, 100)
+    leader.poll()
+    leader.tick(60)
+    assert len(world.valid(JOB)) == before
+    world.entries[JOB] = job_entry(counter=2)  # `jobs start`, and still the same log
+    world.ends["lines", 0] = 900
+    leader.look()
+    leader.tick(1)
+    leader.poll()
+    assert error_of(world)["kind"] == "LogTruncated"
+
+
+def test_an_end_from_before_the_position_was_reached_says_nothing(
+    world: World, leader: Leader
+) -> None:
+    """Two threads look at ends: an older answer may come behind the token of a newer one."""
+    asked_s = world.time_s + 1
+    leader.tick(2)
+    world.produce(0, 1000)
+    leader.poll()
+    leader.feed(EndsSeen({("lines", 0): 400}, asked_s))
+    assert world.statuses[JOB].state == "running"
+    assert leader.job().positions["lines", 0].offset == 1000
+
+
+def test_a_job_whose_source_was_cut_while_nobody_led_is_stopped(
+    world: World, leader: Leader
+) -> None:
+    world.produce(0, 1000)
+    leader.poll()
+    world.work(JOB)
+    world.ends["lines", 0] = 900
+    successor = Leader(world)
+    successor.look()
+    successor.tick(1)
+    successor.poll()
+    assert error_of(world)["kind"] == "LogTruncated"

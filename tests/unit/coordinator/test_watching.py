@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.coordinator.events import EndsSeen, Event, ProgressSeen
-from perseid.coordinator.watching import EndsWatcher, ProgressWatcher, Wanted
-from perseid.errors import RetryableError
+from perseid.coordinator.events import EndsSeen, Event, ProgressLost, ProgressSeen, RegistrySeen
+from perseid.coordinator.watching import EndsWatcher, ProgressWatcher, RegistryWatcher, Wanted
+from perseid.errors import LogTruncated, RetryableError
+from perseid.records import JobEntry, WorkerInfo
+from perseid.registry import Registry, paths
+from perseid.registry.port import Set
 from perseid.testing import kafka_handle
+from perseid.testing.kafka import FakeLogWriter
+from perseid.testing.kafka_disk import ModelDisk
+from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import EpochDone, FragmentState
@@ -22,15 +28,15 @@ def test_a_job_applied_again_under_its_name_is_told_the_ends() -> None:
     watcher = EndsWatcher(kafka.topics, lambda: wanted[0], seen.append, lambda: 0.0)
     watcher._look()
     watcher._look()
-    assert seen == [EndsSeen({place: 0})]
+    assert seen == [EndsSeen({place: 0}, 0.0)]
     wanted[0] = Wanted(frozenset({"second-uuid"}), frozenset({place}), True)
     watcher._look()
-    assert seen == [EndsSeen({place: 0})] * 2
+    assert seen == [EndsSeen({place: 0}, 0.0)] * 2
     wanted[0] = Wanted()  # nothing runs for a while
     watcher._look()
     wanted[0] = Wanted(frozenset({"second-uuid"}), frozenset({place}), True)
     watcher._look()
-    assert seen == [EndsSeen({place: 0})] * 3
+    assert seen == [EndsSeen({place: 0}, 0.0)] * 3
 
 
 def test_ends_are_looked_at_in_front_of_the_end_of_an_epoch() -> None:
@@ -50,7 +56,7 @@ def test_ends_are_looked_at_in_front_of_the_end_of_an_epoch() -> None:
     for record in (running, done):
         progress.append(record)
     watcher._look()
-    expected = [ProgressSeen(job, running), EndsSeen({place: 1}), ProgressSeen(job, done)]
+    expected = [ProgressSeen(job, running), EndsSeen({place: 1}, 0.0), ProgressSeen(job, done)]
     assert seen == expected
 
 
@@ -66,3 +72,85 @@ def test_a_broker_that_does_not_tell_its_ends_holds_no_epoch_up(
     monkeypatch.setattr(kafka.topics, "ends", away)
     ends.look_at(frozenset({("t", 0)}))
     assert seen == []
+
+
+def told(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
+    """By a producer of its own each time: one of before is refused where the log was cut."""
+    assert kafka.model is not None
+    log = ProgressLog(job, writer=FakeLogWriter(kafka.model))
+    for state in states:
+        log.append(FragmentState("u", 1, "w", state, 0))
+
+
+@pytest.mark.parametrize("grown", [0, 6])
+def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
+    """Also where it has grown beyond the watcher before that looked: what is there is not all."""
+    kafka = kafka_handle.fake()
+    job, seen = kafka.job(), list[Event]()
+    assert kafka.model is not None
+    kafka.topics.create(names.progress(job), 1)
+    watcher = ProgressWatcher(job, 0, kafka.reader(), seen.append, lambda _: None)
+    told(kafka, job, *["running"] * 10)
+    watcher._look()
+    assert len(seen) == 10
+    ModelDisk(kafka.model).cut((names.progress(job), 0), 4)
+    told(kafka, job, "failed")
+    watcher._look()
+    told(kafka, job, *["warning"] * grown)
+    assert watcher._stopped
+    (lost,) = seen[10:]
+    assert lost == ProgressLost(
+        job, f"workers' words may be lost: {LogTruncated(names.progress(job), 0, 10, 5)}"
+    )
+
+
+def test_ends_that_fell_are_told_at_every_look() -> None:
+    """The first look may have come too early to be judged."""
+    kafka, clock_s, seen = kafka_handle.fake(), [0.0], list[Event]()
+    topic = kafka.topic(2)
+    places = [(topic, 0), (topic, 1)]
+    for place in places:
+        for _ in range(9):
+            kafka.writer.append(*place, b"record")
+    wanted = Wanted(frozenset({"u"}), frozenset(places), True)
+    watcher = EndsWatcher(kafka.topics, lambda: wanted, seen.append, lambda: clock_s[0])
+    watcher._look()
+    assert kafka.model is not None
+    ModelDisk(kafka.model).cut(places[1], 5)
+    for clock_s[0] in (1.0, 2.0):
+        watcher._look()
+    fell = {places[1]: 5}
+    assert seen[1:] == [EndsSeen(fell, 1.0), EndsSeen(fell, 2.0)]
+    for _ in range(4):
+        FakeLogWriter(kafka.model).append(*places[1], b"record")
+    watcher._look()
+    watcher._look()
+    assert seen[3:] == [EndsSeen({places[1]: 9}, 2.0)]
+
+
+def test_a_damaged_entry_holds_up_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Of jobs it is left as it was last seen, and of workers it is as if the worker were gone."""
+    zookeeper, seen = FakeZooKeeper(), list[Event]()
+    registry = Registry(zookeeper.session())
+    entries = {name: JobEntry(name, f"u-{name}", "r", "a", "running", 1, 0) for name in ("a", "b")}
+    for entry in entries.values():
+        registry.put_job_entry(entry, None)
+    for number in (1, 2):
+        registry.register_worker(WorkerInfo(f"w{number}", f"w{number}-1", "h", 1, 1, 1, "m", 0))
+    watcher = RegistryWatcher(registry, seen.append)
+    watcher._look()
+    for path in (paths.spec("b"), paths.worker("w2-1")):
+        registry.coordination.write(Set(path, b"edited by hand"))
+    watcher._look()
+    watcher._look()
+    (first, second) = seen
+    assert isinstance(first, RegistrySeen)
+    assert isinstance(second, RegistrySeen)
+    assert (first.entries, first.damaged) == (entries, {})
+    assert second.entries == entries
+    assert list(second.damaged) == ["b"]
+    assert "/b/spec does not hold a JobEntry" in second.damaged["b"]
+    assert [worker.id for worker in second.workers] == ["w1"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert sum("does not hold a WorkerInfo" in text for text in logged) == 1  # not at each look
+    assert sum("does not hold a JobEntry" in text for text in logged) == 1

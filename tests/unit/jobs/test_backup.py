@@ -28,7 +28,7 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import codec as records
 from perseid.topics import names
-from perseid.topics.records import Begin, LedgerRecord, Rewind, Token, TokenRecord
+from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
 
 JOB, UUID, SHA = "shop", "uuid-1", "a" * 64
@@ -170,6 +170,17 @@ def test_what_came_since_is_run_again_under_a_generation_above_all(site: Site) -
     site.commit(700)
     site.lose()
     assert site.restore(folder) == [Restored(JOB, "running", 700 + GENERATIONS, 2, 6)]
+
+
+def test_owners_that_only_told_how_they_failed_count_too(site: Site) -> None:
+    """A job that fails in front of its first epoch for a night has thousands of generations."""
+    folder = site.back_up()
+    failed = FragmentState(UUID, 5_000, "w1-1", "failed", 2, "RetryableError", "away")
+    site.kafka.topics.create(names.progress(JOB), 1)
+    site.kafka.writer.append(names.progress(JOB), 0, records.encode(failed))
+    site.lose()
+    (found,) = site.restore(folder)
+    assert found.generation == 5_000 + GENERATIONS
 
 
 def test_what_the_store_still_has_is_left_and_what_is_damaged_is_replaced(site: Site) -> None:

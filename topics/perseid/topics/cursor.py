@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from perseid.errors import PermanentError, ReplayDataLost, RetryableError
+from perseid.errors import LogTruncated, PermanentError, ReplayDataLost, RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
@@ -44,7 +44,10 @@ class _Position:
 
         if error.code() == KafkaError._PARTITION_EOF:
             self.position = max(self.position, offset)
-        elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+        elif error.code() in {
+            KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE,
+            KafkaError._LOG_TRUNCATION,  # below our position, by the leaders' epochs
+        }:
             raise self._out_of_range(self._asked())
         else:
             raise clients.as_error(error, f"reading {self.topic}[{self.partition}]")
@@ -78,10 +81,7 @@ class _Position:
             return clients.as_error(error.args[0], f"offsets of {here}")
         if low > self.position:
             return ReplayDataLost(self.topic, self.partition, self.position, low)
-        return PermanentError(
-            f"{here} has offsets {low} to {high}, and {self.position} was to be read: the topic "
-            "was made anew; remove the job and apply it again"
-        )
+        return LogTruncated(self.topic, self.partition, self.position, high)
 
 
 class Cursor(_Position):
