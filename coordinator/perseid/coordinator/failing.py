@@ -15,7 +15,7 @@ from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
-from perseid.errors import LogTruncated, PerseidError, ReplayDataLost, TopicIdentityChanged
+from perseid.errors import LogTruncated, ReplayDataLost, TopicIdentityChanged
 from perseid.records import JobFailures
 
 RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
@@ -89,11 +89,6 @@ def told_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str,
     return {
         "kind": kind, "text": text[:TEXT_MAX], "next": next_step, "epoch": job.done, "owner": owner
     }  # fmt: skip
-
-
-def refused(job: JobState, now: Now, error: PerseidError) -> Step:
-    """A permanent failure that the coordinator found itself."""
-    return permanent(job, now, type(error).__name__, str(error))
 
 
 def has_owner(job: JobState) -> bool:

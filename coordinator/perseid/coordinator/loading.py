@@ -119,7 +119,7 @@ class Loader:
         read = self._claim_and_read(job, base)
         tokens, ever = read.tokens, read.ever
         status = registry.status(job)
-        generation = max(registry.generation(job), read.generation)
+        generation = self._generation(job, read.generation)
         if plan is not None and corrections.is_wanted(entry, plan, status):
             layout = build(program.spec, plan.layout)
             clients = self._clients
@@ -127,7 +127,7 @@ class Loader:
             program = self._with_digests(program)
         progress, progress_end = self._progress(job)
         ledger, of_ledger = self._ledger(job, entry.uuid, program.spec, plan)
-        generation = max(generation, *(record.generation for record in of_ledger), 0)
+        generation = self._generation(job, generation, *(r.generation for r in of_ledger))
         starts = self._starts(
             program.spec, sources.named(ever), topics, None if tokens else _time_of(entry)
         )
@@ -213,6 +213,10 @@ class Loader:
         if isinstance(first, Token):
             tokens.insert(0, Issued(base.offset, first))
         return _Read(tuple(tokens), highest, list(counted(base, records)), generation)
+
+    def _generation(self, job: str, *known: int) -> int:
+        """The highest ever given out, of any job UUID: ZooKeeper may have lost what it knew."""
+        return max(self._clients.registry.generation(job), *known)
 
     def _ledger(
         self, job: str, job_uuid: str, spec: JobSpec, plan: Plan | None

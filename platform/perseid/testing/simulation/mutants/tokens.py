@@ -12,9 +12,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from perseid.coordinator import issue, watermark
+from perseid.coordinator.loading import Loader
 from perseid.coordinator.model import JobState
 from perseid.errors import RetryableError
-from perseid.registry import ConflictError, Registry
+from perseid.registry import ConflictError
 from perseid.state.log import StateLog
 from perseid.testing.simulation.mutants.planting import Mutant
 from perseid.testing.simulation.network import SimulatedCoordination
@@ -66,7 +67,7 @@ def conflicts_are_swallowed() -> AbstractContextManager[Any]:
 
 def generations_start_again() -> AbstractContextManager[Any]:
     """A new leader does not know the generations that plans have had."""
-    return patch.object(Registry, "generation", lambda self, job: 0)
+    return patch.object(Loader, "_generation", lambda self, job, *known: 0)
 
 
 def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
