@@ -301,7 +301,8 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
         return job, [LoadJob(job.name, job.entry)]
     if event.permanent:
         return failing.permanent(job, now, event.kind, event.text)
-    return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S), []
+    unloaded = failing.counted(job.unloaded, job, now, event.text)
+    return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, unloaded=unloaded), []
 
 
 def _lost_track(job: JobState, now: Now, why: str) -> JobState:

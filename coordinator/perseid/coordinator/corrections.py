@@ -150,7 +150,7 @@ def _take_over(job: JobState, now: Now) -> Step:
         return _finish(job, now, "the revision before cannot end without input either")
     if job.program is not None and _goes_on(job.program, target):
         reason = f"revision {target.revision} goes on behind epoch {job.done}: only settings differ"
-        return _change_revision(job, target, reason)
+        return _change_revision(job, now, target, reason)
     return replace(job, rewind_to=None), []
 
 
@@ -174,11 +174,11 @@ def _finish(job: JobState, now: Now, why: str) -> Step:
     if found:
         return _cannot_finish(job, now, why, found)
     return _change_revision(
-        job, target, f"revision {target.revision} ends epoch {job.done + 1}: {why}"
+        job, now, target, f"revision {target.revision} ends epoch {job.done + 1}: {why}"
     )
 
 
-def _change_revision(job: JobState, target: Program, reason: str) -> Step:
+def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> Step:
     """Names `target` in the plan: it goes on with the state logs of the one before."""
     assert job.plan is not None
     plan = replace(
@@ -189,7 +189,8 @@ def _change_revision(job: JobState, target: Program, reason: str) -> Step:
         job, plan=plan, generation=plan.generation, program=target, next_program=None,
         next_starts={}, layout=build(target.spec, plan.layout), rewind_to=None,
     ).told(reason)  # fmt: skip
-    return job, [PutPlan(job.name, plan)]
+    job, actions = failing.forgotten(job, now)
+    return job, [PutPlan(job.name, plan), *actions]
 
 
 def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Step:

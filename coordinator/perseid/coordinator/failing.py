@@ -15,7 +15,8 @@ from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
-from perseid.errors import LogTruncated, ReplayDataLost, TopicIdentityChanged
+from perseid.errors import BadInputError, LogTruncated, ReplayDataLost, TopicIdentityChanged
+from perseid.errors.headline import headline
 from perseid.records import JobFailures
 
 RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
@@ -34,8 +35,7 @@ def delay_s(count: int) -> float:
 
 def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
     """Counts a failure; the job is placed again after its delay. `died`: a process has died."""
-    before = job.failures.count if job.failures is not None else 0
-    failures = JobFailures(job.entry.uuid, before + 1, now.wall_ms, text[:TEXT_MAX])
+    failures = counted(job.failures, job, now, text)
     job = replace(
         job,
         failures=failures,
@@ -43,8 +43,26 @@ def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
         deaths=job.deaths + died,
         retry_s=now.monotonic_s + delay_s(failures.count),
         fragment="",
-    ).told(f"failure {failures.count}: {text.splitlines()[0] if text else 'unknown'}")
+    ).told(f"failure {failures.count}: {headline(text)}")
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
+
+
+def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> JobFailures:
+    """One more than `before`."""
+    count = before.count if before is not None else 0
+    since_ms = before.since_ms if before is not None and count else now.wall_ms
+    return JobFailures(
+        job.entry.uuid, count + 1, now.wall_ms, text[:TEXT_MAX], since_ms, job.entry.counter
+    )
+
+
+def forgotten(job: JobState, now: Now) -> Step:
+    """Another revision begins: what the one before failed at is not held against it."""
+    if job.failures is None or job.failures.count == 0:
+        return job, []
+    failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
+    job = replace(job, failures=failures, deaths=0, retry_s=now.monotonic_s)
+    return job, [PutFailures(job.name, failures)]
 
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
@@ -110,6 +128,12 @@ def advice(job: str, kind: str = "", text: str = "") -> str:
         return f"`perseid jobs remove {job}` and `perseid jobs apply REPO`: a start fails again"
     if named & {ReplayDataLost.__name__, LogTruncated.__name__}:
         return f"`perseid jobs start {job} --from scratch`: without that it fails again"
+    if kind == BadInputError.__name__:
+        return (
+            "mend the job, or let it go on without such records (`errors: {tolerance: all}`, or "
+            "`errors: {operator: bisect}` of an operator), and `perseid jobs apply REPO` it again: "
+            "as it is it meets the same record"
+        )
     return (
         f"change the job and type `perseid jobs apply REPO` again, or try it again as it is with "
         f"`perseid jobs start {job}`"

@@ -150,6 +150,7 @@ class JobState:
     checks: tuple[InputCheck, ...] = ()   # of done epochs, to be carried by the next token
     checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
     failures: JobFailures | None = None
+    unloaded: JobFailures | None = None   # while LOADING: what it could not be read for
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
     retry_s: float = 0.0                  # not placed again before

@@ -146,4 +146,5 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     ).told(f"switched to revision {target.revision} behind epoch {job.tip.epoch}")  # fmt: skip
     if job.phase in OWNED:
         job = job.move(Phase.RESTORING, now, plan.reason)
-    return job, [PutPlan(job.name, plan)]
+    job, actions = failing.forgotten(job, now)
+    return job, [PutPlan(job.name, plan), *actions]

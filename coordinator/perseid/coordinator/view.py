@@ -9,7 +9,8 @@ from typing import Any
 from perseid.coordinator import statuses
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
-from perseid.records import LeaderInfo
+from perseid.jobs import report
+from perseid.records import JobFailures, LeaderInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,24 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
+        "failing": report.failing(failures_of(job), now.wall_ms),
         "error": statuses.error_of(job),
         "events": list(job.events),
         **_rates(job, now),
     }
+
+
+def failures_of(job: JobState) -> JobFailures | None:
+    """What keeps it from going on, if anything does."""
+    if job.phase in (Phase.STOPPED, Phase.FAILED):
+        return None
+    return job.unloaded if job.phase is Phase.LOADING else job.failures
+
+
+def failing_s(job: JobState, now: Now) -> float:
+    """Since the first of the failures in a row, where there are enough of them."""
+    found = report.failing(failures_of(job), now.wall_ms)
+    return float(found["for_s"]) if found is not None else 0.0
 
 
 def lag(job: JobState) -> int | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perseid.records import CheckpointPointers, JobEntry, JobStatus, Plan
+from perseid.errors.headline import headline
+from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 
 _NEXT = {
     "ReplayDataLost": "raise the topic's retention, then `perseid jobs start {job} --from scratch`",
@@ -59,6 +61,39 @@ def details(
     }
 
 
+def failing(found: JobFailures | None, now_ms: int) -> dict[str, Any] | None:
+    """What a job fails at again and again, and for how long; None where it does not."""
+    if found is None or not found.lasts:
+        return None
+    for_s = max(0, now_ms - found.since_ms) // 1000 if found.since_ms else 0
+    return {"failures": found.count, "for_s": for_s, "text": headline(found.text)}
+
+
+def failing_text(found: Mapping[str, Any]) -> str:
+    """The same as one line."""
+    return (
+        f"fails again and again ({found['failures']} times in {found['for_s']} s): {found['text']}"
+    )
+
+
+def event_time_text(shown: Mapping[str, Any]) -> str:
+    """The watermark and what was late for it; empty where nothing was."""
+    late, watermark_ms = shown.get("late_records") or 0, shown.get("watermark_ms")
+    if not late:
+        return ""
+    text = f"{late} records were late"
+    return text if watermark_ms is None else f"{text}, the watermark is {time_text(watermark_ms)}"
+
+
+def time_text(time_ms: int) -> str:
+    """In UTC; milliseconds where the calendar has no such time."""
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def checkpoints(entry: JobEntry, pointers: CheckpointPointers | None) -> list[dict[str, Any]]:
     """The complete checkpoints of the entry's own job, the newest first."""
     own = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
@@ -84,11 +119,18 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
     for kind, word in (("sources", "reads"), ("sinks", "writes")):
         for name, block in spec.get(kind, {}).items():
             lines.append(f"  {word:<11} {block['topic']} ({block['format']}) as {name}")
+    if shown.get("watermark_ms") is not None:
+        lines.append(f"  watermark   {time_text(shown['watermark_ms'])}")
+    if shown.get("late_records"):
+        lines.append(f"  late        {shown['late_records']} records")
     lines += [f"  event       {event}" for event in shown["events"]]
     if shown["error"] is not None:
         error = shown["error"]
         lines += [f"  error       {error.get('kind')}: {error.get('text')}",
                   f"  next        {error['next']}"]  # fmt: skip
+    elif shown.get("failing"):
+        lines += [f"  failing     {failing_text(shown['failing'])}",
+                  f"  next        `perseid logs {shown['name']}` has it in full; it is tried again"]
     elif shown["state"] == "stopped":
         lines.append(f"  next        `perseid jobs start {shown['name']}`")
     return lines

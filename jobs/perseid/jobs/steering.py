@@ -12,7 +12,7 @@ from perseid.clocks import Clock
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
 from perseid.jobs.problems import listed, nearest
 from perseid.jobs.spec import JobSpec
-from perseid.records import JobEntry, JobStatus
+from perseid.records import JobEntry, JobFailures, JobStatus
 from perseid.registry.facade import Registry, Stored
 from perseid.registry.port import Check, ConflictError, UnknownOutcomeError
 
@@ -30,10 +30,14 @@ class UnknownJob(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the coordinator made of a request. `status` None: removed."""
+    """What the coordinator made of a request. `status` None: removed.
+
+    `failures`: where it runs what was asked for and fails again and again.
+    """
 
     entry: JobEntry
     status: JobStatus | None
+    failures: JobFailures | None = None
 
 
 def stored_entry(registry: Registry, job: str) -> Stored[JobEntry]:
@@ -167,8 +171,19 @@ def answered(registry: Registry, entry: JobEntry) -> Answer | None:
     status = registry.status(entry.name)
     if entry.desired == "removed" or status is None or status.job_uuid != entry.uuid:
         return None
-    settled = status.counter >= entry.counter and status.state in SETTLED[entry.desired]
-    return Answer(now.value, status) if settled else None
+    if status.counter >= entry.counter and status.state in SETTLED[entry.desired]:
+        return Answer(now.value, status)
+    failures = _failures(registry, entry)
+    return Answer(now.value, status, failures) if failures is not None else None
+
+
+def _failures(registry: Registry, entry: JobEntry) -> JobFailures | None:
+    """Those of what the entry asks for, once there are so many that waiting tells nothing more."""
+    found, plan = registry.failures(entry.name), registry.plan(entry.name)
+    if entry.desired != "running" or found is None or plan is None:
+        return None
+    own = (found.job_uuid, found.counter) == (entry.uuid, entry.counter)
+    return found if own and plan.archive == entry.archive and found.lasts else None
 
 
 def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:

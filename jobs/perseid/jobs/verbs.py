@@ -8,6 +8,7 @@ something does not answer; PermanentError when the time to wait is over (the req
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,15 @@ def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str |
     shown = report.details(
         entry, registry.status(job), registry.plan(job), registry.pointers(job), spec
     )
-    return shown, fault
+    return shown | {"failing": _failing(cluster, job, shown)}, fault
+
+
+def _failing(cluster: Cluster, job: str, shown: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the job fails at again and again, as ZooKeeper has it."""
+    found = cluster.registry.failures(job)
+    if found is None or found.job_uuid != shown["uuid"] or shown["state"] in ("failed", "stopped"):
+        return None
+    return report.failing(found, cluster.clock.wall_ms())
 
 
 def checkpoints(registry: Registry, job: str) -> list[dict[str, Any]]:
@@ -104,12 +113,25 @@ def checkpoint(
 
 def answer(cluster: Cluster, entry: JobEntry, wait_s: float | None) -> dict[str, Any]:
     """What the coordinator makes of an entry that is written; without waiting, the state now."""
+    failures = None
     if wait_s is None:
         status = cluster.registry.status(entry.name)
     else:
-        status = steering.wait(cluster.registry, cluster.clock, entry, wait_s).status
+        found = steering.wait(cluster.registry, cluster.clock, entry, wait_s)
+        status, failures = found.status, found.failures
     shown = report.details(entry, status, cluster.registry.plan(entry.name), None, None)
+    failing = report.failing(failures, cluster.clock.wall_ms())
+    if failing is not None:
+        shown |= {"state": "failing", "error": _failing_error(entry.name, failing)}
     return {k: shown[k] for k in ("name", "state", "desired", "revision", "generation", "error")}
+
+
+def _failing_error(job: str, failing: Mapping[str, Any]) -> dict[str, Any]:
+    what_next = (
+        f"it is tried again for as long as it takes; `perseid jobs show {job}` shows how it goes "
+        f"on, `perseid logs {job}` has the whole error"
+    )
+    return {"kind": "Failing", "text": report.failing_text(failing), "next": what_next}
 
 
 def _steered(

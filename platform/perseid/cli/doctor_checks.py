@@ -54,6 +54,7 @@ class JobFacts:
     desired: str
     begun: bool
     error: Mapping[str, Any] | None = None
+    failing: str = ""  # what it does again and again, as a line
     sources: Mapping[str, str] = field(default_factory=dict)
     written: Sequence[str] = ()
     needed: Sequence[TopicSpec] = ()
@@ -197,6 +198,9 @@ def failed(job: JobFacts) -> Iterator[Finding]:
         text = (job.error or {}).get("text", "no reason given")
         yield Finding(f"job {job.name}", "problem", f"failed: {text}", job.desired,
                       f"`perseid jobs show {job.name}`")  # fmt: skip
+    elif job.failing:
+        yield Finding(f"job {job.name}", "problem", job.failing, "epochs get done",
+                      f"`perseid jobs show {job.name}`, `perseid logs {job.name}`")  # fmt: skip
     else:
         yield Finding(f"job {job.name}", "ok", job.state)
 

@@ -219,8 +219,19 @@ def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
     return JobFacts(
         entry.name, known.state if known else "waiting", entry.desired, begun,
         known.error if known else None,
+        _failing(registry, entry, known.state if known else "waiting"),
         {name: source.topic for name, source in spec.sources.items()},
         tuple(spec.written_topics),
         control_topics(entry.name, layout.build(spec, 1).ledger_partitions),
         ours[0].time_ms if ours else None,
     )  # fmt: skip
+
+
+def _failing(registry: Registry, entry: JobEntry, state: str) -> str:
+    from perseid.jobs import report
+
+    found = registry.failures(entry.name)
+    if found is None or found.job_uuid != entry.uuid or state in ("failed", "stopped"):
+        return ""
+    failing = report.failing(found, time.time_ns() // 1_000_000)
+    return report.failing_text(failing) if failing is not None else ""

@@ -147,6 +147,7 @@ def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> No
 
     with connected(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
         shown, fault = verbs.show(cluster, job, Path(cache))
+        shown |= _seen_by_leader(cluster, job)
     if fault is not None:
         output.note(f"perseid: the revision cannot be read: {fault}")
     if as_json:
@@ -274,6 +275,20 @@ def init(
         output.lines([*(f"{verb} {p}" for p in paths), "next:", *(f"  {s}" for s in steps)])
 
 
+def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
+    """What only a leader knows of the job; nothing where none answers."""
+    from perseid.cli.status import ask_leader
+    from perseid.errors import PerseidError
+
+    leader = cluster.registry.leader()
+    try:
+        jobs = ask_leader(leader.url)["jobs"] if leader is not None else []
+    except PerseidError:
+        return {}
+    found = next((one for one in jobs if one["name"] == job), {})
+    return {k: found[k] for k in ("failing", "watermark_ms", "late_records") if k in found}
+
+
 @contextmanager
 def connected(data: Path | None) -> Iterator[Any]:
     """Connections to the cluster in `data`, closed at the end."""
@@ -356,5 +371,5 @@ def _result_text(result: dict[str, Any]) -> str:
 
 
 def _exit_if_failed(results: list[dict[str, Any]]) -> None:
-    if any(r["state"] == "failed" for r in results):
+    if any(r["state"] in ("failed", "failing") for r in results):
         raise typer.Exit(1)

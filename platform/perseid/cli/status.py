@@ -17,7 +17,7 @@ from perseid.cli import follow, output
 
 if TYPE_CHECKING:
     from perseid.embedded import ProcessInfo
-    from perseid.records import Deployment, LeaderInfo, WorkerInfo
+    from perseid.records import Deployment, JobStatus, LeaderInfo, WorkerInfo
     from perseid.registry import Registry
 
 TOKEN = "PERSEID_API_TOKEN"  # or ..._FILE; of role viewer, where coordinators want tokens
@@ -122,12 +122,15 @@ def _look_into(registry: Registry, seen: Seen) -> None:
 
 
 def job_faults(job: Mapping[str, Any]) -> list[str]:
-    """Why the job has failed, and the last warning about it."""
+    """Why the job has failed, or fails again and again, and the last warning about it."""
+    from perseid.jobs.report import failing_text
+
     name, error = job["name"], job["error"] or {}
     found = [f"job {name} failed: {error.get('text', 'no reason given')}"]
     warnings = [e for e in job.get("events", ()) if e.startswith("warning: ")]
     failed = job["state"] == "failed"
-    return [*(found if failed else ()), *(f"job {name}: {w}" for w in warnings[-1:])]
+    failing = [f"job {name} {failing_text(job['failing'])}"] if job.get("failing") else []
+    return [*(found if failed else failing), *(f"job {name}: {w}" for w in warnings[-1:])]
 
 
 def ask_leader(url: str) -> dict[str, Any]:
@@ -173,8 +176,21 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
         "checkpoint": {"epoch": newest.epoch, "age_s": None, "bytes": newest.bytes}
         if newest is not None else None,
         "mode": "exact",
+        "failing": _stored_failing(registry, name, known),
         "error": known.error if known is not None else None,
     }  # fmt: skip
+
+
+def _stored_failing(
+    registry: Registry, name: str, known: JobStatus | None
+) -> dict[str, Any] | None:
+    from perseid.jobs import report
+
+    found = registry.failures(name)
+    if known is None or found is None or found.job_uuid != known.job_uuid:
+        return None
+    ended = known.state in ("failed", "stopped")
+    return None if ended else report.failing(found, time.time_ns() // 1_000_000)
 
 
 def _ask_kafka(settings: Deployment) -> None:
@@ -268,11 +284,19 @@ def show(shown: dict[str, Any]) -> None:
          "checkpoint"),
         [_job_row(job) for job in shown["jobs"]], title="\njobs",
     )  # fmt: skip
+    output.lines(line for job in shown["jobs"] if (line := _late(job)))
     if shown["repository"] is not None:
         output.lines([""])
         follow.show(shown["repository"])
     if shown["faults"]:
         output.lines(["", "faults", *(f"  {fault}" for fault in shown["faults"])])
+
+
+def _late(job: Mapping[str, Any]) -> str:
+    from perseid.jobs.report import event_time_text
+
+    text = event_time_text(job)
+    return f"job {job['name']}: {text}" if text else ""
 
 
 def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -281,5 +305,6 @@ def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
     if checkpoint is not None:
         seconds = checkpoint["age_s"]
         age = f"epoch {checkpoint['epoch']}" + (f", {seconds:.0f} s" if seconds is not None else "")
-    return (job["name"], job["state"], job["revision"][:12], job["generation"], job["epoch"],
+    state = "failing" if job.get("failing") else job["state"]
+    return (job["name"], state, job["revision"][:12], job["generation"], job["epoch"],
             job["committed_epoch"], job["lag"], job.get("records_in_per_s"), age)  # fmt: skip

@@ -166,11 +166,24 @@ class JobStatus:
     events: tuple[str, ...] = ()
 
 
+FAILING_MIN = 3  # failures without an epoch in between, from which on a job is failing
+
+
 @dataclass(frozen=True, slots=True)
 class JobFailures:
-    """Passing faults of a job since it last made progress; they space the attempts out."""
+    """Passing faults of a job since it last made progress; they space the attempts out.
+
+    `time_ms`: of the last one, `since_ms`: of the first. `counter`: of the entry that failed last.
+    """
 
     job_uuid: str
     count: int
     time_ms: int
     text: str = ""
+    since_ms: int = 0
+    counter: int = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether people should be told: one or two come with every worker that dies."""
+        return self.count >= FAILING_MIN

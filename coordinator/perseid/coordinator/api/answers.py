@@ -74,6 +74,14 @@ class NewestCheckpoint(Answer):
     bytes: int
 
 
+class Failing(Answer):
+    """What a job fails at again and again."""
+
+    failures: int = Field(description="in a row, without an epoch done in between")
+    for_s: int = Field(description="since the first of them")
+    text: str = Field(description="the line that says why the last one failed")
+
+
 class JobNow(Answer):
     """A job as the leader sees it; what is not known yet is null."""
 
@@ -97,6 +105,7 @@ class JobNow(Answer):
     watermark_ms: int | None
     late_records: int
     failures: int
+    failing: Failing | None = Field(description="null for a job that has failed once or twice")
     error: dict[str, Any] | None
     events: list[str]
     records_in_per_s: float
@@ -157,6 +166,7 @@ class JobDetails(JobSummary):
     checkpoints: list[Checkpoint]
     error: dict[str, Any] | None
     events: list[str]
+    failing: Failing | None
     spec: dict[str, Any] | None = Field(description="the job file; null when it cannot be read")
     spec_error: str | None = Field(description="why it cannot")
 
