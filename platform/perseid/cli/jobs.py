@@ -285,7 +285,7 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
         jobs = ask_leader(leader.url)["jobs"] if leader is not None else []
     except PerseidError:
         return {}
-    found = next((one for one in jobs if one["name"] == job), {})
+    found: dict[str, Any] = next((one for one in jobs if one["name"] == job), {})
     return {k: found[k] for k in ("failing", "watermark_ms", "late_records") if k in found}
 
 

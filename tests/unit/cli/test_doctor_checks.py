@@ -68,6 +68,15 @@ def test_no_broker_is_a_problem() -> None:
     assert doctor_checks.brokers(3, "k:1").found == "3 brokers at k:1"
 
 
+def test_a_job_that_fails_again_and_again_is_a_problem() -> None:
+    text = "fails again and again (7 times in 61 s): the store is away"
+    found = only(doctor_checks.failed(replace(JOB, state="restoring", failing=text)))
+    assert (found.level, found.found) == ("problem", text)
+    assert "perseid jobs show shop" in found.next
+    failed = only(doctor_checks.failed(replace(JOB, state="failed", error={"text": "no"})))
+    assert failed.found == "failed: no"
+
+
 def test_all_topics_there_is_one_finding() -> None:
     assert only(doctor_checks.topics(JOB, INFOS)).found == "5 topics are there"
 

@@ -56,6 +56,24 @@ def test_a_failed_job_and_the_last_warning_are_faults() -> None:
     assert status.job_faults(failed) == ["job j failed: it is full"]
 
 
+def test_a_job_that_fails_again_and_again_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    failing = {"failures": 7, "for_s": 61, "text": "ArrowTypeError: Expected bytes, got a Decimal"}
+    job = JOB | {"state": "restoring", "failing": failing, "late_records": 3, "watermark_ms": 0}
+    assert status.job_faults(job) == [
+        "job wordcount fails again and again (7 times in 61 s): ArrowTypeError: Expected bytes, "
+        "got a Decimal"
+    ]
+    found = seen()
+    assert found.view is not None
+    found.view["jobs"] = [job]
+    status.show(status.document(SETTINGS, [], found))
+    printed = capsys.readouterr().out
+    (row,) = [line for line in printed.splitlines() if line.startswith("wordcount ")]
+    assert "failing" in row
+    assert "restoring" not in row
+    assert "job wordcount: 3 records were late, the watermark is 1970-01-01T00:00:00Z" in printed
+
+
 def test_without_a_leader_what_is_stored_is_shown() -> None:
     stored = JOB | {"epoch": None, "lag": None, "checkpoint": None}
     found = status.Seen(jobs=[stored], faults=["no coordinator leads"])

@@ -181,7 +181,7 @@ def test_a_permanent_failure_stops_the_job_until_it_is_asked_for_again(
     assert status.state == "failed"
     assert status.error is not None
     assert (status.error["kind"], status.error["epoch"]) == ("BadInputError", 0)
-    assert f"perseid jobs start {JOB}" in status.error["next"]
+    assert "perseid jobs apply REPO" in status.error["next"]
     assert world.plans[JOB].owner is None
     plan = world.plans[JOB]
     leader.tick(3600)

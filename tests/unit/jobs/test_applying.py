@@ -11,10 +11,10 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
-from perseid.jobs import applying, report, repository, steering
+from perseid.jobs import applying, report, repository, steering, verbs
 from perseid.jobs.applying import Change, Cluster
 from perseid.jobs.problems import JobFileErrors
-from perseid.records import CheckpointPointers, JobEntry, JobStatus, Plan
+from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 from perseid.records.repository import RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
@@ -92,6 +92,13 @@ class World:
         entry = self.entry(name)
         plan = Plan(name, entry.uuid, 1, "w1", entry.revision, archive, 1, 0, 0)
         self._put(paths.plan(name), codec.encode(plan))
+
+    def fail(self, count: int, counter: int, text: str) -> None:
+        """So often in a row, the first time five seconds ago."""
+        now_ms = self.clock.wall_ms()
+        uuid = self.entry().uuid
+        failures = JobFailures(uuid, count, now_ms, text, now_ms - 5000, counter)
+        self._put(paths.failures("job"), codec.encode(failures))
 
     def _put(self, path: str, data: bytes) -> None:
         if self.registry.coordination.get(path) is not None:
@@ -360,6 +367,26 @@ def test_waiting_takes_only_the_answer_to_this_request(world: World) -> None:
     assert steering.answered(world.registry, world.entry()) is not None
 
 
+@pytest.mark.parametrize(
+    ("count", "counter", "archive", "told"),
+    [(3, 0, "", True), (2, 0, "", False), (9, -1, "", False), (9, 0, "of before", False)],
+)
+def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
+    world: World, count: int, counter: int, archive: str, told: bool
+) -> None:
+    world.apply(world.write())
+    entry = world.entry()
+    world.answer("restoring")
+    world.plan(archive or entry.archive)
+    world.fail(count, entry.counter + counter, "ValueError: 7\nin m.py")
+    answer = steering.answered(world.registry, entry)
+    assert (answer is not None) is told
+    if told:
+        found = verbs.answer(world.cluster, entry, 1)
+        assert found["state"] == "failing"
+        assert found["error"]["text"] == "fails again and again (3 times in 5 s): ValueError: 7"
+
+
 def test_waiting_ends_with_what_to_look_at(world: World) -> None:
     world.apply(world.write())
     with pytest.raises(PermanentError, match=r"after 2 s the job is unknown.*no coordinator leads"):
@@ -402,3 +429,18 @@ def test_a_status_of_an_earlier_life_counts_for_nothing(world: World) -> None:
     old = JobStatus("another-uuid", "running", 7, 9, 0)
     assert report.summary(world.entry(), old, None)["state"] == "waiting"
     assert report.summary(world.entry(), old, None)["generation"] == 0
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ({"late_records": 0, "watermark_ms": 1_700_000_000_000}, ""),
+        ({"late_records": 1000, "watermark_ms": 4_102_444_795_000},
+         "1000 records were late, the watermark is 2099-12-31T23:59:55Z"),
+        ({"late_records": 1, "watermark_ms": 10**18}, "1 records were late, the watermark is "
+         "1000000000000000000 ms"),
+        ({"late_records": 2, "watermark_ms": None}, "2 records were late"),
+    ],
+)  # fmt: skip
+def test_late_records_are_told_with_the_watermark(shown: dict[str, int | None], said: str) -> None:
+    assert report.event_time_text(shown) == said

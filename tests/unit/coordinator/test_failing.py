@@ -1,0 +1,100 @@
+"""A job that fails again and again: what is counted, and what people are shown of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.coordinator import events as ev
+from perseid.coordinator import view
+from perseid.coordinator.core import decide
+from perseid.coordinator.lifecycle import Phase
+from perseid.records.entries import FAILING_MIN
+from perseid.testing.coordinator import Leader, World, job_entry
+from perseid.testing.coordinator_steps import JOB, new_revision, run, want
+
+TEXT = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "encode.py", line 7, in column
+ArrowTypeError: Expected bytes, got a 'decimal.Decimal' object
+"""
+LATER_S = 60.0  # than any attempt is spaced out
+
+
+def fail(world: World, leader: Leader, times: int = 1) -> None:
+    for _ in range(times):
+        world.say(JOB, "failed", error=TEXT, error_kind="RetryableError")
+        leader.listen()
+        leader.tick(LATER_S)
+
+
+def shown(world: World, leader: Leader) -> dict[str, object] | None:
+    found: dict[str, object] | None = view.job_status(leader.job(), world.now)["failing"]
+    return found
+
+
+def test_one_that_fails_again_and_again_is_told_with_the_cause_and_how_long(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader)
+    world.produce(0, 1)
+    leader.poll()
+    fail(world, leader, FAILING_MIN - 1)
+    assert shown(world, leader) is None, "so much comes with any worker that dies"
+    fail(world, leader)
+    assert shown(world, leader) == {
+        "failures": FAILING_MIN, "for_s": FAILING_MIN * LATER_S,
+        "text": "ArrowTypeError: Expected bytes, got a 'decimal.Decimal' object",
+    }  # fmt: skip
+    assert view.failing_s(leader.job(), world.now) == FAILING_MIN * LATER_S
+    assert world.failures[JOB].counter == world.entries[JOB].counter
+    told = world.statuses[JOB].events
+    assert f"failure {FAILING_MIN}: ArrowTypeError: Expected bytes, got" in "\n".join(told)
+    world.say(JOB, "running")
+    world.work(JOB)
+    leader.listen()
+    assert shown(world, leader) is None
+    assert view.failing_s(leader.job(), world.now) == 0
+
+
+def test_it_is_known_to_the_next_leader(world: World, leader: Leader) -> None:
+    fail(world, leader, FAILING_MIN)
+    leader = Leader(world)
+    leader.look()
+    world.time_s += 7
+    found = shown(world, leader)
+    assert found is not None
+    assert found["for_s"] == FAILING_MIN * LATER_S + 7
+
+
+def test_a_job_that_was_stopped_fails_no_more(world: World, leader: Leader) -> None:
+    fail(world, leader, FAILING_MIN)
+    want(world, leader, desired="stopped")
+    assert shown(world, leader) is None
+
+
+def test_another_revision_begins_without_the_failures_of_the_one_before(
+    world: World, leader: Leader
+) -> None:
+    """Its first attempt comes at once, and what it fails at is its own."""
+    fail(world, leader, 8)
+    world.say(JOB, "failed", error=TEXT, error_kind="PermanentError", permanent=True)
+    leader.listen()
+    world.codes = {"archive-1": "code", "archive-2": "code"}
+    new_revision(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    assert world.failures[JOB].count == 0
+    assert shown(world, leader) is None
+
+
+def test_a_job_that_cannot_even_be_read_is_told_too(world: World, leader: Leader) -> None:
+    """Kafka or the store are away while it is loaded."""
+    world.entries["other"] = job_entry("other")
+    leader.feed(ev.RegistrySeen(dict(world.entries), ()))
+    job = replace(leader.job("other"), phase=Phase.LOADING)
+    away = ev.JobLoadFailed("other", job.entry, "RetryableError", "the store is away", False)
+    for _ in range(FAILING_MIN):
+        state, _ = decide(leader.state.with_job(job), away, world.now)
+        job = state.jobs["other"]
+        world.time_s += 1
+    found = view.job_status(job, world.now)["failing"]
+    assert found == {"failures": FAILING_MIN, "for_s": FAILING_MIN, "text": "the store is away"}
