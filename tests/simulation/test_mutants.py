@@ -44,6 +44,8 @@ FOUND_BY = {
     "net_deltas_lack_an_epoch": 39,
     "links_are_collected": 73,
     "checkpoints_without_output": 15,
+    "logs_are_trimmed_behind_the_newest": 3,
+    "last_ledger_records_are_trimmed": 1,
     "unfounded_checkpoints_are_waited_for": 1779,
     "passed_over_checkpoints_are_waited_for": 239,
     "topics_are_not_identified": 167,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perseid.coordinator.model import Tip
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
@@ -125,6 +126,20 @@ class DeleteCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimLogs:
+    """Delete what is behind `kept` in the token log, and of its epochs in the ledger.
+
+    Not what a backup needs that was taken at `backups_since_ms` (since 1970) or later. Ends in
+    LogsTrimmed.
+    """
+
+    job: str
+    job_uuid: str
+    kept: Tip
+    backups_since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveJob:
     """Delete the job's entries; its generation stays."""
 
@@ -133,5 +148,5 @@ class RemoveJob:
 
 Action = (
     LoadJob | LoadProgram | AppendBegin | AppendRewind | AppendToken | PutPlan | PutStatus
-    | PutFailures | PutPointers | WriteManifest | DeleteCheckpoints | RemoveJob
+    | PutFailures | PutPointers | WriteManifest | DeleteCheckpoints | TrimLogs | RemoveJob
 )  # fmt: skip

@@ -54,7 +54,7 @@ def adopted(
         failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
-        time_ms=loaded.time_ms,
+        time_ms=loaded.time_ms, trimmed_s=job.trimmed_s, untrimmed=job.untrimmed,
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import failing, timing
+from perseid.coordinator import failing, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
@@ -191,9 +191,11 @@ def written(
         job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
         totals=totals, unwritten=0, checkpoint_after_s=0.0,
     )  # fmt: skip
+    job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),
         DeleteCheckpoints(job.name, job.entry.uuid, _read_by_somebody(job, kept)),
+        *trims,
     ]
 
 

@@ -26,6 +26,7 @@ from perseid.coordinator import (
     sources,
     statuses,
     switching,
+    trimming,
     watermark,
 )
 from perseid.coordinator import events as ev
@@ -124,6 +125,8 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
         case ev.ManifestFailed(epoch=epoch, text=text):
             if job.collecting is not None and job.collecting.epoch == epoch:
                 job = checkpoints.not_stored(job, text)
+        case ev.LogsTrimmed(error=error):
+            job = trimming.told(job, error)
     return job, actions
 
 

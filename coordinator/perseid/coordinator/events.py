@@ -182,6 +182,14 @@ class ManifestFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LogsTrimmed:
+    """What is behind the oldest checkpoint is deleted, or still there for the reason `error`."""
+
+    job: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ActionFailed:
     """A write of this job failed, or nobody knows: what is held about it may be wrong."""
 
@@ -198,6 +206,7 @@ class Tick:
 JobEvent = (
     JobLoaded | JobLoadFailed | ProgramLoaded | ProgramFailed | ProgressSeen | ProgressLost
     | BeginAppended | RewindAppended | TokenAppended | ManifestWritten | ManifestFailed
+    | LogsTrimmed
     | ActionFailed
 )  # fmt: skip
 Event = RegistrySeen | EndsSeen | TopicsSeen | Tick | JobEvent

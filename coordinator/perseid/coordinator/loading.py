@@ -2,8 +2,9 @@
 
 1. The plan, if it is this job UUID's, names the program; else the entry does.
 2. The control topics are made, the ledger with a partition for each task that commits.
-3. A claim is appended to the token log: from there on, what an older leader appends is void.
-4. The chain is read up to the claim, from the newest checkpoint's token or the Begin.
+3. A claim is appended to the token log, unless a record of this leader's is there already: from
+   there on, what an older leader appends is void.
+4. The chain is read up to there, from the newest checkpoint's token or the Begin.
 5. The ledgers are claimed where tokens are to be taken back: nothing may be committed behind that.
 6. Progress and ledger are read, in this order: what was told as done must be in the ledger.
 7. It is looked where those sources begin of which no token says it.
@@ -36,7 +37,14 @@ from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
-from perseid.topics.records import Claim, EpochDone, LedgerRecord, ProgressRecord, Token
+from perseid.topics.records import (
+    Claim,
+    EpochDone,
+    LedgerRecord,
+    ProgressRecord,
+    Token,
+    TokenRecord,
+)
 from perseid.topics.transactions import Transactions
 
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
@@ -101,7 +109,7 @@ class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
     def __init__(self, clients: Clients, coordinator_epoch: int, leader: str) -> None:
-        self._clients = clients
+        self._clients = self.clients = clients
         self._epoch, self._leader = coordinator_epoch, leader
 
     def load(self, entry: JobEntry) -> JobLoaded:
@@ -190,20 +198,7 @@ class Loader:
         return topics
 
     def _claim_and_read(self, job: str, base: Base | None) -> _Read:
-        clients, topic = self._clients, names.tokens(job)
-        claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
-        low = clients.topics.starts([(topic, 0)])[topic, 0]
-        start = base.offset if base is not None else max(low, claim - TOKENS_TAIL)
-        entries = clients.reader.read_range(topic, 0, start, claim + 1, timeout_s=READ_TIMEOUT_S)
-        records = [(e.offset, codec.decode_token(e.value)) for e in entries]
-        if not records:
-            raise lost_by_broker(
-                f"the token log of {job} ends at {claim}, and the plan is based on its offset "
-                f"{start}"
-            )
-        claimed = max(r.coordinator_epoch for _, r in records)
-        if claimed > self._epoch:
-            raise HigherClaim(claimed)
+        records = self._claimed(job, base)
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         generation = max((r.generation for _, r in records if isinstance(r, Token)), default=0)
         if base is None:
@@ -213,6 +208,33 @@ class Loader:
         if isinstance(first, Token):
             tokens.insert(0, Issued(base.offset, first))
         return _Read(tuple(tokens), highest, list(counted(base, records)), generation)
+
+    def _claimed(self, job: str, base: Base | None) -> list[tuple[int, TokenRecord]]:
+        """The token log from the base on, or its tail, which holds a record of this leader's.
+
+        A job that is read again and again while something is away is claimed once.
+        """
+        clients, topic, place = self._clients, names.tokens(job), (names.tokens(job), 0)
+        low, end = clients.topics.starts([place])[place], clients.topics.ends([place])[place]
+        start = base.offset if base is not None else max(low, end - TOKENS_TAIL)
+        records = self._tokens(topic, start, end)
+        claimed = max((r.coordinator_epoch for _, r in records), default=0)
+        if claimed < self._epoch:
+            claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
+            records += self._tokens(topic, max(start, end), claim + 1)
+            if not records:
+                raise lost_by_broker(
+                    f"the token log of {job} ends at {claim}, and the plan is based on its offset "
+                    f"{start}"
+                )
+            claimed = max(r.coordinator_epoch for _, r in records)
+        if claimed > self._epoch:
+            raise HigherClaim(claimed)
+        return records
+
+    def _tokens(self, topic: str, start: int, end: int) -> list[tuple[int, TokenRecord]]:
+        entries = self._clients.reader.read_range(topic, 0, start, end, timeout_s=READ_TIMEOUT_S)
+        return [(e.offset, codec.decode_token(e.value)) for e in entries]
 
     def _generation(self, job: str, *known: int) -> int:
         """The highest ever given out, of any job UUID: ZooKeeper may have lost what it knew."""

@@ -145,6 +145,8 @@ class JobState:
     checkpoint_s: float = 0.0             # when the last checkpoint token was issued
     unwritten: int = 0                    # checkpoints in a row that the store would not take
     checkpoint_after_s: float = 0.0       # no checkpoint is begun before, for that reason
+    trimmed_s: float = float("-inf")      # when token log and ledger were last trimmed
+    untrimmed: int = 0                    # times in a row that this failed
     timing: Timing | None = None          # of its checkpoints, if their moment goes by size
     checkpoint_ready: bool = False        # its manifest is being written
     checks: tuple[InputCheck, ...] = ()   # of done epochs, to be carried by the next token

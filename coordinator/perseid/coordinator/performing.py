@@ -21,6 +21,7 @@ from perseid import logs
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim, Loader
+from perseid.coordinator.log_trimming import trim
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.registry import FencedRegistry
@@ -33,6 +34,7 @@ from perseid.topics.records import TokenRecord
 _log = logging.getLogger(__name__)
 
 SLOW_THREADS = 3  # a job that loads slowly must not hold up another one's manifest
+TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # nobody waits for it: one after the other
 
 Emit = Callable[[ev.Event], None]
 
@@ -61,9 +63,11 @@ class Performer:
         self._fenced, self._writer, self._store = fenced, writer, store
         self._loader, self._emit, self._step_down = loader, emit, step_down
         self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow")
+        self._tidying = ThreadPoolExecutor(1, thread_name_prefix="tidying")
 
     def close(self) -> None:
-        self._slow.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._slow, self._tidying):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def perform(self, action: act.Action) -> ev.Event | None:
         """The outcome, if the action has one and it is known already. Raises StepDown."""
@@ -87,6 +91,8 @@ class Performer:
                 self._later(self._write_manifest, action)
             case act.DeleteCheckpoints():
                 self._later(self._delete_checkpoints, action)
+            case act.TrimLogs():
+                self._later(self._trim_logs, action)
             case act.AppendBegin(job=job, begin=begin):
                 outcome = ev.BeginAppended(job, begin, self._append(job, begin))
             case act.AppendRewind(job=job, rewind=rewind):
@@ -122,7 +128,8 @@ class Performer:
     # -- slow ------------------------------------------------------------------------------------
 
     def _later(self, task: Callable[..., None], action: act.Action) -> None:
-        self._slow.submit(self._guarded, task, action)
+        pool = self._tidying if isinstance(action, TIDYING) else self._slow
+        pool.submit(self._guarded, task, action)
 
     def _guarded(self, task: Callable[..., None], action: act.Action) -> None:
         try:
@@ -181,6 +188,16 @@ class Performer:
             checkpoint.collect(self._store, action.job, action.job_uuid, live)
         except PerseidError as error:
             _log.warning("old checkpoints stay: %s", error)
+
+    def _trim_logs(self, action: act.TrimLogs) -> None:
+        try:
+            before = trim(self._loader().clients, action)
+        except PerseidError as error:
+            _log.warning("token log and ledger are not trimmed now: %s", error)
+            self._emit(ev.LogsTrimmed(action.job, str(error)))
+            return
+        _log.info("trimmed: %d partitions of token log and ledger", len(before))
+        self._emit(ev.LogsTrimmed(action.job))
 
 
 def point_of(action: act.Action) -> str:

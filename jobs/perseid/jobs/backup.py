@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from perseid.errors import DamagedFile, PermanentError, RefusedError, RetryableError
 from perseid.jobs.trees import archive_path
-from perseid.records import CheckpointPointers, JobEntry, Plan
+from perseid.records import BackupMark, CheckpointPointers, JobEntry, Plan
 from perseid.records.version import Build
 from perseid.registry import Registry, codec, paths
 from perseid.state import checkpoint
@@ -30,6 +30,7 @@ from perseid.topics import names
 from perseid.topics.admin import TopicInfo, TopicReader
 
 FORMAT = 1
+MARKS_MAX = 200  # of a job: newer backups than these many hold its token log back
 TRIES_MAX = 10  # of a job that changes while it is read
 OF_A_MOMENT = (paths.EPOCH, paths.LEADER, paths.COORDINATORS, paths.WORKERS, paths.CHANGED,
                paths.PROTOCOL)  # fmt: skip
@@ -116,6 +117,7 @@ def take(
         (draft / STORE).mkdir(mode=0o700, parents=True)
         jobs, files = [], dict[str, str]()
         for name in source.registry.job_names():
+            _mark(source.registry, name, now_ms)
             job, own = _job(source, name, draft, copied)
             jobs.append(job)
             files |= own
@@ -180,6 +182,23 @@ def _job(
         if all(nodes.get(n) == after.get(n) for n in ("spec", "plan", "generation", "checkpoint")):
             return found, files
     raise RetryableError(f"job {name} changed {TRIES_MAX} times while it was read: try again")
+
+
+def _mark(registry: Registry, name: str, now_ms: int) -> None:
+    """Has the token log kept from the newest checkpoint on, before anything of the job is read.
+
+    What is read then is not older. The coordinator trims by what is marked, and no longer than it
+    says (`perseid.coordinator.trimming`).
+    """
+    plan, pointers = registry.plan(name), registry.pointers(name)
+    if plan is None:
+        return
+    epoch, offset = plan.base_epoch, plan.base_offset
+    if pointers is not None and pointers.job_uuid == plan.job_uuid and pointers.pointers:
+        epoch, offset = pointers.pointers[0].epoch, pointers.pointers[0].token_offset
+    mark = BackupMark(plan.job_uuid, epoch, offset, now_ms)
+    older = [m for m in registry.backups(name) if m.job_uuid == plan.job_uuid]
+    registry.put_backups(name, (mark, *older[: MARKS_MAX - 1]))
 
 
 def _nodes(registry: Registry, name: str) -> dict[str, str]:

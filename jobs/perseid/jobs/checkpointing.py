@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock
-from perseid.errors import RefusedError
+from perseid.errors import RefusedError, ReplayDataLost
 from perseid.jobs import report
 from perseid.jobs.steering import awaited, stored_entry
 from perseid.records import CheckpointPointer, JobEntry, JobStatus
@@ -30,10 +30,15 @@ RECORDS_READ = 64  # at a time, from the end: only the claims of leaders have no
 def last_epoch(topics: TopicReader, logs: LogReader, job: str) -> int:
     """The epoch of the newest record of the job's token log; 0 for an empty one."""
     place = (names.tokens(job), 0)
-    end = topics.ends([place])[place]
-    while end > 0:
-        start = max(0, end - RECORDS_READ)
-        for entry in reversed(logs.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)):
+    end, low = topics.ends([place])[place], topics.starts([place])[place]
+    while end > low:
+        start = max(low, end - RECORDS_READ)
+        try:
+            found = logs.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)
+        except ReplayDataLost as trimmed:  # meanwhile, behind a checkpoint
+            low = trimmed.earliest
+            continue
+        for entry in reversed(found):
             record = codec.decode(entry.value)
             if isinstance(record, Begin | Rewind | Token):
                 return record.epoch

@@ -158,7 +158,9 @@ class _Look:
         """How many epochs are behind the base, and why they cannot be run again."""
         uuid = job.entry().uuid
         if plan is None or base is None:
-            begun = any(isinstance(r, Begin) and r.job_uuid == uuid for _, r in self._records(job))
+            begun = any(
+                isinstance(r, Begin | Token) and r.job_uuid == uuid for _, r in self._records(job)
+            )
             late = "was first run after the backup, which has nothing of it; restore a later one"
             return 0, [late] if begun else []
         chain = Chain(base)

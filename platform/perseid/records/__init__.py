@@ -2,6 +2,8 @@
 
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (
+    BackupMark,
+    BackupMarks,
     CheckpointPointer,
     CheckpointPointers,
     CoordinatorInfo,
@@ -15,6 +17,8 @@ from perseid.records.entries import (
 from perseid.records.parts import PartFile
 
 __all__ = [
+    "BackupMark",
+    "BackupMarks",
     "CheckpointPointer",
     "CheckpointPointers",
     "CoordinatorInfo",

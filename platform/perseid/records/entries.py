@@ -120,6 +120,26 @@ class CheckpointPointers:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupMark:
+    """The record of the token log that a restore of a backup begins with.
+
+    `taken_ms`: when the backup was taken, since 1970, by the clock of who took it.
+    """
+
+    job_uuid: str
+    epoch: int
+    token_offset: int
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupMarks:
+    """The backups of a job that may be restored, newest first."""
+
+    marks: tuple[BackupMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Who runs a job's (one, fused) fragment. The highest generation is the truth.
 

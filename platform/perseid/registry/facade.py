@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 from perseid.errors import DamagedFile
 from perseid.records import (
+    BackupMark,
+    BackupMarks,
     CheckpointPointers,
     CoordinatorInfo,
     Deployment,
@@ -151,6 +153,18 @@ class Registry:
 
     def failures(self, name: str) -> JobFailures | None:
         return self._value(paths.failures(name), JobFailures)
+
+    def backups(self, name: str) -> tuple[BackupMark, ...]:
+        """What the job's backups of before need, newest first."""
+        found = self._value(paths.backups(name), BackupMarks)
+        return found.marks if found is not None else ()
+
+    def put_backups(self, name: str, marks: tuple[BackupMark, ...]) -> None:
+        """ConflictError when somebody else changes them at the same moment."""
+        path, data = paths.backups(name), codec.encode(BackupMarks(marks))
+        node = self.coordination.get(path)
+        write = Set(path, data, node.version) if node is not None else Create(path, data)
+        self.coordination.write(write)
 
     def generation(self, name: str) -> int:
         """The highest generation ever given out under this job name; 0 before the first."""

@@ -88,7 +88,9 @@ class FencedRegistry:
 
     def remove_job(self, job: str) -> None:
         """Deletes all of the job's nodes but its generation, which must never restart."""
-        nodes = (paths.plan, paths.checkpoint, paths.failures, paths.status, paths.spec)
+        nodes = (
+            paths.plan, paths.checkpoint, paths.failures, paths.status, paths.backups, paths.spec
+        )  # fmt: skip
         present = [at(job) for at in nodes if self.registry.coordination.get(at(job)) is not None]
         self._write(*(Delete(path) for path in present), Set(paths.CHANGED, job.encode()))
         self._known.difference_update(present)

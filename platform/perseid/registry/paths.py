@@ -56,6 +56,10 @@ def checkpoint(name: str) -> str:
     return f"{job(name)}/checkpoint"
 
 
+def backups(name: str) -> str:
+    return f"{job(name)}/backups"
+
+
 def failures(name: str) -> str:
     return f"{job(name)}/failures"
 

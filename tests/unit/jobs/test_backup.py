@@ -147,8 +147,9 @@ def site(tmp_path: Path) -> Site:
 
 
 def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
-    nodes, files = site.nodes(), site.files()
+    files = site.files()
     folder = site.back_up()
+    nodes = site.nodes()
     site.lose()
     assert site.restore(folder) == [Restored(JOB, "running", 4 + GENERATIONS, 2, 1)]
     assert site.files() == files

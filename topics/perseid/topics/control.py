@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from perseid.topics import names
 
-_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# A broker deletes whole segments only, and never the one that it writes to.
+_SEGMENT = {"segment.bytes": str(16 << 20)}
+_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"} | _SEGMENT
 _PROGRESS_MS = 3_600_000  # progress is for the coordinator of the day
 
 
@@ -27,8 +29,11 @@ def redriven_topic(job: str) -> TopicSpec:
 
 
 def control_topics(job: str, ledger_partitions: int) -> tuple[TopicSpec, ...]:
-    """Tokens, progress and ledger. None is compacted: an older record may be the valid one."""
-    progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)}
+    """Tokens, progress and ledger. None is compacted: an older record may be the valid one.
+
+    The coordinator trims tokens and ledger behind the oldest checkpoint that is kept.
+    """
+    progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)} | _SEGMENT
     return (
         TopicSpec(names.tokens(job), 1, _FOREVER, "names the input of every epoch"),
         TopicSpec(names.progress(job), 1, progress, "what workers report"),

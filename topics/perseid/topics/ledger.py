@@ -13,6 +13,7 @@ from threading import Lock
 from typing import cast
 
 from perseid.clocks import Clock, SystemClock
+from perseid.errors import ReplayDataLost
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.log import LogReader
@@ -67,7 +68,11 @@ class LedgerReader:
         while upper > low:
             lower = max(low, upper - window)
             left_s = max(0.0, deadline_s - self._clock.monotonic_s())
-            record = self._newest(place, lower, upper, left_s)
+            try:
+                record = self._newest(place, lower, upper, left_s)
+            except ReplayDataLost as trimmed:  # meanwhile, and never the last record
+                low = trimmed.earliest
+                continue
             if record is not None:
                 return record
             upper, window = lower, window * _WINDOW_FACTOR

@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from perseid.testing.kafka_model import ModelKafka, ModelRecord
+from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelRecord
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect
 from perseid.topics import codec, names
@@ -29,14 +29,13 @@ TOKENS, LEDGER = names.tokens(job.JOB), names.ledger(job.JOB)
 
 @dataclass
 class Cursor:
-    """How far one topic partition has been looked at; records before `index` are decided."""
+    """How far one topic partition has been looked at; records before `offset` are decided."""
 
-    index: int = 0
+    offset: int = 0
 
-    def newly_committed(self, records: list[ModelRecord]) -> list[ModelRecord]:
+    def newly_committed(self, log: ModelLog) -> list[ModelRecord]:
         found = []
-        while self.index < len(records):
-            record = records[self.index]
+        for record in log.between(self.offset, log.end):
             transaction = record.transaction
             state = transaction.state if transaction else "committed"
             if state == "open":
@@ -45,7 +44,7 @@ class Cursor:
             forgotten = transaction is not None and transaction.was_aborted
             if state == "committed" and not record.marker and not forgotten:
                 found.append(record)
-            self.index += 1
+            self.offset = record.offset + 1
         return found
 
 
@@ -97,7 +96,11 @@ class Tokens:
             return
         if isinstance(record, Rewind):
             self._take_back(record)
-        if isinstance(record, Token):
+        if isinstance(record, Token) and self._begins_with(offset):
+            self.ends.update({(r.topic, r.partition): r.end for s in record.splits for r in s})
+            self.time_ms, self.watermark_ms = record.time_ms, record.watermark_ms
+            self.plans[offset] = record.layout, record.generation
+        elif isinstance(record, Token):
             if (record.epoch, record.previous_offset) != (self.epoch + 1, self.offset):
                 return
             if record.time_ms < self.time_ms:
@@ -119,6 +122,10 @@ class Tokens:
         self.epoch, self.offset = record.epoch, record.previous_offset
         self.ends = self.ends_at[record.epoch].copy()
         self.watermark_ms = self.watermarks[record.epoch]
+
+    def _begins_with(self, offset: int) -> bool:
+        """Whether the log was trimmed up to a token there, that of a checkpoint: it names all."""
+        return self.offset < 0 < offset == self.kafka.log(TOKENS, 0).start
 
     def _watermark(self, token: Token) -> None:
         before, now = self.watermark_ms, token.watermark_ms
@@ -245,6 +252,6 @@ class Checker:
         found = []
         for partition, log in enumerate(self._kafka.topics[topic].logs):
             cursor = self._cursors.setdefault((topic, partition), Cursor())
-            if cursor.index < len(log.records):
-                found += [(partition, r) for r in cursor.newly_committed(log.records)]
+            if cursor.offset < log.end:
+                found += [(partition, r) for r in cursor.newly_committed(log)]
         return found

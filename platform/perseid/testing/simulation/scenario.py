@@ -12,7 +12,7 @@ from enum import Enum
 from random import Random
 from unittest.mock import patch
 
-from perseid.coordinator import splits
+from perseid.coordinator import splits, trimming
 from perseid.errors import RetryableError
 from perseid.testing.simulation import again, job, mishaps
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -38,6 +38,7 @@ CHECKPOINT_S = 60.0  # one that is asked for then
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
+TRIM_S = 1.0  # instead of 20: a history is that short
 RESCALE_SHARE = 0.2  # of the seconds of such a seed
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
@@ -79,7 +80,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
 
     With a `script` nothing goes wrong but what it does, and all that must finish in time.
     """
-    with Simulation(seed) as simulation, small_splits(), without_logs(), rare_collections():
+    with Simulation(seed) as simulation, small_numbers(), without_logs(), rare_collections():
         faults = Faults.draw(simulation.random) if script is None else Faults()
         told = faults.told()
         drawn = Shape.draw(simulation.random)
@@ -139,13 +140,16 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def small_splits() -> Iterator[None]:
-    with patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN):
+def small_numbers() -> Iterator[None]:
+    with (
+        patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN),
+        patch.object(trimming, "TRIM_S", TRIM_S),
+    ):
         yield
 
 
 def _play(simulation: Simulation, world: World, mode: Mode) -> None:
-    simulation.after_event = world.checker.look
+    simulation.after_event = world.look
     world.gates.lose_host = lambda process: _power_failure(world, process)
     for name in ("c1", "c2"):
         Coordinator(world, name)

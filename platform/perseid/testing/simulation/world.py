@@ -19,6 +19,7 @@ from perseid.testing.simulation.check import Checker
 from perseid.testing.simulation.engine import Defect, Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.kept import Kept
 from perseid.testing.simulation.network import (
     BEAT_S,
     SESSION_S,
@@ -78,9 +79,15 @@ class World:
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics))
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
+        self.kept = Kept(self.kafka, self.registry)
         entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
         self.registry.put_job_entry(entry, None)
         self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
+
+    def look(self) -> None:
+        """Raises Defect for what must not be, whatever comes."""
+        self.checker.look()
+        self.kept.look()
 
     def session(self, group: Group) -> SimulatedCoordination:
         """A session of the processes of `group`, which is from now on in the network."""

@@ -37,6 +37,7 @@ _DRAWN = (
     tokens.batch_numbers_go_on,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
+    checkpoints.logs_are_trimmed_behind_the_newest, checkpoints.last_ledger_records_are_trimmed,
     mended.unfounded_checkpoints_are_waited_for, mended.passed_over_checkpoints_are_waited_for,
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip

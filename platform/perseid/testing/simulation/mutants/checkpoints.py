@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import checkpoints, log_trimming, trimming
+from perseid.coordinator.model import JobState, Tip
 from perseid.state import checkpoint
 from perseid.state.log import StateLog
 from perseid.worker import parts
@@ -57,3 +58,27 @@ def checkpoints_without_output() -> AbstractContextManager[Any]:
         return replace(part_order(self, *rest), emitted=())
 
     return patch.object(PartitionState, "part_order", mutant)
+
+
+def logs_are_trimmed_behind_the_newest() -> AbstractContextManager[Any]:
+    """The token log is deleted up to the newest checkpoint, and an older one may be needed."""
+
+    def mutant(job: JobState) -> Tip | None:
+        newest = job.newest
+        return Tip(newest.epoch, newest.token_offset) if newest is not None else None
+
+    return patch.object(trimming, "kept_from", mutant)
+
+
+def last_ledger_records_are_trimmed() -> AbstractContextManager[Any]:
+    """A ledger partition is deleted up to its end when all of it is behind the checkpoint."""
+
+    def mutant(records: Any, kept_epoch: int) -> int | None:
+        cut = None
+        for offset, epoch in records:
+            if epoch > kept_epoch:
+                return int(offset)
+            cut = offset + 1
+        return cut
+
+    return patch.object(log_trimming, "ledger_cut", mutant)

@@ -1,0 +1,72 @@
+"""Deletes the records of a job's token log and ledger that nobody needs: `trimming` says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from perseid.coordinator.actions import TrimLogs
+from perseid.coordinator.loading import READ_TIMEOUT_S, Clients
+from perseid.coordinator.model import Tip
+from perseid.coordinator.trimming import floor, ledger_cut
+from perseid.errors import PermanentError
+from perseid.topics import codec, names
+from perseid.topics.admin import Partition
+from perseid.topics.records import Begin, LedgerRecord, Token
+
+LOOK_OFFSETS = 2_000   # of a ledger partition, read at once
+LOOKS_MAX = 10         # of one in one trim; the first trim of a long ledger takes several
+
+
+def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
+    """Deletes; the new first offsets, of what has one. RetryableError, PermanentError."""
+    kept = floor(action, clients.registry.backups(action.job))
+    tokens = names.tokens(action.job), 0
+    try:
+        _check_there(clients, action, kept)
+        cuts = {tokens: kept.offset, **_ledger_cuts(clients, action.job, kept.epoch)}
+    finally:
+        clients.reader.close()  # its positions in many partitions, each a client of its own
+    starts = clients.topics.starts(cuts)
+    before = {place: cut for place, cut in cuts.items() if cut > starts[place]}
+    clients.topics.delete_records(before)
+    return before
+
+
+def _check_there(clients: Clients, action: TrimLogs, kept: Tip) -> None:
+    """A topic that was made anew has another record there, or none: nothing of it may go."""
+    place = names.tokens(action.job), 0
+    entries = clients.reader.read_range(
+        *place, kept.offset, kept.offset + 1, timeout_s=READ_TIMEOUT_S
+    )
+    record = codec.decode_token(entries[0].value) if entries else None
+    if (
+        not isinstance(record, Begin | Token)
+        or (record.job_uuid, record.epoch) != (action.job_uuid, kept.epoch)
+    ):  # fmt: skip
+        raise PermanentError(
+            f"{place[0]} has {type(record).__name__} at offset {kept.offset}, expected that of "
+            f"epoch {kept.epoch} of job {action.job_uuid}"
+        )
+
+
+def _ledger_cuts(clients: Clients, job: str, kept_epoch: int) -> dict[Partition, int]:
+    topic = names.ledger(job)
+    info = clients.topics.describe([topic]).get(topic)
+    places = [(topic, partition) for partition in range(info.partitions if info else 0)]
+    starts, ends = clients.topics.starts(places), clients.topics.ends(places)
+    cuts = {
+        place: ledger_cut(_records(clients, place, starts[place], ends[place]), kept_epoch)
+        for place in places
+    }
+    return {place: cut for place, cut in cuts.items() if cut is not None}
+
+
+def _records(
+    clients: Clients, place: Partition, start: int, end: int
+) -> Iterator[tuple[int, int]]:
+    """Offset and epoch of a ledger's committed records, as far as is looked at once."""
+    for low in range(start, min(end, start + LOOKS_MAX * LOOK_OFFSETS), LOOK_OFFSETS):
+        high = min(low + LOOK_OFFSETS, end)
+        for entry in clients.reader.read_range(*place, low, high, timeout_s=READ_TIMEOUT_S):
+            yield entry.offset, cast(LedgerRecord, codec.decode(entry.value)).epoch

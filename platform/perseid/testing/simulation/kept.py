@@ -1,0 +1,60 @@
+"""What a restore may need is never deleted: looked at whenever a log begins elsewhere than before.
+
+The token log keeps the token of every checkpoint that is kept, and each partition of the ledger its
+last record. That what an owner is restoring from is kept shows by itself: it could not go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from perseid.registry import Registry
+from perseid.testing.kafka_model import ModelKafka, ModelLog
+from perseid.testing.simulation import job
+from perseid.testing.simulation.check import LEDGER, TOKENS
+from perseid.testing.simulation.engine import Defect
+
+
+@dataclass
+class Kept:
+    """Looks at one job's token log and ledger."""
+
+    kafka: ModelKafka
+    registry: Registry
+    trims: int = 0  # of the token log, so far
+    _starts: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Raises Defect."""
+        for topic, partition, log in self._logs():
+            if log.start > self._starts.get((topic, partition), 0):
+                self._starts[topic, partition] = log.start
+                if topic == TOKENS:
+                    self._look_at_tokens(log)
+                elif not self.kafka.lost_tails and not _committed(log):
+                    raise Defect(f"ledger partition {partition}: its last record is deleted")
+
+    def _look_at_tokens(self, log: ModelLog) -> None:
+        self.trims += 1
+        pointers = self.registry.pointers(job.JOB)
+        for pointer in pointers.pointers if pointers is not None else ():
+            if pointer.token_offset < log.start:
+                raise Defect(
+                    f"the token log begins with offset {log.start}, and the checkpoint of epoch "
+                    f"{pointer.epoch}, which is kept, needs {pointer.token_offset}"
+                )
+
+    def _logs(self) -> Iterator[tuple[str, int, ModelLog]]:
+        for topic in (TOKENS, LEDGER):
+            if topic in self.kafka.topics:
+                for partition, log in enumerate(self.kafka.topics[topic].logs):
+                    yield topic, partition, log
+
+
+def _committed(log: ModelLog) -> bool:
+    return any(
+        not record.marker and record.transaction is not None
+        and record.transaction.state == "committed"
+        for record in log.records
+    )  # fmt: skip
