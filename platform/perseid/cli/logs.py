@@ -54,11 +54,18 @@ def logs(
 
 def _past(files: dict[str, Path], job: str | None) -> Iterator[loglines.Entry]:
     read = [
-        loglines.entries(name, path.read_text(errors="replace").splitlines())
-        for name, path in files.items()
+        loglines.entries(name, _written(path).splitlines()) for name, path in files.items()
     ]
     found = loglines.merged(read)
     return loglines.about(job, found) if job is not None else found
+
+
+def _written(path: Path) -> str:
+    """What the file holds, behind what it held before it was last emptied."""
+    from perseid.embedded.rotation import old
+
+    both = (old(path, 1), path)
+    return "".join(each.read_text(errors="replace") for each in both if each.is_file())
 
 
 def _news(

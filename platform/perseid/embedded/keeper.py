@@ -20,6 +20,7 @@ from perseid import logs
 from perseid.embedded import keeper_lock
 from perseid.embedded.identity import send, wait_gone
 from perseid.embedded.paths import Home
+from perseid.embedded.rotation import rotate
 from perseid.embedded.signals import Signals
 from perseid.embedded.table import (
     ProcessSpec,
@@ -88,6 +89,7 @@ class Keeper:
     def _reconcile(self) -> None:
         for child in self.children.values():
             child.poll()  # reaps, so that a dead supervisor is not seen as a zombie for long
+        rotate(self.home.log("keeper"))
         wanted = {spec.name: spec for spec in read_specs(self.home)}
         self._stop([spec for name, spec in self.specs.items() if wanted.get(name) != spec])
         self.specs = wanted

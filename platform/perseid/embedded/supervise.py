@@ -22,14 +22,13 @@ from perseid.embedded.hint import Hint
 from perseid.embedded.identity import sweep, tag, wait_gone
 from perseid.embedded.paths import Home
 from perseid.embedded.restarts import delay_s, early_deaths
+from perseid.embedded.rotation import rotate
 from perseid.embedded.signals import Signals, die_with_parent
 from perseid.embedded.table import ProcessSpec, Running, read_running, read_specs, write_running
 from perseid.records.marks import Mark, mark
 
 # How often a supervisor looks whether the keeper still lives.
 KEEPER_CHECK_S = 1.0
-# A log above this size is moved to <name>.log.1 at the next start of its process.
-LOG_BYTES_MAX = 32 << 20
 
 
 class Supervisor:
@@ -96,6 +95,7 @@ class Supervisor:
         while child.poll() is None and not self.signals.stop:
             self.signals.wait(KEEPER_CHECK_S)
             keeper_lock.revive(self.home)
+            rotate(self.home.log(self.spec.name))
         return child.returncode
 
     def _stop(self, child: subprocess.Popen[bytes]) -> None:
@@ -131,10 +131,7 @@ class Supervisor:
         )
 
     def _open_log(self) -> BinaryIO:
-        path = self.home.log(self.spec.name)
-        if path.is_file() and path.stat().st_size > LOG_BYTES_MAX:
-            path.replace(path.with_suffix(".log.1"))
-        return path.open("ab")
+        return self.home.log(self.spec.name).open("ab")
 
     def _log(self, text: str) -> None:
         chosen = self.spec.environment.get(logs.FORMAT)

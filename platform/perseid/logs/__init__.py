@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TextIO, TypeVar, cast
 
 from perseid.errors import UsageError
+from perseid.logs.lengths import CutLines, cut_line, cut_trace
+from perseid.logs.thinning import Thinned
 
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = ("text", "json")
@@ -85,6 +87,7 @@ def set_up(process: str, log_format: str | None = None) -> None:
 
     Without `log_format` $PERSEID_LOG_FORMAT decides, else it is text; the level is $PERSEID_LOG,
     else INFO. UsageError when one of them is none. Errors that nobody catches are logged as well.
+    Repeats of a warning are thinned, and what is long is cut.
     """
     chosen, level = chosen_format(log_format), os.environ.get(LEVEL, "INFO").upper()
     if level not in logging.getLevelNamesMapping():
@@ -92,6 +95,7 @@ def set_up(process: str, log_format: str | None = None) -> None:
     os.environ.update({FORMAT: chosen, PROCESS: process})
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(chosen, process))
+    handler.addFilter(Thinned())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -100,8 +104,13 @@ def set_up(process: str, log_format: str | None = None) -> None:
 
 
 def set_up_child() -> None:
-    """The same in a process that a process of ours has started by way of others."""
+    """The same in a process that a process of ours has started by way of others.
+
+    It runs the code of jobs, whose prints go into the log as well.
+    """
     set_up(os.environ.get(PROCESS, "python"))
+    sys.stdout = cast(TextIO, CutLines(sys.stdout))
+    sys.stderr = cast(TextIO, CutLines(sys.stderr))
 
 
 def chosen_format(asked: str | None = None) -> Format:
@@ -138,7 +147,7 @@ class _Text(logging.Formatter):
         said = " ".join(f"{name}={_value(value)}" for name, value in fields_of(record).items())
         parts = [
             f"{self.formatTime(record)} {record.levelname} {record.name}: "
-            f"{escaped(record.getMessage())}{f' [{said}]' if said else ''}"
+            f"{escaped(cut_line(record.getMessage()))}{f' [{said}]' if said else ''}"
         ]
         trace = _trace(self, record)
         parts += [f"    {escaped(part)}" for part in trace.splitlines()]
@@ -160,7 +169,7 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "process": self._process,
             "pid": record.process,
-            "message": record.getMessage(),
+            "message": cut_line(record.getMessage()),
             **fields_of(record),
         }
         trace = _trace(self, record)
@@ -178,7 +187,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 def _trace(by: logging.Formatter, record: logging.LogRecord) -> str:
     if record.exc_info is None or record.exc_info[0] is None:
         return ""
-    return by.formatException(record.exc_info)
+    return cut_trace(by.formatException(record.exc_info))
 
 
 def _value(value: Any) -> str:

@@ -55,6 +55,9 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
+    "spark.executor.logs.rolling.strategy": "size",     # of a standalone cluster's executors
+    "spark.executor.logs.rolling.maxSize": str(16 << 20),
+    "spark.executor.logs.rolling.maxRetainedFiles": "3",
     **{f"spark.executorEnv.{name}": value for name, value in spare_memory.WORKERS.items()},
 }  # fmt: skip
 

@@ -1,0 +1,78 @@
+"""What would grow without end, on a cluster that runs: logs of a job, and of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perseid.coordinator import trimming
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import example, lines
+from perseid.testing.verify import verify_wordcount
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from perseid.topics import codec, names
+from perseid.topics.admin import TopicAdmin
+from perseid.topics.records import Claim, LedgerRecord, Token
+
+JOB, LINES, COUNTS = "growth", "growth-lines", "growth-counts"
+
+
+@pytest.fixture
+def job(running: RunningCluster, tmp_path: Path) -> Iterator[str]:
+    """A word count with a checkpoint every two seconds."""
+    running.topic(LINES)
+    texts = {
+        "name: wordcount": f"name: {JOB}", "topic: lines": f"topic: {LINES}",
+        "topic: word-counts": f"topic: {COUNTS}", 'period: "30s"': 'period: "2s"',
+    }  # fmt: skip
+    running.do("jobs", "apply", str(example(tmp_path / JOB, "wordcount", texts)))
+    yield JOB
+    running.do("jobs", "remove", JOB, "--purge")
+
+
+def test_token_log_and_ledger_begin_with_what_is_needed(running: RunningCluster, job: str) -> None:
+    topics = TopicAdmin(running.kafka)
+    tokens, ledger = (names.tokens(job), 0), names.ledger(job)
+    seed = 0
+
+    def trimmed() -> bool:
+        """A trim behind the first one has come, with some checkpoints before it."""
+        nonlocal seed
+        seed += 1
+        running.produce(LINES, lines(200, seed))
+        running.wait_caught_up(job)
+        return topics.starts([tokens])[tokens] > 10
+
+    until(trimmed, 4 * trimming.TRIM_S, "the token log is trimmed")
+    running.do("jobs", "stop", job, "--checkpoint")
+    shown = running.do("jobs", "show", job)
+    oldest = min(checkpoint["epoch"] for checkpoint in shown["checkpoints"])
+    first = next(iter(read_topic(running.kafka, tokens[0])))
+    begins_with = codec.decode_token(first.value or b"")
+    assert isinstance(begins_with, Token)
+    assert begins_with.checkpoint
+    assert 1 < begins_with.epoch <= oldest
+
+    places = [(ledger, p) for p in range(topics.describe([ledger])[ledger].partitions)]
+    starts = topics.starts(places)
+    held: dict[tuple[str, int], list[int]] = {place: [] for place in places}
+    for record in read_topic(running.kafka, ledger):
+        entry = codec.decode(record.value or b"")
+        assert isinstance(entry, LedgerRecord)
+        held[ledger, record.partition].append(entry.epoch)
+    for place in places:
+        assert starts[place] > 0
+        assert held[place][0] == begins_with.epoch + 1
+
+    claims = [r for r in read_topic(running.kafka, tokens[0])
+              if isinstance(codec.decode(r.value or b""), Claim)]  # fmt: skip
+    assert len(claims) <= 1
+
+    running.do("jobs", "start", job)
+    running.produce(LINES, lines(300, 99))
+    running.wait_caught_up(job)
+    assert verify_wordcount(running.kafka, LINES, COUNTS).ok
+    assert running.job(job)["state"] == "running"

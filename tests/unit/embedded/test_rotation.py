@@ -1,0 +1,44 @@
+"""Log files are emptied behind a copy while their process writes, and few copies are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from perseid.embedded.rotation import OLD_FILES, old, rotate
+from perseid.testing.wait import until
+
+
+def test_a_log_that_is_too_large_is_emptied_behind_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "w1.log"
+    assert not rotate(path, 10)  # nothing has been written yet
+    path.write_bytes(b"0123456789")
+    assert not rotate(path, 10)
+    for letter in b"abcdef":
+        path.write_bytes(bytes([letter]) * 11)
+        assert rotate(path, 10)
+        assert path.read_bytes() == b""
+    kept = [old(path, number).read_bytes() for number in range(1, OLD_FILES + 1)]
+    assert kept == [b"f" * 10, b"e" * 10, b"d" * 10]
+    assert len(list(tmp_path.iterdir())) == 1 + OLD_FILES
+
+
+def test_a_process_goes_on_writing_at_the_new_end(tmp_path: Path) -> None:
+    path = tmp_path / "w1.log"
+    code = "import sys\nfor line in sys.stdin: print('w' * 50, line, end='', flush=True)"
+    with path.open("ab") as log, subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=log, text=True
+    ) as writer:  # fmt: skip
+        assert writer.stdin is not None
+        for number in range(20):
+            writer.stdin.write(f"{number}\n")
+            writer.stdin.flush()
+            until(lambda n=number: f" {n}\n" in path.read_text(), 20, "the line")  # type: ignore[misc]
+            rotate(path, 200)
+    sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+    assert len(sizes) == 1 + OLD_FILES
+    assert max(sizes) < 300
+    assert b"\0" not in path.read_bytes()
+    whole = "".join(f.read_text() for f in (old(path, 1), path))
+    assert whole.endswith(f"{'w' * 50} 19\n")
