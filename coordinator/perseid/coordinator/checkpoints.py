@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import failing, timing, trimming
+from perseid.coordinator import failing, holding, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
@@ -91,7 +91,9 @@ def not_stored(job: JobState, why: str) -> JobState:
         return job
     unwritten = job.unwritten + 1
     after_s = job.collecting.since_s + failing.delay_s(unwritten)
-    return given_up(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
+    held = holding.is_full(job)
+    job = given_up(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
+    return job if held or not holding.is_full(job) else job.told(holding.reason(job))
 
 
 def unfounded(job: JobState) -> JobState:
@@ -132,7 +134,7 @@ def expired(job: JobState, now: Now) -> JobState:
     limit_s = max(COLLECTING_MAX_S, job.state_bytes / SLOW_BYTES_S)
     if collecting is None or now.monotonic_s - collecting.since_s < limit_s:
         return job
-    return given_up(job, f"not complete after {limit_s:.0f} s")
+    return not_stored(job, f"not complete after {limit_s:.0f} s")
 
 
 def given_up(job: JobState, why: str) -> JobState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, input_bytes, watermark
+from perseid.coordinator import checkpoints, holding, input_bytes, watermark
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
@@ -41,6 +41,8 @@ def next_token(
     if not (wanted or watermark.moves(job)):
         return None
     checkpoint = checkpoints.due(job, now)
+    if holding.is_full(job) and not checkpoint:
+        return None
     ranges = cut_input(job, full=checkpoint or first)
     return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint, cores=cores)
 
@@ -140,6 +142,7 @@ def make_token(
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     """The job after its token is in the log at `offset`."""
+    held = holding.is_full(job)
     job = replace(
         watermark.issued(job, token),
         appending=False,
@@ -151,6 +154,8 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         cut=job.backlog > token.records,  # more was there than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip
+    if holding.is_full(job) and not held:
+        job = job.told(holding.reason(job))
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseid.coordinator import statuses
+from perseid.coordinator import holding, statuses
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
 from perseid.jobs import report
@@ -89,6 +89,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "failures": job.failures.count if job.failures is not None else 0,
         "failing": report.failing(failures_of(job), now.wall_ms),
         "error": statuses.error_of(job),
+        "held_back": holding.reason(job) or None,
         "events": list(job.events),
         **_rates(job, now),
     }

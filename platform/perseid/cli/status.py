@@ -130,7 +130,8 @@ def job_faults(job: Mapping[str, Any]) -> list[str]:
     warnings = [e for e in job.get("events", ()) if e.startswith("warning: ")]
     failed = job["state"] == "failed"
     failing = [f"job {name} {failing_text(job['failing'])}"] if job.get("failing") else []
-    return [*(found if failed else failing), *(f"job {name}: {w}" for w in warnings[-1:])]
+    warnings = warnings[-1:] + [held for held in (job.get("held_back"),) if held]
+    return [*(found if failed else failing), *(f"job {name}: {w}" for w in warnings)]
 
 
 def ask_leader(url: str) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class JobNow(Answer):
     failures: int
     failing: Failing | None = Field(description="null for a job that has failed once or twice")
     error: dict[str, Any] | None
+    held_back: str | None
     events: list[str]
     records_in_per_s: float
     records_out_per_s: float
