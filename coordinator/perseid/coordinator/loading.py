@@ -13,13 +13,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Protocol, cast
 
-from perseid.coordinator import corrections, ledger_claims, sources
+from perseid.clocks import Clock, SystemClock
+from perseid.coordinator import corrections, foreign, ledger_claims, sources
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
@@ -38,6 +39,7 @@ from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
 from perseid.topics.records import (
+    Begin,
     Claim,
     EpochDone,
     LedgerRecord,
@@ -90,6 +92,7 @@ class Clients:
     transactions: Transactions
     store: Store
     cache: Path
+    clock: Clock = field(default_factory=SystemClock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class Loader:
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # it may read others
         base = _base(plan, pointers) if plan is not None else None
-        read = self._claim_and_read(job, base)
+        read = self._claim_and_read(entry, base)
         tokens, ever = read.tokens, read.ever
         status = registry.status(job)
         generation = self._generation(job, read.generation)
@@ -197,8 +200,8 @@ class Loader:
             raise error
         return topics
 
-    def _claim_and_read(self, job: str, base: Base | None) -> _Read:
-        records = self._claimed(job, base)
+    def _claim_and_read(self, entry: JobEntry, base: Base | None) -> _Read:
+        records = self._claimed(entry, base)
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         generation = max((r.generation for _, r in records if isinstance(r, Token)), default=0)
         if base is None:
@@ -209,15 +212,23 @@ class Loader:
             tokens.insert(0, Issued(base.offset, first))
         return _Read(tuple(tokens), highest, list(counted(base, records)), generation)
 
-    def _claimed(self, job: str, base: Base | None) -> list[tuple[int, TokenRecord]]:
+    def _claimed(self, entry: JobEntry, base: Base | None) -> list[tuple[int, TokenRecord]]:
         """The token log from the base on, or its tail, which holds a record of this leader's.
 
         A job that is read again and again while something is away is claimed once.
         """
-        clients, topic, place = self._clients, names.tokens(job), (names.tokens(job), 0)
+        clients, job = self._clients, entry.name
+        topic, place = names.tokens(job), (names.tokens(job), 0)
         low, end = clients.topics.starts([place])[place], clients.topics.ends([place])[place]
         start = base.offset if base is not None else max(low, end - TOKENS_TAIL)
         records = self._tokens(topic, start, end)
+        if base is None:
+            self._check_not_in_use(entry, records)
+        elif any(isinstance(r, Begin) and r.job_uuid != base.job_uuid for _, r in records):
+            chain = Chain(base)
+            valid_tokens(chain, records)
+            if chain.job_uuid != base.job_uuid:  # a claim would shut the other one out
+                raise foreign.taken_over(job, base.job_uuid, chain.job_uuid)
         claimed = max((r.coordinator_epoch for _, r in records), default=0)
         if claimed < self._epoch:
             claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
@@ -231,6 +242,18 @@ class Loader:
         if claimed > self._epoch:
             raise HigherClaim(claimed)
         return records
+
+    def _check_not_in_use(
+        self, entry: JobEntry, records: list[tuple[int, TokenRecord]]
+    ) -> None:
+        """A name that was run here before may have a job of its own that was removed."""
+        found = foreign.last_of_another(entry.uuid, records)
+        if found is None or self._clients.registry.generation(entry.name) > 0:
+            return
+        place, now_ms = (names.tokens(entry.name), 0), self._clients.clock.wall_ms()
+        alive = self._clients.topics.offsets_at([place], now_ms - foreign.ALIVE_MS)[place]
+        if found[0] >= alive:
+            raise foreign.in_use(entry.name, entry.uuid, *found)
 
     def _tokens(self, topic: str, start: int, end: int) -> list[tuple[int, TokenRecord]]:
         entries = self._clients.reader.read_range(topic, 0, start, end, timeout_s=READ_TIMEOUT_S)

@@ -18,7 +18,7 @@ from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
-from perseid.errors import ProcessDied
+from perseid.errors import FencedError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
     EventTimes,
@@ -45,7 +45,17 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
         case PartFailed():
             return checkpoints.part_failed(job, record), []
         case FragmentState():
-            return _fragment(job, record, now)
+            before = job.phase
+            job, actions = _fragment(job, record, now)
+            if before in OWNED and job.phase is Phase.WAITING and _is_fenced(record):
+                job = job.move(Phase.LOADING, now, "its owner was fenced, and not by this leader")
+                job = replace(job, load_at_s=now.monotonic_s)
+            return job, actions
+
+
+def _is_fenced(record: FragmentState) -> bool:
+    """The present owner was: somebody has written what this leader does not know."""
+    return record.error_kind == FencedError.__name__
 
 
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:

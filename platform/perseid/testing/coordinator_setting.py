@@ -55,7 +55,7 @@ class Setting:
         ledger = LedgerReader(reader, self.topics)
         clients = Clients(
             self.registry, self.topics, reader, FakeLogWriter(self.kafka), ledger,
-            FakeTransactions(self.kafka), self.store, self.folder / "cache",
+            FakeTransactions(self.kafka), self.store, self.folder / "cache", self.kafka.clock,
         )  # fmt: skip
         return Loader(clients, epoch, "c1")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from perseid.cli.status import job_faults
-from perseid.coordinator import holding, view
 from perseid.coordinator import events as ev
+from perseid.coordinator import holding, view
 from perseid.coordinator.actions import AppendToken, WriteManifest
 from perseid.testing.coordinator import Leader, World
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perseid.coordinator.actions import LoadJob
 from perseid.coordinator.events import ProgressLost
 from perseid.coordinator.lifecycle import Phase
 from perseid.testing.coordinator import Leader, World, job_entry
@@ -109,3 +110,20 @@ def test_an_owner_that_tells_again_how_it_is_ends_what_its_lost_words_held_up() 
     assert job.collecting is not None
     assert job.collecting.epoch == 2  # another one was begun at once
     assert "generation 1 told again how it is" in job.events
+
+
+def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_anew() -> None:
+    world = restoring()
+    leader = Leader(world)
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    loads = sum(isinstance(a, LoadJob) for a in leader.performed)
+    world.say(JOB, "failed", error_kind="FencedError", error="the token log has a begin")
+    leader.listen()
+    leader.tick(0.1)
+    assert sum(isinstance(a, LoadJob) for a in leader.performed) == loads + 1
+    assert leader.job().phase is not Phase.LOADING  # the same word is not heard a second time
+    leader.tick(60.0)
+    assert world.plans[JOB].generation > 1
+    assert leader.job().phase is Phase.RESTORING

@@ -163,7 +163,7 @@ class Life:
         clients = Clients(
             self._registry, self.world.topics, reader, SimulatedLogWriter(self.world.broker),
             LedgerReader(reader, self.world.topics, self.clock),
-            SimulatedTransactions(self.world.broker), self.world.store, Path(),
+            SimulatedTransactions(self.world.broker), self.world.store, Path(), self.clock,
         )  # fmt: skip
         loader = SimulatedLoader(clients, self._epoch, self.label)
         loader.specs = self.world.specs

@@ -1,0 +1,127 @@
+"""Two deployments, each with a ZooKeeper of its own, and one Kafka: jobs of one name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perseid.clocks import Clock, SystemClock
+from perseid.coordinator import foreign
+from perseid.coordinator.loading import Clients, Loader
+from perseid.errors import PermanentError
+from perseid.jobs.repository import example
+from perseid.jobs.trees import folder_tree, store_archive
+from perseid.records import JobEntry, LeaderInfo, Plan
+from perseid.registry import FencedRegistry, Registry, lead
+from perseid.testing.kafka_handle import Kafka
+from perseid.testing.registry import FakeZooKeeper
+from perseid.testing.store import MemoryStore
+from perseid.topics import codec, names
+from perseid.topics.records import Begin, Claim
+
+
+class AMinuteLater(SystemClock):
+    """As long as nobody writes any more."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + foreign.ALIVE_MS + 1_000
+
+
+class Deployment:
+    """One of them: the job has a UUID of its own there."""
+
+    def __init__(self, kafka: Kafka, job: str, uuid: str, folder: Path) -> None:
+        self.kafka, self.job, self.folder = kafka, job, folder / uuid
+        self.registry = Registry(FakeZooKeeper().session())
+        fence = lead(self.registry, lambda epoch: LeaderInfo("c1", epoch, 1, ""))
+        assert fence is not None
+        self.fenced = FencedRegistry(self.registry, fence)
+        self.store = MemoryStore()
+        sha = store_archive(self.store, folder_tree(example("wordcount"), "wordcount"))
+        self.entry = JobEntry(job, uuid, "r1", sha, "running", 1, 0)
+        self.registry.put_job_entry(self.entry, None)
+
+    def loader(self, epoch: int, clock: Clock | None = None) -> Loader:
+        kafka = self.kafka
+        clients = Clients(
+            self.registry, kafka.topics, kafka.reader(), kafka.writer, kafka.ledger(),
+            kafka.transactions, self.store, self.folder, clock or SystemClock(),
+        )  # fmt: skip
+        return Loader(clients, epoch, "c1")
+
+    def begin(self, epoch: int) -> None:
+        """As its leader does: reads the job, opens the chain and places the job."""
+        loaded = self.loader(epoch, AMinuteLater()).load(self.entry)
+        begin = Begin(epoch, self.entry.uuid, loaded.highest_epoch)
+        offset = self.kafka.writer.append(names.tokens(self.job), 0, codec.encode(begin))
+        self.fenced.put_plan(
+            Plan(self.job, self.entry.uuid, 1, "w1-1", "r1", self.entry.archive, 1, begin.epoch,
+                 offset)
+        )  # fmt: skip
+
+
+@pytest.fixture
+def job(kafka: Kafka) -> str:
+    if kafka.model is not None:
+        kafka.model.clock = SystemClock()
+    if "lines" not in kafka.topics.describe(["lines"]):
+        kafka.topics.create("lines", 1)
+    return kafka.job()
+
+
+def test_the_second_one_does_not_begin_while_the_first_one_runs(
+    kafka: Kafka, job: str, tmp_path: Path
+) -> None:
+    ours, theirs = (Deployment(kafka, job, uuid, tmp_path) for uuid in ("uuid-a", "uuid-b"))
+    ours.begin(epoch=9)
+    place = (names.tokens(job), 0)
+    end = kafka.topics.ends([place])[place]
+    with pytest.raises(PermanentError) as refused:  # also with a lower coordinator epoch
+        theirs.loader(epoch=1).load(theirs.entry)
+    text = str(refused.value)
+    assert f"{place[0]} is in use: job UUID uuid-a" in text
+    assert "here is uuid-b and has never run" in text
+    assert "another `name:` in job.yaml" in text
+    assert "without --purge" in text
+    assert kafka.topics.ends([place])[place] == end  # not even a claim
+    assert ours.loader(epoch=9).load(ours.entry).begun
+
+
+def test_a_job_that_was_removed_here_may_begin_again(
+    kafka: Kafka, job: str, tmp_path: Path
+) -> None:
+    ours = Deployment(kafka, job, "uuid-a", tmp_path)
+    ours.begin(epoch=1)
+    again = replace(ours.entry, uuid="uuid-c")
+    assert not ours.loader(epoch=1).load(again).begun
+    elsewhere = Deployment(kafka, job, "uuid-d", tmp_path)  # and one whose ZooKeeper was lost
+    loaded = elsewhere.loader(epoch=1, clock=AMinuteLater()).load(elsewhere.entry)
+    assert not loaded.begun
+
+
+def test_the_first_one_finds_that_its_log_was_taken_over(
+    kafka: Kafka, job: str, tmp_path: Path
+) -> None:
+    ours, theirs = (Deployment(kafka, job, uuid, tmp_path) for uuid in ("uuid-a", "uuid-b"))
+    ours.begin(epoch=1)
+    theirs.begin(epoch=2)  # behind a pause of ours, in which nothing was issued
+    place = (names.tokens(job), 0)
+    end = kafka.topics.ends([place])[place]
+    for epoch in (1, 3):
+        with pytest.raises(PermanentError, match="was taken over by job UUID uuid-b") as refused:
+            ours.loader(epoch).load(ours.entry)
+    assert kafka.topics.ends([place])[place] == end  # a claim would shut the other one out
+    assert "here is uuid-a" in str(refused.value)
+    assert f"perseid jobs remove {job}" in str(refused.value)
+
+
+def test_a_begin_of_a_leader_that_was_shut_out_takes_nothing_over(
+    kafka: Kafka, job: str, tmp_path: Path
+) -> None:
+    ours = Deployment(kafka, job, "uuid-a", tmp_path)
+    ours.begin(epoch=4)
+    kafka.writer.append(names.tokens(job), 0, codec.encode(Claim(5, "c2")))
+    kafka.writer.append(names.tokens(job), 0, codec.encode(Begin(3, "uuid-z", 0)))
+    assert ours.loader(epoch=5).load(ours.entry).begun
