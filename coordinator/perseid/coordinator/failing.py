@@ -3,6 +3,10 @@
 Passing failures are tried again for ever, spaced out while no epoch gets done in between. The count
 is in ZooKeeper, so that a new leader does not begin again with fast attempts. A permanent failure
 is written down first and only then the plan loses its owner: whoever reads in between finds it.
+
+An unexpected error of code or data (`UnexpectedError`) passes twice and is permanent the third time
+at one epoch, wherever it ran. Other failures in between are not counted and take nothing back. A
+new leader, or a job that is loaded again, begins the count again.
 """
 
 from __future__ import annotations
@@ -15,13 +19,20 @@ from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
-from perseid.errors import BadInputError, LogTruncated, ReplayDataLost, TopicIdentityChanged
+from perseid.errors import (
+    BadInputError,
+    LogTruncated,
+    ReplayDataLost,
+    TopicIdentityChanged,
+    UnexpectedError,
+)
 from perseid.errors.headline import headline
+from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
 from perseid.records import JobFailures
 
 RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
 RETRY_MAX_S = 30.0
-TEXT_MAX = 4000       # a traceback belongs into the logs; an entry holds 256 KiB
+TRIES_MAX = 3         # of an epoch that ends with an unexpected error
 
 Step = tuple[JobState, list[Action]]
 
@@ -31,6 +42,17 @@ def delay_s(count: int) -> float:
     if count <= 1:
         return 0.0
     return growing_s(count - 1, RETRY_FIRST_S, RETRY_MAX_S)
+
+
+def tried(job: JobState, kind: str) -> JobState:
+    """Counts a failure of that kind, if it is an unexpected one."""
+    return replace(job, unexpected=job.unexpected + (kind == UnexpectedError.__name__))
+
+
+def told_of_tries(job: JobState, text: str) -> str:
+    """The text of an unexpected error that came at the last try."""
+    tries = f"Epoch {job.done + 1} was tried {job.unexpected} times; the job's state is kept"
+    return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
 
 def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
@@ -43,7 +65,7 @@ def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
         deaths=job.deaths + died,
         retry_s=now.monotonic_s + delay_s(failures.count),
         fragment="",
-    ).told(f"failure {failures.count}: {headline(text)}")
+    ).told(f"failure {failures.count}: {headline(failures.text)}")
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
 
 
@@ -52,7 +74,7 @@ def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> J
     count = before.count if before is not None else 0
     since_ms = before.since_ms if before is not None and count else now.wall_ms
     return JobFailures(
-        job.entry.uuid, count + 1, now.wall_ms, text[:TEXT_MAX], since_ms, job.entry.counter
+        job.entry.uuid, count + 1, now.wall_ms, cut(text), since_ms, job.entry.counter
     )
 
 
@@ -61,7 +83,7 @@ def forgotten(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(job, failures=failures, deaths=0, retry_s=now.monotonic_s)
+    job = replace(job, failures=failures, deaths=0, unexpected=0, retry_s=now.monotonic_s)
     return job, [PutFailures(job.name, failures)]
 
 
@@ -85,14 +107,16 @@ def progressed(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    return replace(job, failures=failures, deaths=0), [PutFailures(job.name, failures)]
+    job = replace(job, failures=failures, deaths=0, unexpected=0)
+    return job, [PutFailures(job.name, failures)]
 
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Stops the job with an error that names what to do next."""
     error = told_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
-        job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None
+        job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
+        unexpected=0,
     )  # fmt: skip
     job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)
@@ -105,7 +129,8 @@ def told_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str,
     if owner is None and job.error is not None:  # it has not run since
         owner = job.error.get("owner")
     return {
-        "kind": kind, "text": text[:TEXT_MAX], "next": next_step, "epoch": job.done, "owner": owner
+        "kind": cut(kind, EVENT_MAX), "text": cut(text), "next": cut(next_step), "epoch": job.done,
+        "owner": owner,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from perseid.coordinator import lifecycle
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.totals import Totals
+from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec
 from perseid.records import (
@@ -155,6 +156,7 @@ class JobState:
     unloaded: JobFailures | None = None   # while LOADING: what it could not be read for
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
+    unexpected: int = 0                   # and errors of code or data without a type (`failing`)
     retry_s: float = 0.0                  # not placed again before
     next_program: Program | None = None   # a switch's target, once it is loaded
     next_starts: Positions = field(default_factory=dict)  # of sources that only it has
@@ -207,8 +209,9 @@ class JobState:
         return replace(self, phase=phase, story=(*self.story, line)[-STORY_LINES_MAX:])
 
     def told(self, *lines: str) -> JobState:
-        """With events for people; the newest are kept."""
-        return replace(self, events=(*self.events, *lines)[-EVENTS_MAX:])
+        """With events for people; the newest are kept, and no more of each than a status holds."""
+        events = (*self.events, *(cut(line, EVENT_MAX) for line in lines[-EVENTS_MAX:]))
+        return replace(self, events=events[-EVENTS_MAX:])
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,8 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         return job, []
     job = job.told(*record.events)
     if record.state == "failed":
-        text = record.error or "the fragment failed without a reason"
         job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
-        if record.permanent:
-            return corrections.fail(job, now, record.error_kind or "PermanentError", text)
-        return failing.passing(job, now, text, died=record.error_kind == ProcessDied.__name__)
+        return _failed(job, record, now)
     if record.state == "stopped":
         done = max(job.done, min(record.epoch, job.tip.epoch))
         return failing.handed_over(replace(job, done=done), now, record.incarnation), []
@@ -164,3 +161,14 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     if job.collecting is not None and job.collecting.epoch <= record.epoch:
         job = checkpoints.given_up(job, "word of its parts was lost")
     return _running(job, now)
+
+
+def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
+    kind = record.error_kind or "PermanentError"
+    text = record.error or "the fragment failed without a reason"
+    job = failing.tried(job, kind)
+    if job.unexpected >= failing.TRIES_MAX:
+        return corrections.fail(job, now, kind, failing.told_of_tries(job, text))
+    if record.permanent:
+        return corrections.fail(job, now, kind, text)
+    return failing.passing(job, now, text, died=kind == ProcessDied.__name__)

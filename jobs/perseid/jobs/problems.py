@@ -69,6 +69,6 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def raised_at(error: Exception) -> str:
+def raised_at(error: BaseException) -> str:
     """The lines of code through which `error` came, without that of whoever caught it."""
     return "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[1:]))

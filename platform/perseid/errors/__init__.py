@@ -3,6 +3,7 @@
     PerseidError
       RetryableError          try again, nothing is lost: a client timed out, a broker is away
         ProcessDied           one that computed an epoch was killed, or crashed in native code
+        UnexpectedError       code or data raised what nobody gave a type: a few tries, then the end
       FencedError             stop at once: a newer owner exists
       PermanentError          stop the job and tell the user: trying again gives the same error
         BadInputError         a record, or a file of the user, is not what was declared
@@ -15,15 +16,10 @@
         DamagedFile           a checksum or an identity does not match
 
 A message says what, where, what was expected and what to do next, because only its text survives
-the way from a Spark executor to the driver. `describe` and `parse` carry kind and text over it.
+the way from a Spark executor to the driver (`carried`). `texts` cuts it to size.
 """
 
 from __future__ import annotations
-
-import re
-from typing import Any
-
-_MARK = re.compile(r"perseid-error\[(?P<kind>[A-Za-z]+)\]: (?P<text>.*?) ::end", re.DOTALL)
 
 
 class PerseidError(Exception):
@@ -39,6 +35,13 @@ class RetryableError(PerseidError):
 
 class ProcessDied(RetryableError):
     """A process that computed an epoch has died. The next one may die of the same records."""
+
+
+class UnexpectedError(RetryableError):
+    """An exception that is none of this tree, and of no process or service that was lost.
+
+    Of code or of data, so it will come again; but who knows. The coordinator counts the tries.
+    """
 
 
 class FencedError(PerseidError):
@@ -116,15 +119,6 @@ class DamagedFile(PermanentError):
     """A file's checksum, length or identity does not match its content."""
 
 
-_KINDS: dict[str, type[PerseidError]] = {
-    c.__name__: c
-    for c in (
-        RetryableError, ProcessDied, FencedError, PermanentError, BadInputError, UsageError,
-        RefusedError, LedgerGap, DamagedFile,
-    )
-}  # fmt: skip
-
-
 def lost_by_broker(what: str) -> PermanentError:
     """The error for records that were acknowledged and are gone; `what` says where that shows."""
     return PermanentError(
@@ -142,18 +136,3 @@ def exit_code(error: PerseidError) -> int:
     if isinstance(error, RefusedError):
         return 3
     return 1
-
-
-def describe(error: BaseException) -> str:
-    """The error as one text that `parse` finds again inside a Spark stack trace."""
-    return f"perseid-error[{type(error).__name__}]: {error} ::end"
-
-
-def parse(text: str) -> PerseidError | None:
-    """The perseid error inside `text`, or None. Errors with fields come back as PermanentError."""
-    found = _MARK.search(text)
-    if found is None:
-        return None
-    kind: Any = _KINDS.get(found["kind"], PermanentError)
-    error: PerseidError = kind(found["text"])
-    return error

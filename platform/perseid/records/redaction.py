@@ -14,6 +14,19 @@ from typing import Any
 import pyarrow as pa
 
 EXACT_MAX = 2**53  # up to it a float has every whole number
+# What a message of a library quotes: in quotes, to the end where they are not closed, and words
+# with digits or signs of other alphabets. What names a type stays.
+_CLASSES = "'(?:int|str|float|bytes|bool|dict|list|tuple|NoneType|decimal.Decimal|UUID)'"
+_TYPES = r"(?:u?int|float|decimal|date|time|utf)(?:8|16|32|64|128|256)(?!\w)"
+_VALUES = re.compile(
+    rf"(?!{_CLASSES})"
+    r"(?<!\w)[bru]?(?:'(?:[^'\\]|\\(?:.|$)|'(?=\w))*+(?:'|$)|\"(?:[^\"\\]|\\(?:.|$))*+(?:\"|$))"
+    rf"|(?<![\w.@+-])(?!{_TYPES})[\w.@+-]*[\d@\u0080-\uffff][\w.@+-]*",
+    re.DOTALL,
+)
+_VALUE = "<value>"
+LEFT_OUT = "(what it says is left out: it is too long to be looked through for values)"
+WORK_MAX = 50_000_000  # characters times values that `blotted` looks at: some seconds
 
 
 def redacted(row: pa.Table) -> str:
@@ -30,8 +43,18 @@ def blotted(text: str, row: pa.Table) -> str:
     names = {form: f"<{name}>" for name in row.column_names for form in _forms(plain(row[name][0]))}
     if not names:
         return text
+    if len(text) * len(names) > WORK_MAX:
+        return LEFT_OUT
     words = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<!\w)(?:{words})(?!\w)", lambda found: names[found[0]], text)
+
+
+def masked(text: str) -> str:
+    """`text`, which a library said of rows that are not at hand, without what may be their values.
+
+    A value that it quotes as a bare word stays.
+    """
+    return _VALUES.sub(_VALUE, text)
 
 
 def misfit(row: Mapping[str, Any], schema: pa.Schema) -> str:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from perseid import logs
 from perseid.errors import PerseidError, RetryableError
+from perseid.errors.texts import EVENT_MAX, cut, named
 from perseid.records.marks import Mark, alive, mark
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
@@ -138,7 +139,7 @@ def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) 
         _newest.failed(order, error)
         told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
-            order.identity.partition, f"{type(error).__name__}: {error}",
+            order.identity.partition, cut(named(error), EVENT_MAX),
         )  # fmt: skip
     _tell_until_heard(_progress(context.brokers, context.job), told)
 
@@ -148,7 +149,7 @@ def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> Non
     for _ in range(TELLINGS_MAX):
         try:
             progress.append(told)
-        except RetryableError as error:
+        except PerseidError as error:
             log.warning("a checkpoint's part is not told yet: %s", error)
             time.sleep(TELL_AGAIN_S)
         else:

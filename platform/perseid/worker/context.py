@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import importlib
+import secrets
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class FragmentContext:
     worker with other cores: a re-run may find half of the writers' partitions committed.
     `rescaled`: whether the state that the plan began with was dealt out by key.
     `environment`: the folder of the job's own packages, the same on every host; "" without.
+    `token`: what no data knows, by which the driver finds a task's error (`errors.carried`).
     """
 
     deployment: Deployment
@@ -52,6 +54,7 @@ class FragmentContext:
     one_task_each: bool
     rescaled: bool
     environment: str = ""
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
     def owner(self) -> str:

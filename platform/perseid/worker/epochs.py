@@ -16,6 +16,7 @@ import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
+from perseid.errors.texts import said
 from perseid.worker import flow, shuffles, sql_errors
 from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
@@ -104,7 +105,7 @@ class EpochRunner:
         except Exception as error:
             operators = self.frames.spec.operators
             queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
-            told = sql_errors.on_data(str(error), queries, epoch)
+            told = sql_errors.on_data(said(error), queries, epoch, self.context.token)
             if told is None:
                 raise
             raise told from None  # Spark's own words quote the record

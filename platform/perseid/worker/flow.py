@@ -24,6 +24,7 @@ from perseid.jobs.spec import output_of, producer
 from perseid.worker import graph
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
+from perseid.worker.failures import named
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
 from perseid.worker.poison import Sieve, guarded, sieve_of
@@ -130,6 +131,13 @@ def run_stateless(
 
     Its outputs, and its dead letters where it bisects.
     """
+    with named(f"operator {name}, partition {origin}, epoch {token.epoch},"):
+        return _run_stateless(context, token, name, table, origin)
+
+
+def _run_stateless(
+    context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
     out = emitter(context, name)
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
@@ -176,7 +184,8 @@ def _combined(
     """The consumer's `combine`, once for each producing task, before rows are shuffled."""
     if not combines(operator_class(context.job_folder, consumer)):
         return table
-    return combine(instance(context, consumer, origin), token, table)
+    with named(f"operator {consumer}, epoch {token.epoch}: its combine of split {origin}"):
+        return combine(instance(context, consumer, origin), token, table)
 
 
 def all_to(index: int, table: pa.Table) -> Any:

@@ -9,6 +9,8 @@ What it learns it tells on the progress topic. The driver handles tokens and rep
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import shutil
 import threading
 import time
@@ -20,14 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseid import logs
-from perseid.errors import (
-    FencedError,
-    PermanentError,
-    PerseidError,
-    ProcessDied,
-    RetryableError,
-    parse,
-)
+from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.errors.texts import EVENT_MAX, cut, kind_of, said
 from perseid.jobs import layout as layouts
 from perseid.jobs import own_code
 from perseid.jobs.environments import activating
@@ -52,6 +48,7 @@ from perseid.worker import (
 )
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.epochs import EpochRunner
+from perseid.worker.failures import classify
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
 from perseid.worker.last_word import Appender, LastWord
 from perseid.worker.machine import MachineWatch
@@ -67,7 +64,7 @@ if TYPE_CHECKING:
     from perseid.records import CheckpointPointer, Deployment
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
-    from perseid.topics.log import LogReader
+    from perseid.topics.log import LogReader, ProgressLog
     from perseid.worker.stages import Counts
 
 log = logging.getLogger("perseid.worker")
@@ -75,8 +72,9 @@ TELL_AGAIN_S = 1.0
 BATCH_S = 5.0  # of a micro-batch of the query
 WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
-# Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
-DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+TELL_FOR_S = 60.0  # of a broker that takes no record of ours, before the worker ends for it
+EXIT_UNTOLD = 6  # where a fragment's end cannot be told, the worker's own end shows
+end_worker = os._exit
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,15 @@ class Clients:
     progress: LastWord
 
     @classmethod
-    def open(cls, bootstrap: Bootstrap, job: str) -> Clients:
+    def open(cls, bootstrap: Bootstrap, job: str, progress: ProgressLog) -> Clients:
         from perseid.topics.admin import TopicAdmin
-        from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog
+        from perseid.topics.log import KafkaLogReader
 
         topics = TopicAdmin(bootstrap)
-        progress = LastWord(job, ProgressLog(job, writer=KafkaLogWriter(bootstrap)), topics)
-        return cls(KafkaLogReader(bootstrap), topics, progress)
+        return cls(KafkaLogReader(bootstrap), topics, LastWord(job, progress, topics))
+
+    def close(self) -> None:
+        self.tokens.close()
 
 
 class Fragment:
@@ -126,6 +126,7 @@ class Fragment:
         self._rests = threading.Event()  # and none runs any more
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
+        self._token = secrets.token_hex(16)  # of errors of its tasks (`errors.carried`)
         self._epoch = plan.base_epoch
         self._ordered_epoch = 0  # of the last checkpoint whose parts this life has ordered
         self._replay_to = plan.base_epoch  # epochs up to it had been issued before this life
@@ -160,35 +161,52 @@ class Fragment:
         self._thread.join(timeout_s)
 
     def _live(self) -> None:
-        clients = Clients.open(self.deployment.brokers(self.plan.job), self.plan.job)
-        # The first append waits for the producer's id, half a second: meanwhile we restore.
         logs.bind(job=self.plan.job, generation=self.plan.generation)
-        telling = threading.Thread(
-            target=logs.carried(self._tell_restoring), args=(clients.progress,)
-        )
-        telling.start()
-        said: FragmentState | None = None
+        try:
+            told = self._live_and_tell()
+            while told is not None and not self._stopping.wait(last_word.LOOK_S):
+                progress, record = told
+                progress.look(record)
+        except BaseException as error:
+            # Without a word the coordinator would wait for a fragment that is no more.
+            log.critical("the worker ends: how its fragment ended cannot be told: %s",
+                         cut(said(error)), exc_info=error)  # fmt: skip
+            end_worker(EXIT_UNTOLD)
+
+    def _live_and_tell(self) -> tuple[LastWord, FragmentState] | None:
+        """What it told of a failure, and where."""
+        from perseid.topics.log import KafkaLogWriter, ProgressLog
+
+        bootstrap = self.deployment.brokers(self.plan.job)
+        log_ = ProgressLog(self.plan.job, writer=KafkaLogWriter(bootstrap))
+        progress: Appender = log_
         try:
             with ExitStack() as held:
+                # The first append waits for the producer's id, half a second: meanwhile we restore.
+                telling = threading.Thread(
+                    target=logs.carried(self._tell_if_heard), args=(progress, "restoring")
+                )
+                telling.start()
+                held.callback(telling.join)
+                clients = held.enter_context(closing(Clients.open(bootstrap, self.plan.job, log_)))
+                progress = clients.progress
                 self._run(clients, telling, held)
-            self._tell(clients.progress, "stopped")
+            self._tell(progress, "stopped")
+            return None
         except BaseException as error:
-            telling.join()
-            said = self._end_with(clients.progress, error)
+            record = self._end_with(progress, error)
+            return (progress, record) if record and isinstance(progress, LastWord) else None
         finally:
-            clients.tokens.close()
             self.machine.forget(self.plan.job)
             self._ended.set()
             self._rests.set()
-        while said is not None and not self._stopping.wait(last_word.LOOK_S):
-            clients.progress.look(said)
 
-    def _tell_restoring(self, progress: Appender) -> None:
-        """For people only: a broker that is away is the restore's own affair."""
+    def _tell_if_heard(self, progress: Appender, state: str) -> None:
+        """Where nobody waits for it: a broker that is away is the restore's own affair."""
         try:
-            self._tell(progress, "restoring")
-        except RetryableError as error:
-            log.warning("the restore was not announced: %s", error)
+            self._tell(progress, state)
+        except PerseidError as error:
+            log.warning("it is not told that the fragment is %s: %s", state, error)
 
     def _run(self, clients: Clients, telling: threading.Thread, held: ExitStack) -> None:
         context = self._context(held)
@@ -374,6 +392,7 @@ class Fragment:
             one_task_each=graph.build(spec, layout).has_late_sql,
             rescaled=self.plan.rescaled,
             environment=str(packages or ""),
+            token=self._token,
         )
 
     def _history(self, clients: Clients) -> TokenHistory:
@@ -386,6 +405,7 @@ class Fragment:
     def _tell(
         self, progress: Appender, state: str, source: str = "", events: tuple[str, ...] = ()
     ) -> None:
+        events = tuple(cut(event, EVENT_MAX) for event in events)
         for event in events:
             log.warning("%s", event, extra={"epoch": self._epoch})
         log.info("the fragment is %s", state, extra={"epoch": self._epoch})
@@ -405,19 +425,19 @@ class Fragment:
 
         A fragment that is being stopped or is fenced ends in peace.
         """
-        known = classify(error)
+        known = classify(error, self._token)
         if self._stopping.is_set() or isinstance(known, FencedError):
             log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
-                self._tell(progress, "stopped")
+                self._tell_if_heard(progress, "stopped")  # a newer plan is there, or we leave
                 return None
         else:
             log.error("the fragment failed: %s", known, exc_info=error,
                       extra={"epoch": self._epoch})  # fmt: skip
         record = replace(
             self._state("failed"),
-            error_kind=type(known).__name__,
-            error=str(known),
+            error_kind=kind_of(known),
+            error=cut(said(known)),
             permanent=isinstance(known, PermanentError),
         )
         self._tell_until_heard(progress, record)
@@ -426,28 +446,20 @@ class Fragment:
     def _tell_until_heard(self, progress: Appender, record: FragmentState) -> None:
         """Nobody else knows that a fragment of a live worker has ended: the job would stand still.
 
-        The broker that made it fail may be away for longer than one append waits.
+        The broker that made it fail may be away for longer than one append waits. One that will not
+        have the record is asked again with a short one, and not for ever.
         """
+        began_s = time.monotonic()
         while True:
             try:
                 progress.append(record)
+                return
             except RetryableError as error:
                 log.warning("the fragment's end is not told yet: %s", error)
-                if self._stopping.wait(TELL_AGAIN_S):
-                    return  # a newer plan has come, so it is known
-            else:
-                return
-
-
-def classify(error: BaseException) -> PerseidError:
-    """What an error of a Spark job was about: the perseid error inside, else a passing fault."""
-    if isinstance(error, PerseidError):
-        return error
-    found = parse(str(error))
-    text = f"{type(error).__name__}: {error}"
-    if found is None and any(words in text for words in DIED):
-        return ProcessDied(
-            "a process that computed the epoch has died: it crashed in native code, or was killed, "
-            f"by the kernel perhaps (its log says whether for memory): {text}"
-        )
-    return found or RetryableError(text)
+            except Exception as error:
+                log.error("the fragment's end is not told yet: %s", cut(said(error)))
+                if time.monotonic() - began_s > TELL_FOR_S:
+                    raise
+                record = replace(record, error=cut(record.error, EVENT_MAX))
+            if self._stopping.wait(TELL_AGAIN_S):
+                return  # a newer plan has come, so it is known

@@ -142,7 +142,7 @@ class EpochFrames:
         for name in waiting:
             columns = flow.columns_of(self.context, self._upstream(name))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
-            read = partial(stages.decode_rows, name, columns)
+            read = partial(stages.decode_rows, self.context, name, columns)
             typed = self._python(sent, read, _spark_schema(columns), "encode")
             members += self._from_typed(self._sql(typed, name), name)
         return _union(members)

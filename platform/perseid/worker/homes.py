@@ -104,8 +104,15 @@ class Daemon:
             self._waiting = [w for w in self._waiting if not self._place(*w)]
 
     def _accept(self) -> None:
-        task, _ = self._listening.accept()
-        task.sendall(_INT.pack(os.getpid()))  # any living process: Spark only names it to kill it
+        try:
+            task, _ = self._listening.accept()
+        except OSError:  # it has hung up before, or there is no descriptor left for it
+            return
+        try:
+            task.sendall(_INT.pack(os.getpid()))  # any living process: Spark only kills by it
+        except OSError:  # it has hung up
+            task.close()
+            return
         self._unknown[task.fileno()] = task
         self._poller.register(task, select.POLLIN)
 
@@ -131,8 +138,12 @@ class Daemon:
         home = next((h for h in homes if h.task is None), None)
         if home is None and any(h.is_over for h in homes):
             return False
-        if home is None:
-            home = self._fork(index)
+        try:
+            home = home or self._fork(index)
+        except OSError as error:  # no process more, or no descriptor: Spark will ask again
+            sys.stderr.write(f"perseid: no process for task {index}: {error}\n")
+            task.close()
+            return True
         try:
             socket.send_fds(home.control, [_IDLE], [task.fileno()])
         except OSError:  # it has just died
@@ -226,7 +237,8 @@ def _live(control: socket.socket, work: Work) -> NoReturn:
     """The life of a process: serves the tasks that come, one after the other."""
     global _control
     _control, code = control, 1
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    # SIGINT, too: a KeyboardInterrupt would be taken for one of the user's code.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     try:
         with open(os.devnull, "rb") as null:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from perseid.errors import RetryableError
+from perseid.errors import PerseidError
 from perseid.topics import names
 from perseid.topics.admin import TopicReader
 from perseid.topics.records import FragmentState, ProgressRecord
@@ -44,7 +44,7 @@ class LastWord:
     def look(self, again: FragmentState) -> bool:
         """Tells `again` when the last word is gone, and whether it did.
 
-        A broker that does not answer proves nothing.
+        A broker that does not answer, or refuses to, proves nothing.
         """
         if self._told is None:
             return False
@@ -53,8 +53,8 @@ class LastWord:
             if lost:
                 _log.warning("%s: told again", lost)
                 self._told = self._progress.append(again), ""
-        except RetryableError as error:
-            _log.info("whether the last word is still there is not known now: %s", error)
+        except PerseidError as error:
+            _log.warning("whether the last word is still there is not known now: %s", error)
             return False
         return bool(lost)
 

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PermanentError, PerseidError
+from perseid.errors import (
+    BadInputError,
+    PermanentError,
+    PerseidError,
+    RetryableError,
+    UnexpectedError,
+)
+from perseid.errors.texts import QUOTED_MAX, cut, kind_of, named
 from perseid.jobs.operator import as_table, ends_epochs
 from perseid.jobs.problems import raised_at
 from perseid.state.timers import due_of
-from perseid.worker.poison import BEFORE_COMBINING, stop_at
+from perseid.worker.failures import is_lost
+from perseid.worker.poison import BEFORE_COMBINING, Raised, stop_at
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     from perseid.topics.records import Token
 
 OF_ROWS = ("process", "combine")  # the row is found, and `poison` takes its values out of the text
-LEFT_OUT = "what it says is left out, since it may quote the state"
+LEFT_OUT = "what it says is left out, since it may quote rows or the state"
 
 
 def call(
@@ -39,6 +47,7 @@ def call(
 
     Raises:
         PermanentError: the user's code raised; the text has its traceback.
+        RetryableError: what it asked is away, or the memory was short (UnexpectedError).
     """
     rows = any(table.num_rows for table in inputs.values())
     ends = ends_epochs(type(operator))
@@ -92,25 +101,35 @@ def _enter(operator: Operator, token: Token) -> None:
 def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
     try:
         return getattr(operator, method)(*arguments)
-    except BadInputError as error:  # of a primitive or the library, which do not know where
-        raise BadInputError(f"{who(operator)}, epoch {epoch}: {error}") from error
-    except PerseidError:
-        raise
-    except Exception as error:
-        told = PermanentError(_told(operator, epoch, method, error))
-        if method in OF_ROWS:
+    except PerseidError as error:
+        kind = type(error)
+        if kind not in (BadInputError, PermanentError):
+            raise
+        # Of a primitive or the library, which do not know where, or of the user's code itself.
+        raise kind(f"{who(operator)}, epoch {epoch}: {error}") from error
+    except BaseException as error:  # SystemExit, too: a signal ends the process (`homes`)
+        told = _told(operator, epoch, method, error)
+        if method in OF_ROWS and isinstance(told, Raised):
             raise told from error
         raise told from None  # or a trace would quote the error all the same
 
 
-def _told(operator: Operator, epoch: int, method: str, error: Exception) -> str:
-    said = f": {error}" if method in OF_ROWS else f" ({LEFT_OUT})"
-    return (
-        f"{who(operator)}, epoch {epoch}: {method} raised {type(error).__name__}{said}\n"
-        f"{raised_at(error)}"
-        "The job is stopped and its state is kept; correct the operator and "
+def _told(operator: Operator, epoch: int, method: str, error: BaseException) -> PerseidError:
+    before = f"{who(operator)}, epoch {epoch}: {method} raised "
+    trace = cut(raised_at(error), QUOTED_MAX)
+    if is_lost(error):
+        return RetryableError(
+            f"{before}{kind_of(error)}: what it asks is away ({LEFT_OUT})\n{trace}"
+        )
+    if isinstance(error, MemoryError):
+        return UnexpectedError(f"{before}{kind_of(error)}\n{trace}")
+    behind = (
+        f"\n{trace}The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )
+    if method in OF_ROWS:
+        return Raised(before, named(error), behind)
+    return PermanentError(f"{before}{kind_of(error)} ({LEFT_OUT}){behind}")
 
 
 def who(operator: Operator) -> str:

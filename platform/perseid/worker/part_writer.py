@@ -21,11 +21,13 @@ from pathlib import Path
 
 import orjson
 
-from perseid.errors import PerseidError, RetryableError, describe, parse
+from perseid.errors.carried import known_kind, made
+from perseid.errors.texts import cut, said
 from perseid.state.files import LocalFiles
 from perseid.state.store import Store, open_store
 from perseid.topics import codec
 from perseid.topics.records import PartDone
+from perseid.worker.failures import typed
 from perseid.worker.parts import PartOrder, make
 
 NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (README)
@@ -48,10 +50,10 @@ def request(store: str, order: PartOrder) -> bytes:
 
 
 def answered(line: bytes) -> PartDone:
-    """What a line of the writer says. When the part failed, its error, or RetryableError."""
-    done, error = orjson.loads(line)
-    if error is not None:
-        raise parse(error) or RetryableError(error)
+    """What a line of the writer says; raises its error when the part failed."""
+    done, failed = orjson.loads(line)
+    if failed is not None:
+        raise made(*failed)
     record = codec.decode(base64.b64decode(done))
     assert isinstance(record, PartDone)
     return record
@@ -122,10 +124,9 @@ def _answer(line: bytes) -> bytes:
     store, order = orjson.loads(line)
     try:
         done = _made(PartOrder.decode(order.encode()), store)
-    except PerseidError as error:
-        return orjson.dumps([None, describe(error)]) + b"\n"
     except Exception as error:  # whatever it is, who waits for the part has to hear of it
-        return orjson.dumps([None, f"{type(error).__name__}: {error}"]) + b"\n"
+        told = typed(error, "the part writer")
+        return orjson.dumps([None, [known_kind(told), cut(said(told))]]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PermanentError, PerseidError
+from perseid.errors import BadInputError, PermanentError
+from perseid.errors.texts import QUOTED_MAX, cut, kind_of, said
 from perseid.jobs.spec import JobSpec
 from perseid.records.redaction import blotted, plain, redacted
 from perseid.worker import encode
@@ -32,6 +33,18 @@ BEFORE_COMBINING = "Rows are combined before they are bisected, so filter such r
 PLACE = ("partition", "offset")  # of a source's record, in the order of `Refused`
 
 Inputs = dict[str, pa.Table]
+
+
+class Raised(PermanentError):
+    """What a user's exception says, between words of ours; rows may be quoted in it."""
+
+    def __init__(self, before: str, quote: str, behind: str) -> None:
+        self.before, self.quote, self.behind = before, quote, behind
+        super().__init__(f"{before}{quote}{behind}")
+
+    def quoting(self, text: str) -> Raised:
+        """The same with another text in place of the exception's."""
+        return Raised(self.before, cut(text, QUOTED_MAX), self.behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +86,18 @@ def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs, advice: str = BIS
     try:
         attempt(inputs)
     except PermanentError as error:
-        cut = _Cut(inputs)
-        rowless = _raised(attempt, cut.upto(0))
+        rows = _Cut(inputs)
+        rowless = _raised(attempt, rows.upto(0))
         if rowless is not None:  # it is about no row; with rows it may have quoted one
             raise rowless from rowless.__cause__
-        place, found = _first(attempt, cut, 0, error)
-        poison = cut.take_out(place, found)
-        raise type(error)(
-            f"{_without_values(poison)}\nThe record is row {place + 1} of {cut.rows} (of input "
-            f"{poison.input}): {redacted(poison.row)}. {advice}"
+        place, found = _first(attempt, rows, 0, error)
+        alone = _raised(attempt, rows.only(place))
+        poison = rows.take_out(place, found)
+        told = _without_values(poison, alone)
+        kind = PermanentError if isinstance(error, Raised) else type(error)
+        raise kind(
+            f"{told}\nThe record is row {place + 1} of {rows.rows} (of input "
+            f"{poison.input}): {cut(redacted(poison.row), QUOTED_MAX)}. {advice}"
         ) from None  # what it came from quotes the record
 
 
@@ -130,19 +146,30 @@ def _hopeless(error: PermanentError, found: list[Poison], rows: int) -> Permanen
         if len(found) < POISON_MAX
         else f"that is more than {POISON_MAX} of {rows} rows, so it is not about single records"
     )
-    last = _without_values(found[-1]) if found else str(error)
     return PermanentError(
-        f"{last}\nThe batch was bisected: {len(found)} rows were found, and {why}"
+        f"{_without_rows(error)}\nThe batch was bisected: {len(found)} rows were found, and {why}"
     )
 
 
-def _without_values(poison: Poison) -> str:
-    """What the error says; where another's exception is quoted, without the record's values."""
-    text, cause = str(poison.error), poison.error.__cause__
-    if cause is None or isinstance(cause, PerseidError) or not str(cause):
-        return text  # our own words have none
-    kind = f"{type(cause).__name__}: "  # in front of it, or a short one would be found anywhere
-    return text.replace(f"{kind}{cause}", f"{kind}{blotted(str(cause), poison.row)}")
+def _without_values(poison: Poison, alone: PermanentError | None) -> PermanentError:
+    """The error as it may be told. `alone`: what the row raises without those in front of it.
+
+    A user's words are quoted where they are of this row alone: behind others they may quote those,
+    which are too many to be looked for.
+    """
+    if isinstance(alone, Raised) and _kind(alone) == _kind(poison.error):
+        return alone.quoting(blotted(alone.quote, poison.row))
+    return _without_rows(poison.error)
+
+
+def _without_rows(error: PermanentError) -> PermanentError:
+    if not isinstance(error, Raised):
+        return error  # our own words have no values
+    return error.quoting(f"{_kind(error)} (what it says is left out: it may quote other rows)")
+
+
+def _kind(error: PermanentError) -> str:
+    return kind_of(error.__cause__ or error)
 
 
 class _Cut:
@@ -161,6 +188,15 @@ class _Cut:
             kept = self._kept[start : start + count]
             found[name] = table.slice(0, count).filter(pa.array(kept))
             start += table.num_rows
+        return found
+
+    def only(self, place: int) -> Inputs:
+        """The row at `place` alone."""
+        found = {}
+        for name, table in self._inputs.items():
+            inside = 0 <= place < table.num_rows
+            found[name] = table.slice(place, 1) if inside else table.slice(0, 0)
+            place -= table.num_rows
         return found
 
     def take_out(self, place: int, error: PermanentError) -> Poison:
@@ -205,9 +241,9 @@ class Sieve:
             topic, partition, offset,
             key=encode.keys(row, key[0] if len(key) == 1 else None)[0],
             value=encode.json_values(_with_json_forms(row))[0],
-            kind=type(cause).__name__, reason=str(cause), operator=self.operator,
+            kind=cut(kind_of(cause)), reason=cut(said(cause)), operator=self.operator,
             operator_partition=self.partition, input=poison.input,
-            trace="".join(traceback.format_tb(cause.__traceback__)),
+            trace=cut("".join(traceback.format_tb(cause.__traceback__))),
         )  # fmt: skip
 
 

@@ -19,10 +19,11 @@ from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
 from perseid.state.log import adopt
 from perseid.topics.transactions import SPARES_MAX
-from perseid.worker import flow, graph, resume, slots, stages, tasks
+from perseid.worker import flow, graph, resume, slots, tasks
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import FragmentContext
+from perseid.worker.failures import named, stage
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
 
@@ -100,6 +101,7 @@ def _restore_level(
     return [_restored(row.found) for row in rows]
 
 
+@stage
 def restore_slots(
     context: FragmentContext,
     order: RestoreOrder,
@@ -114,9 +116,7 @@ def restore_slots(
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
         tasks.session_of(context, task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
-        found = stages.explained(
-            lambda: list(pool.map(partial(_restore_one, context, order), todo))
-        )
+        found = list(pool.map(partial(_restore_one, context, order), todo))
     data = pa.array([orjson.dumps(one) for one in found], pa.binary())
     yield pa.RecordBatch.from_arrays([data], names=[slots.COLUMN])
 
@@ -129,13 +129,14 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
     _take_over(context)  # cluster masters may have put this task on another host than `fence`
     store = open_store(context.deployment.store)
-    state = tasks.state_of(context, task)
-    share = flow.share(context, task)
-    work = PartitionRestore(LocalFiles(), store, state.log, task, identity, share)
-    found = work.run(order)
-    state.epoch = None
-    state.bring_to(found.epoch)
-    state.check_retained(order.base_epoch)
+    with named(f"operator {task.operator}, partition {task.partition}: its restore"):
+        state = tasks.state_of(context, task)
+        share = flow.share(context, task)
+        work = PartitionRestore(LocalFiles(), store, state.log, task, identity, share)
+        found = work.run(order)
+        state.epoch = None
+        state.bring_to(found.epoch)
+        state.check_retained(order.base_epoch)
     return replace(found, rows=state.rows, bytes=state.size_bytes)
 
 

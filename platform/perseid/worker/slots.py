@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid import logs
-from perseid.worker import stages
 from perseid.worker.context import FragmentContext
+from perseid.worker.failures import stage
 from perseid.worker.frames import STATE_POOL, in_pool
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def everywhere(runner: EpochRunner, call: Callable[[FragmentContext], None]) -> 
         on_slots(runner, count, partial(called, runner.context, call))
 
 
+@stage
 def called(
     context: FragmentContext,
     call: Callable[[FragmentContext], None],
@@ -57,7 +58,7 @@ def called(
     """Runs on an executor, for `everywhere`."""
     logs.bind(job=context.job, generation=context.generation)
     for _ in batches:
-        stages.explained(lambda: call(context))
+        call(context)
     yield pa.RecordBatch.from_arrays([pa.array([], pa.binary())], names=[COLUMN])
 
 

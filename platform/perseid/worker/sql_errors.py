@@ -7,32 +7,41 @@ and the place in the query are kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from perseid.errors import BadInputError, PermanentError, parse
+from perseid.errors import BadInputError, PermanentError
+from perseid.errors.carried import parse
+from perseid.errors.texts import QUOTED_MAX, cut
 
 # SQLSTATE class 22, data exceptions, and what raise_error raises: of the record and the query
 # alone, so they come again. Everything else may pass.
-STATES = r"SQLSTATE: (22\w{3}|P0001)"
-_OF_DATA = re.compile(rf"\[([A-Z][A-Z0-9_.]*)\](?:(?!SQLSTATE: ).)*{STATES}", re.DOTALL)
+_STATE = "SQLSTATE: "
+STATES = rf"{_STATE}(22\w{{3}}|P0001)"
+_OF_DATA = re.compile(STATES)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]*)\]")
 _PLACE = re.compile(r"== SQL \((?P<place>line \d+, position \d+)\) ==\n(?P<line>[^\n]*)")
 _CUT = "..."  # Spark shortens a long line at both ends
 
 
-def on_data(text: str, queries: Mapping[str, str], epoch: int) -> PermanentError | None:
+def on_data(
+    text: str, queries: Mapping[str, str], epoch: int, token: str
+) -> PermanentError | None:
     """What to tell of an epoch that ended with `text`; None unless a record made it.
 
-    `queries`: those of the job by operator.
+    `queries`: those of the job by operator. `token`: by which the error of a task is known.
     """
-    found = _OF_DATA.search(text)
-    if found is None or not queries or parse(text) is not None:
+    if not queries or parse(text, token) is not None:
         return None
-    place = _PLACE.search(text, found.end())
+    found = next(_conditions(text), None)
+    if found is None:
+        return None
+    condition, state, end = found
+    place = _PLACE.search(text, end)
     names = _operators(place["line"] if place is not None else "", queries)
     where = f" at {place['place']}" if place is not None else ""
     return PermanentError(
-        f"operator {' or '.join(names)}: its SQL raised {found[1]} (SQLSTATE "
-        f"{found[2]}){where}, on a record of epoch {epoch} (what it says is left out). "
+        f"operator {' or '.join(names)}: its SQL raised {condition} (SQLSTATE "
+        f"{state}){where}, on a record of epoch {epoch} (what it says is left out). "
         "Expected a query with an answer for every record: write try_cast, try_divide, try_add or "
         "try_element_at, which give NULL, or CASE WHEN. The job is stopped and its state is kept; "
         "correct the query and `perseid jobs apply` it again"
@@ -41,11 +50,20 @@ def on_data(text: str, queries: Mapping[str, str], epoch: int) -> PermanentError
 
 def of_query(operator: str, text: str) -> BadInputError:
     """The error for a query that Spark cannot parse or resolve, in which case it read nothing."""
-    said = text.strip().partition("\n")[0].rstrip(".; ")
+    said = cut(text.strip().partition("\n")[0].rstrip(".; "), QUOTED_MAX)
     return BadInputError(
         f"SQL of operator {operator}: {said}. Expected a query of the columns of its input; "
         "correct it and `perseid jobs apply` the job again"
     )
+
+
+def _conditions(text: str) -> Iterator[tuple[str, str, int]]:
+    """Condition, SQLSTATE and its end, of those of data. One look over the text, which is long."""
+    for found in _OF_DATA.finditer(text):
+        before = text.rfind(_STATE, 0, found.start())  # of the condition in front, if any
+        condition = _CONDITION.search(text, max(before, 0), found.start())
+        if condition is not None:
+            yield condition[1], found[1], found.end()
 
 
 def _operators(line: str, queries: Mapping[str, str]) -> list[str]:

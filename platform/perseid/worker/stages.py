@@ -6,36 +6,27 @@ to each task as a Spark local property, so the same physical plan serves every e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from perseid import logs
-from perseid.errors import PerseidError, describe
 from perseid.worker import feedback, flow, refused, spare_memory, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, check_columns, from_batches, size_bytes, to_batches
+from perseid.worker.failures import named, stage
 from perseid.worker.graph import stage_slots
 from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
 
+PLACES_MAX = 3  # of source partitions, in a message
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
 Batches = Iterable[pa.RecordBatch]
 Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
-T = TypeVar("T")
-
-
-def explained(work: Callable[[], T]) -> T:
-    """Runs `work`; a perseid error gets a form that the driver finds in Spark's stack trace."""
-    try:
-        return work()
-    except PerseidError as error:
-        raise RuntimeError(describe(error)) from error
 
 
 def begun(context: FragmentContext) -> EpochOrder:
@@ -45,6 +36,7 @@ def begun(context: FragmentContext) -> EpochOrder:
     return order
 
 
+@stage
 def read_sources(
     context: FragmentContext,
     plans: tuple[SourcePlan, ...],
@@ -54,7 +46,7 @@ def read_sources(
     """Level 0 without SQL on a source: splits in, rows for level 1 out."""
     order = begun(context)
     for split in _numbers(batches):
-        rows = explained(lambda s=split: _split_rows(context, plans, counts, order, s))  # type: ignore[misc]
+        rows = _split_rows(context, plans, counts, order, split)
         yield from _batches(context, order, rows, 1)
 
 
@@ -70,28 +62,29 @@ def _split_rows(
     reader = ranges(context.brokers)
     for plan in plans:
         count = SplitCount()
-        tables = list(read_split(reader, plan, order.token, split, count))
-        _finish(plan, order, split, count, counts)
+        with named(_place(plan, order, split)):
+            tables = list(read_split(reader, plan, order.token, split, count))
+            _finish(plan, order, split, count, counts)
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(context, order.token, plan.name, table, split)
     return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
 
 
+@stage
 def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
     """What came out of the epoch before, for the consumers of feedback edges."""
     order = begun(context)
 
-    def read() -> list[Row]:
-        return list(feedback.rows(
+    for _ in batches:
+        rows = list(feedback.rows(
             flow.graph_of(context), context.layout, order.token,
             lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
         ))  # fmt: skip
-
-    for _ in batches:
-        yield from _batches(context, order, explained(read), 1)
+        yield from _batches(context, order, rows, 1)
 
 
+@stage
 def read_typed(
     context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
@@ -100,14 +93,15 @@ def read_typed(
     schema = typed_schema(plan)
     for split in _numbers(batches):
         count = SplitCount()
-        source = read_split(ranges(context.brokers), plan, order.token, split, count)
-        while (table := explained(lambda: next(source, None))) is not None:  # noqa: B023
-            yield from _typed(table, schema).to_batches()
-        explained(lambda: _finish(plan, order, split, count, counts))  # noqa: B023
+        with named(_place(plan, order, split)):
+            for table in read_split(ranges(context.brokers), plan, order.token, split, count):
+                yield from _typed(table, schema).to_batches()
+            _finish(plan, order, split, count, counts)
         if count.refused:
             yield _refused_batch(count.refused, schema)
 
 
+@stage
 def encode_typed(
     context: FragmentContext, node: str, schema: pa.Schema, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
@@ -116,12 +110,11 @@ def encode_typed(
     found = list(batches)
     table = pa.Table.from_batches(found) if found else schema.empty_table()
     level = flow.graph_of(context).levels[node]
-    rows = explained(
-        lambda: list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
-    )
+    rows = list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
     yield from _batches(context, order, rows, level + 1)
 
 
+@stage
 def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
     """The refused records of a typed source frame as rows for the dead-letter writer."""
     from perseid.state.arrow import ipc_table
@@ -132,8 +125,9 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
     yield from _batches(context, begun(context), rows, 1)
 
 
+@stage
 def decode_rows(
-    name: str, columns: pa.Schema, batches: Batches
+    _context: FragmentContext, name: str, columns: pa.Schema, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a Python operator for the SQL operator `name`, which has declared the columns."""
     from perseid.state.arrow import ipc_table
@@ -142,10 +136,11 @@ def decode_rows(
     for row in ordered:
         if len(row.blob):
             table = ipc_table(row.blob)
-            explained(partial(check_columns, name, columns, table.schema))
+            check_columns(name, columns, table.schema)
             yield from table.to_batches()
 
 
+@stage
 def run_level(
     context: FragmentContext, level: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
@@ -153,7 +148,7 @@ def run_level(
     order = begun(context)
     rows = from_batches(batches)
     spare_memory.of_process().used(size_bytes(rows))
-    done = explained(lambda: tasks.run_rows(context, order, rows, level))
+    done = tasks.run_rows(context, order, rows, level)
     yield from _batches(context, order, done, level + 1)
 
 
@@ -167,6 +162,18 @@ def run_anchored(
 def typed_schema(plan: SourcePlan) -> pa.Schema:
     schema = plan.schema()
     return schema.append(pa.field(REFUSED, pa.binary())) if plan.has_letters else schema
+
+
+def _place(plan: SourcePlan, order: EpochOrder, split: int) -> str:
+    """What a task reads of a source, for people."""
+    found = order.token.splits[split] if split < len(order.token.splits) else ()
+    ranges = [
+        f"{r.topic}[{r.partition}] offsets {r.start} to {r.end - 1}"
+        for r in found if r.source == plan.name
+    ]  # fmt: skip
+    more = f" and {len(ranges) - PLACES_MAX} more" if len(ranges) > PLACES_MAX else ""
+    read = ", ".join(ranges[:PLACES_MAX]) or "nothing"
+    return f"source {plan.name}, epoch {order.token.epoch}, of {read}{more},"
 
 
 def _finish(

@@ -30,6 +30,7 @@ from perseid.state.primitives import bind
 from perseid.worker import encode, flow, refused, schemas, wire_format
 from perseid.worker.context import EpochOrder, FragmentContext
 from perseid.worker.edges import REPORT, Row, inputs
+from perseid.worker.failures import named
 from perseid.worker.partition import check_inputs
 from perseid.worker.partition_state import PartitionState
 
@@ -106,8 +107,18 @@ def run_task(
     context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
 ) -> Callable[[], list[Row]]:
     """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
-    with logs.about(operator=task.operator, partition=task.partition):
-        return _run_task(context, order, task, rows, pool)
+    with logs.about(operator=task.operator, partition=task.partition), named(_who(task, order)):
+        finish = _run_task(context, order, task, rows, pool)
+
+    def finished() -> list[Row]:
+        with named(_who(task, order)):
+            return finish()
+
+    return finished
+
+
+def _who(task: Task, order: EpochOrder) -> str:
+    return f"operator {task.operator}, partition {task.partition}, epoch {order.token.epoch},"
 
 
 def _run_task(

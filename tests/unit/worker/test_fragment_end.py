@@ -1,19 +1,25 @@
-"""A fragment's end is told until it is heard. Needs pyspark's modules, but no Spark."""
+"""A fragment's end is told until it is heard, whatever it says. Needs Spark's modules alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError, describe
+from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError
+from perseid.errors.carried import describe
+from perseid.errors.texts import EVENT_MAX, TEXT_MAX
 from perseid.records import Plan
-from perseid.topics.log import ProgressLog
+from perseid.topics.codec import decode
+from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
-from perseid.worker.fragment import DIED, Fragment
+from perseid.worker.failures import DIED
+from perseid.worker.fragment import EXIT_UNTOLD, Clients, Fragment
 
+TOKEN = "drawn-for-this-life"
 PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
@@ -34,8 +40,14 @@ class Progress:
         return 0
 
 
-def ended(progress: Progress, error: BaseException) -> Fragment:
+def made() -> Fragment:
     found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
+    found._token = TOKEN
+    return found
+
+
+def ended(progress: Any, error: BaseException) -> Fragment:
+    found = made()
     found._end_with(cast(ProgressLog, progress), error)
     return found
 
@@ -51,10 +63,12 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (RetryableError("the broker is away"), "RetryableError", False),
         (PermanentError("no"), "PermanentError", True),
         (FencedError("a newer owner"), "FencedError", False),
-        (ValueError("what"), "RetryableError", False),
+        (ValueError("what"), "UnexpectedError", False),
+        (SystemExit(3), "UnexpectedError", False),
+        (ConnectionRefusedError("no"), "RetryableError", False),
         (ValueError(f"SparkException: {DIED[0]} (crashed): EOF"), "ProcessDied", False),
         (ValueError(f"SparkException: {DIED[1]} (executor 3 exited"), "ProcessDied", False),
-        (ValueError(f"{DIED[0]} {describe(BadInputError('n'))}"), "BadInputError", True),
+        (ValueError(f"{DIED[0]} {describe(BadInputError('n'), TOKEN)}"), "BadInputError", True),
     ],
 )
 def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:
@@ -67,8 +81,97 @@ def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bo
 
 def test_it_is_not_told_any_more_when_a_newer_plan_has_come() -> None:
     progress = Progress(failures=10**6)
-    found = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
+    found = made()
     progress.on_failure = found._stopping.set
     found._end_with(cast(ProgressLog, progress), RetryableError("the broker is away"))
     assert progress.told == []
+    assert progress.failures == 10**6 - 1
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+LONG = [
+    PermanentError("x" * 2_000_000), ValueError("\U0001f600" * 500_000),
+    PermanentError("a \ud800 b"), ValueError("\x00" * 2_000_000), Unspeakable(),
+    ValueError(b"\xff" * 1_000_000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", LONG, ids=range(len(LONG)))
+def test_whatever_it_says_its_record_is_one_that_kafka_takes(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client itself refuses what is too large, so it needs no broker to be asked."""
+    sent: list[bytes] = []
+    writer = KafkaLogWriter("127.0.0.1:1", timeout_s=0.0)
+    append = writer.append
+
+    def remembered(topic: str, partition: int, value: bytes) -> int:
+        sent.append(value)
+        with pytest.raises(RetryableError, match="not acknowledged"):  # and none that it refuses
+            append(topic, partition, value)
+        return 0
+
+    monkeypatch.setattr(writer, "append", remembered)
+    ended(ProgressLog("job", writer=writer), error)
+    (value,) = sent
+    record = decode(value)
+    assert isinstance(record, FragmentState)
+    assert (record.state, record.generation) == ("failed", 3)
+    assert 0 < len(record.error.encode()) <= TEXT_MAX
+
+
+class Refusing(Progress):
+    """Takes no record whose text is longer than `most`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(failures=0)
+        self.most = most
+
+    def append(self, record: FragmentState) -> int:
+        if len(record.error) > self.most:
+            raise PermanentError("the broker refuses a record as too large")
+        return super().append(record)
+
+
+def test_where_the_broker_takes_less_a_short_record_is_told() -> None:
+    progress = Refusing(most=EVENT_MAX)
+    ended(progress, PermanentError("x" * 2_000_000))
+    assert [(r.state, r.error_kind) for r in progress.told] == [("failed", "PermanentError")]
+
+
+def test_events_of_any_size_are_told() -> None:
+    progress = Progress(failures=0)
+    made()._tell(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
+    assert [len(event) <= EVENT_MAX for event in progress.told[0].events] == [True, True]
+
+
+def refuse(*_: Any) -> None:
+    raise PermanentError("no such topic")
+
+
+def test_an_end_that_cannot_be_told_ends_the_worker_and_not_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(fragment, "TELL_FOR_S", 0.0)
+    monkeypatch.setattr(fragment, "end_worker", codes.append)
+    monkeypatch.setattr(KafkaLogWriter, "append", refuse)
+    monkeypatch.setattr(Clients, "open", refuse)
+    deployment: Any = SimpleNamespace(brokers=lambda job: "127.0.0.1:1")
+    found = Fragment(cast(Any, None), deployment, PLAN, "w1-a", Path(), Path())
+    found._live()
+    assert codes == [EXIT_UNTOLD]
+    assert found.ended
+    assert "how its fragment ended cannot be told" in caplog.text
+
+
+def test_who_stops_a_fragment_does_not_wait_for_a_broker_that_is_away() -> None:
+    progress = Progress(failures=10**6)
+    found = made()
+    found._stopping.set()
+    found._end_with(cast(ProgressLog, progress), ValueError("the query was stopped"))
     assert progress.failures == 10**6 - 1

@@ -6,15 +6,18 @@ import decimal
 import json
 import math
 import random
+import re
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, PermanentError, RetryableError
+from perseid.errors.texts import TEXT_MAX
 from perseid.jobs import parse
-from perseid.worker.poison import POISON_MAX, Inputs, Sieve, sieve_of, sift, stop_at
+from perseid.worker.poison import POISON_MAX, Inputs, Raised, Sieve, sieve_of, sift, stop_at
 from perseid.worker.refused import headers
 
 
@@ -141,20 +144,67 @@ def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
     assert "secret" not in text
 
 
+def raising(words: list[str], is_bad: Callable[[list[str]], bool]) -> str:
+    """What is told, with tracebacks, of an operator that quotes all rows that it gets."""
+
+    def attempt(inputs: Inputs) -> None:
+        got = inputs["input"]["word"].to_pylist()
+        if is_bad(got):
+            try:
+                raise KeyError(inputs["input"].to_pylist())
+            except KeyError as error:
+                raise Raised("process raised ", f"KeyError: {error}", "\nEnd") from error
+
+    with pytest.raises(PermanentError) as told:
+        stop_at(attempt, {"input": pa.table({"word": words, "n": list(range(len(words)))})})
+    return "".join(traceback.format_exception(told.value))
+
+
 @pytest.mark.security("5.15")
 def test_what_an_exception_quotes_of_the_row_is_blotted_out() -> None:
-    def on_secret(inputs: Inputs) -> None:
-        if "secret" in inputs["input"]["word"].to_pylist():
-            try:
-                {}[inputs["input"]["word"].to_pylist()[2]]
-            except KeyError as error:
-                raise PermanentError(f"partition 17: process raised KeyError: {error}") from error
+    told = raising(["ann", "bob", "secret"], lambda got: "secret" in got)
+    assert "process raised KeyError: [{'word': '<word>', 'n': <n>}]\nEnd" in told
+    assert "row 3 of 3" in told
+    assert not re.search("secret|ann|bob", told)
 
-    words = pa.table({"word": ["a", "b", "secret"], "n": [1, 2, 17]})
+
+@pytest.mark.security("5.15")
+def test_where_a_row_is_bad_only_behind_others_nothing_of_them_is_told() -> None:
+    told = raising(["ann", "bob", "secret"], lambda got: "secret" in got and "ann" in got)
+    assert "process raised KeyError (what it says is left out" in told
+    assert not re.search("secret|ann|bob", told)
+
+
+@pytest.mark.security("5.15")
+def test_a_batch_that_cannot_be_bisected_quotes_no_row() -> None:
+    calls = iter([True, False, *[True] * 9])
+
+    def attempt(inputs: Inputs) -> None:
+        if next(calls):
+            try:
+                raise ValueError(inputs["input"].to_pylist())
+            except ValueError as error:
+                raise Raised("process raised ", str(error), "") from error
+
     with pytest.raises(PermanentError) as told:
-        stop_at(on_secret, {"input": words})
-    assert "partition 17: process raised KeyError: '<word>'\n" in str(told.value)
-    assert "'secret'" not in "".join(traceback.format_exception(told.value))
+        sift(attempt, {"input": pa.table({"word": ["ann", "bob"]})})
+    assert "The batch was bisected: " in str(told.value)
+    assert not re.search("ann|bob", str(told.value))
+
+
+def test_a_dead_letter_of_an_exception_that_cannot_be_written_is_one() -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            return "half a pair \udc80 " + "x" * 2_000_000
+
+    def attempt(inputs: Inputs) -> None:
+        if inputs["input"].num_rows:
+            raise Raised("", "", "") from Unspeakable()
+
+    (letter,) = Sieve("counts", 3, ()).run(attempt, {"input": pa.table({"n": [1]})}).to_pylist()
+    message = dict(headers(letter, "job", 12))["__connect.errors.exception.message"]
+    assert message.startswith(rb"half a pair \udc80 x")
+    assert len(message) <= TEXT_MAX
 
 
 def test_a_dead_letter_has_all_that_is_needed_to_find_and_send_it_again() -> None:

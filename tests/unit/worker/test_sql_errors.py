@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.errors import RetryableError, describe
+from perseid.errors import RetryableError
+from perseid.errors.carried import describe
 from perseid.worker.sql_errors import of_query, on_data
 
+TOKEN = "drawn-for-this-life"
 QUERIES = {"a": "SELECT CAST(w AS INT) AS n FROM input", "b": "SELECT\n  w, 1 / n AS c FROM input"}
 CAST = (
     "Job aborted due to stage failure: Lost task 0.3: org.apache.spark.SparkNumberFormatException: "
@@ -30,7 +32,7 @@ DIVIDED = (
     ],
 )  # fmt: skip
 def test_what_data_made_is_told_without_the_data(text: str, said: str) -> None:
-    told = on_data(text, QUERIES, 7)
+    told = on_data(text, QUERIES, 7, TOKEN)
     assert told is not None
     assert str(told).startswith(said)
     assert "secret" not in str(told)
@@ -42,15 +44,15 @@ def test_what_data_made_is_told_without_the_data(text: str, said: str) -> None:
         "java.net.ConnectException: Connection refused",
         "[EXECUTOR_LOST] it went away. SQLSTATE: 58030",
         "[A] first. SQLSTATE: 42703\n[B] then. SQLSTATE: 4",
-        f"[PYTHON_EXCEPTION] {describe(RetryableError('[X] SQLSTATE: 22018'))} SQLSTATE: 22000",
+        f"[PYTHON] {describe(RetryableError('[X] SQLSTATE: 22018'), TOKEN)} SQLSTATE: 22000",
     ],
 )
 def test_everything_else_may_pass(text: str) -> None:
-    assert on_data(text, QUERIES, 7) is None
+    assert on_data(text, QUERIES, 7, TOKEN) is None
 
 
 def test_a_job_without_sql_has_no_error_of_sql() -> None:
-    assert on_data(CAST, {}, 7) is None
+    assert on_data(CAST, {}, 7, TOKEN) is None
 
 
 def test_a_query_that_cannot_be_resolved() -> None:

@@ -142,6 +142,9 @@ class KafkaLogWriter:
         except KafkaException as raised:  # too large for any topic, or the log has lost its tail
             self._producer = None
             raise clients.as_error(raised.args[0], f"appending to {topic}[{partition}]") from raised
+        except BufferError as full:  # of what a broker that is away has left over
+            self._producer = None
+            raise RetryableError(f"appending to {topic}[{partition}]: {full}") from full
         except BaseException:
             self._producer = None
             raise

@@ -1,0 +1,65 @@
+"""A perseid error's way from a Spark task to the driver, inside another exception's text. Pure.
+
+Only text survives that way, and the text has data beside it: an exception quotes records, and a
+record may hold anything, a mark like ours as well. So the mark has a token that is drawn anew for
+each life of a fragment, which no data can know; behind it kind and text are one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from perseid.errors import (
+    BadInputError,
+    DamagedFile,
+    FencedError,
+    LedgerGap,
+    PermanentError,
+    PerseidError,
+    ProcessDied,
+    RefusedError,
+    RetryableError,
+    UnexpectedError,
+    UsageError,
+)
+from perseid.errors.texts import cut, said
+
+_KINDS: dict[str, type[PerseidError]] = {
+    c.__name__: c
+    for c in (
+        RetryableError, ProcessDied, UnexpectedError, FencedError, PermanentError, BadInputError,
+        UsageError, RefusedError, LedgerGap, DamagedFile,
+    )
+}  # fmt: skip
+
+
+def describe(error: PerseidError, token: str) -> str:
+    """The error as one line of ASCII that `parse` finds again inside a stack trace."""
+    return f"{_mark(token)}{json.dumps([known_kind(error), cut(said(error))])}"
+
+
+def parse(text: str, token: str) -> PerseidError | None:
+    """The error that `describe` wrote into `text` with the same token, or None."""
+    _, mark, rest = text.partition(_mark(token))
+    if not mark:
+        return None
+    try:
+        kind, said_ = json.JSONDecoder().raw_decode(rest)[0]
+    except ValueError:  # somebody has cut it
+        return None
+    return made(kind, said_)
+
+
+def known_kind(error: PerseidError) -> str:
+    """The nearest class of the tree that `made` can make of a text alone."""
+    return next(c.__name__ for c in (*type(error).__mro__, PermanentError) if c.__name__ in _KINDS)
+
+
+def made(kind: Any, text: str) -> PerseidError:
+    """The error of that kind. One with fields of its own came as its base class."""
+    return _KINDS[kind](text)
+
+
+def _mark(token: str) -> str:
+    return f"perseid-error-{token}: "
