@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from perseid.errors import DamagedFile, RetryableError, UsageError
-from perseid.state.store import ArrowStore, LocalStore, Store, open_store
+from perseid.state.store import ArrowStore, LocalStore, Store, is_unfinished, open_store
 from perseid.testing.store import MemoryStore
 
 
@@ -158,3 +159,30 @@ def test_open_store_takes_directories_and_uris(tmp_path: Path) -> None:
     assert bytes(open_store(f"file://{tmp_path}/a").read("x")) == b"1"
     with pytest.raises(UsageError, match="cannot be opened"):
         open_store("nosuch://bucket/x")
+
+
+def test_it_says_when_files_were_written(store: Store) -> None:
+    store.write("archives/a.tar", [b"a"])
+    store.write("jobs/b/c/d.part", [b"d"])
+    found = store.written_ms()
+    assert sorted(found) == ["archives/a.tar", "jobs/b/c/d.part"]
+    assert store.written_ms("jobs") == {"jobs/b/c/d.part": found["jobs/b/c/d.part"]}
+    assert store.written_ms("archives/a.tar") == {"archives/a.tar": found["archives/a.tar"]}
+    assert store.written_ms("archives/b.tar") == {}
+    if not isinstance(store, MemoryStore) and "Mock" not in repr(store):
+        written = [ms for ms in found.values() if ms > 0]
+        assert all(abs(ms - time.time_ns() // 1_000_000) < 60_000 for ms in written)
+
+
+def test_files_of_writers_that_were_killed_are_told_and_can_be_deleted(tmp_path: Path) -> None:
+    local, arrow = LocalStore(tmp_path / "l"), ArrowStore(pafs.LocalFileSystem(), f"{tmp_path}/a")
+    names = {local: ".x.part.17-abcd.tmp", arrow: ".writing-x.part"}
+    for store, name in names.items():
+        store.write("jobs/b/c/y.part", [b"y"])
+        folder = tmp_path / ("l" if store is local else "a") / "jobs/b/c"
+        (folder / name).write_bytes(b"half")
+        assert store.list() == ["jobs/b/c/y.part"]
+        unfinished = [path for path in store.written_ms() if is_unfinished(path)]
+        assert unfinished == [f"jobs/b/c/{name}"]
+        store.delete(unfinished[0])
+        assert list(store.written_ms()) == ["jobs/b/c/y.part"]

@@ -23,6 +23,7 @@ from perseid.coordinator.loading import Clients, Loader
 from perseid.coordinator.mirror import OffsetsMirror
 from perseid.coordinator.model import ClusterState, JobState, Now
 from perseid.coordinator.performing import Performer, StepDown
+from perseid.coordinator.store_sweep import StoreSweeper
 from perseid.coordinator.watching import (
     EndsWatcher,
     ProgressWatcher,
@@ -85,6 +86,7 @@ class Service:
             self._ends,
             TopicsWatcher(ports.new_clients().topics, self.wanted, self._queue.put),
             self._mirror,
+            StoreSweeper(clients.registry, clients.store, self._leads, self._clock),
         ]
         self._progress: dict[str, ProgressWatcher] = {}
         self._ending: StepDown | None = None

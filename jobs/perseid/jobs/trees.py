@@ -145,10 +145,13 @@ def unpack(files: Mapping[str, bytes], folder: Path) -> None:
         target.write_bytes(content)
 
 
+ARCHIVES = "archives"  # their folder in the checkpoint store
+
+
 def archive_path(sha: str) -> str:
     if not _SHA.match(sha):
         raise BadInputError(f"archive {sha[:80]!r}: expected 64 hexadecimal digits")
-    return f"archives/{sha}.tar"
+    return f"{ARCHIVES}/{sha}.tar"
 
 
 def store_archive(store: ArchiveStore, tree: JobTree) -> str:

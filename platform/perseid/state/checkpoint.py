@@ -32,6 +32,7 @@ from perseid.state.merging import emitted, schemas_of, whole_sections
 from perseid.state.pieces import file_of, read_pieces, write_pieces
 from perseid.state.store import Store
 
+JOBS = "jobs"  # the folder of all jobs' checkpoints
 PART = "part"
 NET = "net"
 FORMAT = 2
@@ -108,7 +109,7 @@ class Manifest:
 
 def job_folder(job: str, job_uuid: str) -> str:
     """Where all checkpoints of a job are."""
-    return f"jobs/{job}/{job_uuid}"
+    return f"{JOBS}/{job}/{job_uuid}"
 
 
 def checkpoint_folder(

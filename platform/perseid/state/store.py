@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -17,7 +18,14 @@ import pyarrow as pa
 import pyarrow.fs
 
 from perseid.errors import DamagedFile, UsageError
-from perseid.state.files import LocalFiles, faults, sync_directory, temporary_name, write_file
+from perseid.state.files import (
+    TEMPORARY,
+    LocalFiles,
+    faults,
+    sync_directory,
+    temporary_name,
+    write_file,
+)
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 DELAYED = "allow_delayed_open"  # of S3: what is small, as a piece is, goes out in one request
@@ -44,6 +52,13 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Removes a file, or a folder with all in it. Nothing happens when it is gone."""
+        ...
+
+    def written_ms(self, path: str = "") -> dict[str, int]:
+        """When the file `path`, or each in the folder and below, was written, since 1970.
+
+        By the clock of the store, and with those that are not finished (`is_unfinished`).
+        """
         ...
 
 
@@ -111,6 +126,17 @@ class LocalStore:
     def delete(self, path: str) -> None:
         LocalFiles().delete(self._path(path))
 
+    def written_ms(self, path: str = "") -> dict[str, int]:
+        top = Path(self._path(path)) if path else Path(self._root)
+        with faults("list", str(top)):
+            walked = [(str(top.parent), [], [top.name])] if top.is_file() else list(os.walk(top))
+        found = {}
+        for file in (Path(folder, name) for folder, _, names in walked for name in names):
+            with faults("look at", str(file)), suppress(FileNotFoundError):
+                at_ms = file.stat().st_mtime_ns // 1_000_000
+                found[file.relative_to(self._root).as_posix()] = at_ms
+        return found
+
     def _path(self, path: str) -> str:
         return os.path.join(self._root, checked(path))
 
@@ -168,6 +194,16 @@ class ArrowStore:
             elif kind == pa.fs.FileType.File:
                 self._filesystem.delete_file(target)
 
+    def written_ms(self, path: str = "") -> dict[str, int]:
+        top = self._path(path) if path else self._root
+        with faults("list", top):
+            found = [self._filesystem.get_file_info(top)]
+            if found[0].type != pa.fs.FileType.File:
+                selector = pa.fs.FileSelector(top, recursive=True, allow_not_found=True)
+                found = self._filesystem.get_file_info(selector)
+        files = [i for i in found if i.type == pa.fs.FileType.File]
+        return {str(i.path)[len(self._root) + 1 :]: i.mtime_ns // 1_000_000 for i in files}
+
     def _path(self, path: str) -> str:
         return f"{self._root}/{checked(path)}"
 
@@ -186,6 +222,12 @@ class Counted:
             self.bytes += len(view)
             self.crc = zlib.crc32(view, self.crc)
             yield view
+
+
+def is_unfinished(path: str) -> bool:
+    """Whether the file is one that a writer had not finished: it has another name by then."""
+    name = f"/{path}".rpartition("/")[2]
+    return f"/{name}".startswith(WRITING) or (name[:1] == "." and name.endswith(TEMPORARY))
 
 
 def checked(path: str) -> str:

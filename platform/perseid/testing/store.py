@@ -14,6 +14,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
+        self.written: dict[str, int] = {}  # times that a test gives, else 0
         self.failing = False
 
     def write(self, path: str, chunks: Iterable[Any]) -> tuple[int, int]:
@@ -40,6 +41,14 @@ class MemoryStore:
         self._answer(name)
         for held in [p for p in self.content if p == name or p.startswith(name + "/")]:
             del self.content[held]
+
+    def written_ms(self, path: str = "") -> dict[str, int]:
+        self._answer(path)
+        top = checked(path) if path else ""
+        return {
+            name: self.written.get(name, 0) for name in self.content
+            if not top or name == top or name.startswith(top + "/")
+        }  # fmt: skip
 
     def _answer(self, path: str) -> None:
         if self.failing:

@@ -26,6 +26,8 @@ Partition = tuple[str, int]  # topic, partition number
 _TRIES = 6  # at offsets of partitions that the cluster is just making
 _RETRY_S = 0.03
 
+PATIENCE_MAX = 64  # times the time limit, between clients that are given up one after the other
+
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
 
@@ -97,13 +99,21 @@ class TopicAdmin:
         """`replication` -1 is the broker's default.replication.factor."""
         self._bootstrap = bootstrap
         self._given_up: list[AdminClient] = []  # kept: to destroy one that hangs might hang too
-        self._timeout_s = timeout_s
+        self._timeout_s = self._patience_s = timeout_s
         self._replication = replication
         self._renew()
 
     def _renew(self) -> None:
         self._client = clients.admin(self._bootstrap)
         self._made_s = time.monotonic()
+
+    def _give_up(self) -> None:
+        """Each has threads of its own: where the new one is no better, the next lasts longer."""
+        soon = time.monotonic() - self._made_s < 2 * PATIENCE_MAX * self._timeout_s
+        longer_s = min(2 * self._patience_s, PATIENCE_MAX * self._timeout_s)
+        self._patience_s = longer_s if soon else self._timeout_s
+        self._given_up.append(self._client)
+        self._renew()
 
     @property
     def client(self) -> AdminClient:
@@ -331,9 +341,8 @@ class TopicAdmin:
             # Not even the client's own timeout came. Seen after a broker's restart: eight questions
             # in a row without an answer, while other clients had theirs.
             # One that is younger than the question was put there by another thread's question.
-            if time.monotonic() - self._made_s > self._timeout_s:
-                self._given_up.append(self._client)
-                self._renew()
+            if time.monotonic() - self._made_s > self._patience_s:
+                self._give_up()
             raise RetryableError(f"{what}: no answer in {self._timeout_s} s") from error
         except KafkaException as error:
             if error.args[0].code() in absent:

@@ -1,0 +1,92 @@
+"""The checkpoint store: files that nobody needs go after a day, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perseid.clocks import ManualClock
+from perseid.coordinator.store_sweep import SWEEP_S, YOUNG_MS, StoreSweeper
+from perseid.errors import DamagedFile
+from perseid.jobs.trees import archive_path
+from perseid.records import CheckpointPointers
+from perseid.registry import paths
+from perseid.registry.port import Set
+from perseid.testing.coordinator_setting import JOB, Setting
+
+NOW_MS = 10 * YOUNG_MS
+OLD, PLANNED = "a" * 64, "b" * 64
+
+
+def sweeper(setting: Setting, *, leads: bool = True) -> StoreSweeper:
+    clock = ManualClock()
+    clock.sleep(NOW_MS / 1000 - clock.wall_ms() / 1000)
+    return StoreSweeper(setting.registry, setting.store, lambda: leads, clock)
+
+
+@pytest.fixture
+def filled(setting: Setting) -> Setting:
+    """A job with two revisions in use and one of before, and what is left of other things."""
+    setting.plan(archive=PLANNED)
+    setting.fenced.put_pointers(JOB, CheckpointPointers("u1"))
+    for path in (
+        archive_path(OLD), archive_path(PLANNED), f"jobs/{JOB}/u1/c-1-g1-t1/counts-0.part",
+        f"jobs/{JOB}/u0/c-1-g1-t1/counts-0.part", "jobs/removed/u9/c-1-g1-t1/counts-0.part",
+        f"jobs/{JOB}/u1/c-1-g1-t1/.counts-0.part.7-ab.tmp", "outside/file",
+    ):  # fmt: skip
+        setting.store.write(path, [b"x"])
+    return setting
+
+
+def test_archives_of_before_and_what_is_unfinished_or_of_another_uuid_go(filled: Setting) -> None:
+    before = set(filled.store.written_ms())
+    assert sweeper(filled).sweep() == 3
+    assert before - set(filled.store.written_ms()) == {
+        archive_path(OLD), f"jobs/{JOB}/u0/c-1-g1-t1/counts-0.part",
+        f"jobs/{JOB}/u1/c-1-g1-t1/.counts-0.part.7-ab.tmp",
+    }  # fmt: skip
+    assert archive_path(filled.entry.archive) in filled.store.written_ms()
+    assert sweeper(filled).sweep() == 0
+
+
+def test_what_is_young_stays_for_a_job_that_is_being_applied(filled: Setting) -> None:
+    filled.store.written = dict.fromkeys(filled.store.content, NOW_MS - YOUNG_MS + 1)
+    assert sweeper(filled).sweep() == 0
+
+
+def test_an_archive_that_is_written_once_more_meanwhile_stays(
+    filled: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry_jobs = filled.registry.jobs
+
+    def applied() -> object:
+        filled.store.written[archive_path(OLD)] = NOW_MS
+        return registry_jobs()
+
+    monkeypatch.setattr(filled.registry, "jobs", applied)
+    sweeper(filled).sweep()
+    assert archive_path(OLD) in filled.store.written_ms()
+
+
+def test_nothing_goes_while_an_entry_cannot_be_read(filled: Setting) -> None:
+    filled.registry.coordination.write(Set(paths.spec(JOB), b"damaged"))
+    with pytest.raises(DamagedFile):
+        sweeper(filled).sweep()
+    assert archive_path(OLD) in filled.store.written_ms()
+
+
+def test_only_the_leader_looks_and_once_an_hour(filled: Setting) -> None:
+    idle = sweeper(filled, leads=False)
+    idle._clock.sleep(SWEEP_S)
+    idle._look()
+    assert archive_path(OLD) in filled.store.written_ms()
+    leading = sweeper(filled)
+    assert leading._look() == SWEEP_S
+    assert archive_path(OLD) in filled.store.written_ms()
+    leading._clock.sleep(SWEEP_S)
+    assert leading._look() == SWEEP_S
+    assert archive_path(OLD) not in filled.store.written_ms()
+    entry = filled.registry.job_entry(JOB)
+    assert entry is not None
+    assert entry.value == replace(filled.entry)
