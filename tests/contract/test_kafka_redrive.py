@@ -172,6 +172,25 @@ def test_letters_go_to_the_partition_of_their_record_with_a_way_back(kafka: Kafk
         assert told.first == told.last == message.offset()
 
 
+def test_the_trail_forgets_letters_that_are_gone(kafka: Kafka) -> None:
+    post = Post(kafka)
+    post.run()
+    place = names.redriven(post.job), 0
+    logs, topics = kafka.reader(), kafka.topics
+    assert redrive.forget(post.job, topics, logs) == 0  # all letters are there
+    offsets = [letter.offset for letter in post.letters()]
+    kafka.topics.delete_records({(post.dead, 0): offsets[BATCH]})  # of its first transaction
+    cut = redrive.forget(post.job, topics, logs)
+    assert 0 < cut == topics.starts([place])[place] < topics.ends([place])[place]
+    assert post.run().redriven == []  # what is left was redriven, and is known to be
+    assert post.sent() == ALL
+    topics.delete([post.dead])
+    until(lambda: not topics.identities([post.dead]), 20, "the topic to go")
+    redrive.forget(post.job, topics, logs)
+    assert kafka.values(*place) == []
+    assert topics.starts([place])[place] > cut
+
+
 def test_another_run_sends_only_what_is_new(kafka: Kafka) -> None:
     post = Post(kafka)
     assert len(post.run().redriven) == LETTERS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perseid.cli import jobs, output
-from perseid.errors import PermanentError, RefusedError, UsageError
+from perseid.errors import PermanentError, PerseidError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from perseid.cli.dead_letters import Letter, Target
@@ -47,10 +47,10 @@ class Box:
         from perseid.topics.ranges import RangeReader
 
         self.cluster, self.bootstrap, self.spec, self.info = cluster, bootstrap, spec, info
-        self._ranges, self._logs = RangeReader(bootstrap), KafkaLogReader(bootstrap)
+        self._ranges, self.logs = RangeReader(bootstrap), KafkaLogReader(bootstrap)
         places = [(info.name, partition) for partition in range(info.partitions)]
         self._starts, self._ends = cluster.topics.starts(places), cluster.topics.ends(places)
-        self.trail: Trail = Trail(spec.name, info.topic_id, cluster.topics, self._logs)
+        self.trail: Trail = Trail(spec.name, info.topic_id, cluster.topics, self.logs)
         self.trail.read(settled=False)
 
     def letters(self, partition: int | None = None, offset: int = 0) -> Iterator[Letter]:
@@ -66,7 +66,7 @@ class Box:
 
     def close(self) -> None:
         self._ranges.close()
-        self._logs.close()
+        self.logs.close()
 
 
 @app.command("list", epilog="Example: perseid dlq list")
@@ -165,6 +165,8 @@ def redrive(
 
         limit = _checked(box, chosen(), infos, transformed=function is not None)
         outcome = _redrive(box, chosen(), made, transform or "", limit, dry_run)
+        if not dry_run:
+            _forget(box)
     if as_json:
         output.document({"job": job, "topic": box.info.name, "dry_run": dry_run, **_told(outcome)})
     else:
@@ -213,6 +215,16 @@ def _redrive(
         return run.run(chosen, made, dry_run=dry_run)
     finally:
         transactions.close()
+
+
+def _forget(box: Box) -> None:
+    """What was to be done is done: a trail that cannot be trimmed now is trimmed by the next."""
+    from perseid.cli.redrive import forget
+
+    try:
+        forget(box.spec.name, box.cluster.topics, box.logs)
+    except PerseidError as error:
+        output.note(f"the trail of redriven letters was not trimmed: {error}")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from perseid.cli.dead_letters import Letter, Place, Target, letter_of
 from perseid.clocks import Clock
 from perseid.errors import PermanentError, RetryableError
 from perseid.topics import codec, names
-from perseid.topics.admin import Partition, TopicInfo, TopicReader
+from perseid.topics.admin import Partition, TopicChanger, TopicInfo, TopicReader
 from perseid.topics.log import LogReader
 from perseid.topics.records import Redriven, RedrivenLetter
 from perseid.topics.transactions import PartitionBatch, Transaction, Transactions, Written
@@ -28,7 +28,12 @@ BATCH_LETTERS = 500  # of one transaction, whose trail record is then far below 
 BATCH_BYTES = 16 << 20  # of their values: what the client's queue and 30 s have room for
 ATTEMPT_S = 30.0  # one acquire, one flush or one commit
 ATTEMPTS_MAX = 5
+TRAIL_READ = 1_000  # offsets of the trail at a time
 _BACKOFF_S = 0.2
+
+
+class Topics(TopicReader, TopicChanger, Protocol):
+    """Both ports of `perseid.topics.admin`."""
 
 
 class Ranges(Protocol):
@@ -92,6 +97,37 @@ class Trail:
     def take(self, record: Redriven) -> None:
         if record.topic_id == self._topic_id:
             self.found.update({(one.partition, one.offset): one for one in record.letters})
+
+
+def forget(job: str, topics: Topics, logs: LogReader) -> int:
+    """Trims the trail behind letters that are gone; the offset that it begins with.
+
+    What the dead-letter topic no longer holds, by its retention or because the topic was made
+    again, nobody can send a second time. A redrive that stood still meanwhile and had not read so
+    far is refused (ReplayDataLost), and does nothing.
+    """
+    place = names.redriven(job), 0
+    low, end = topics.starts([place])[place], topics.ends([place])[place]
+    cut = low
+    for start in range(low, end, TRAIL_READ):
+        until = min(end, start + TRAIL_READ)
+        for entry in logs.read_range(*place, start, until, timeout_s=ATTEMPT_S):
+            record = codec.decode(entry.value)
+            if isinstance(record, Redriven) and _is_needed(record, topics):
+                topics.delete_records({place: cut} if cut > low else {})
+                return cut
+            cut = entry.offset + 1
+    topics.delete_records({place: cut} if cut > low else {})
+    return cut
+
+
+def _is_needed(record: Redriven, topics: TopicReader) -> bool:
+    """Whether the dead-letter topic still has one of the letters."""
+    info = topics.describe([record.topic]).get(record.topic)
+    if info is None or info.topic_id != record.topic_id:
+        return False
+    starts = topics.starts({(record.topic, one.partition) for one in record.letters})
+    return any(one.offset >= starts[record.topic, one.partition] for one in record.letters)
 
 
 @dataclass(slots=True)
