@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs import parse
+from perseid.jobs.loading import forget
 from perseid.jobs.operator import (
     Emitter,
     Identity,
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from perseid.worker.context import FragmentContext
 
 
+FOLDERS_MAX = 64  # of job revisions whose modules are kept; far more than run in one process
+_met: dict[Path, None] = {}  # in the order in which they came
+
+
 @lru_cache(maxsize=8)
 def spec_of(folder: Path) -> JobSpec:
     """The job in an unpacked archive; the folder's name is its hash, so it never changes."""
@@ -54,9 +59,20 @@ def _graph(folder: Path, layout: Layout) -> graph.Graph:
     return graph.build(spec_of(folder), layout)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def operator_class(folder: Path, name: str) -> type[Operator]:
+    _meet(folder)
     return load(spec_of(folder).operators[name], folder)
+
+
+def _meet(folder: Path) -> None:
+    """A process that lives for months meets many revisions: it forgets the modules of old ones."""
+    if folder not in _met and len(_met) >= FOLDERS_MAX:
+        oldest = next(iter(_met))
+        del _met[oldest]
+        forget(oldest)
+        operator_class.cache_clear()  # of the others the same classes are found again
+    _met.setdefault(folder)
 
 
 def instance(context: FragmentContext, name: str, partition: int) -> Operator:

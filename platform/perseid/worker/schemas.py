@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from perseid.errors import PermanentError
@@ -47,7 +47,7 @@ def sink_id(deployment: Deployment, sink: SinkSpec, schema: str) -> int:
     return _id(where, subject_of(sink.topic), Schema(KINDS[sink.format], schema))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _id(where: Address, subject: str, schema: Schema) -> int:
     found = _registry(where).id_of(subject, schema)
     if found is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -108,7 +108,7 @@ def _format(plan: SourcePlan) -> formats.Format:
     )
 
 
-@cache
+@lru_cache(maxsize=256)
 def _cached_format(
     _name: str, format_: str, columns: bytes, avro: bytes, registry: Address | None
 ) -> formats.Format:

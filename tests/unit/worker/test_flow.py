@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,3 +101,19 @@ def test_where_it_stops_the_job_the_row_is_told(tmp_path: Path) -> None:
     job = context(tmp_path, "")
     with pytest.raises(PermanentError, match=r"row 2 of 3 \(of input input\): {user: string of 2"):
         list(flow.rows_of(job, TOKEN, "orders", orders(1, -1, 2), 0))
+
+
+def test_a_process_that_meets_a_thousand_revisions_forgets_the_modules_of_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "FOLDERS_MAX", 4)
+    before = len(sys.modules)
+    for number in range(12):
+        folder = tmp_path / f"r{number}"
+        folder.mkdir()
+        (folder / "job.yaml").write_text(JOB % "")
+        (folder / "picky.py").write_text(CODE)
+        found = flow.operator_class(folder, "checked")
+        assert flow.operator_class(folder, "spent").__module__ == found.__module__
+    assert len(sys.modules) - before <= 2 * 4  # a package and a module each
+    assert flow.operator_class(folder, "checked") is found  # the newest is as it was
