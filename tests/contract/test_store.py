@@ -176,7 +176,7 @@ def test_it_says_when_files_were_written(store: Store) -> None:
 
 def test_files_of_writers_that_were_killed_are_told_and_can_be_deleted(tmp_path: Path) -> None:
     local, arrow = LocalStore(tmp_path / "l"), ArrowStore(pafs.LocalFileSystem(), f"{tmp_path}/a")
-    names = {local: ".x.part.17-abcd.tmp", arrow: ".writing-x.part"}
+    names: dict[Store, str] = {local: ".x.part.17-abcd.tmp", arrow: ".writing-x.part"}
     for store, name in names.items():
         store.write("jobs/b/c/y.part", [b"y"])
         folder = tmp_path / ("l" if store is local else "a") / "jobs/b/c"

@@ -19,8 +19,8 @@ FOLDER = Path(inspect.getfile(simulation)).parent
 PROTOCOL = [
     "perseid.coordinator." + name for name in (
         "adoption", "core", "checkpoints", "failing", "issue", "leadership", "lifecycle", "loading",
-        "performing", "placement", "progress", "sources", "splits", "statuses", "switching",
-        "timing", "watermark",
+        "log_trimming", "performing", "placement", "progress", "sources", "splits", "statuses",
+        "switching", "timing", "trimming", "watermark",
     )
 ] + [
     "perseid.worker." + name for name in (

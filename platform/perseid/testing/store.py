@@ -14,7 +14,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
-        self.written: dict[str, int] = {}  # times that a test gives, else 0
+        self.times_ms: dict[str, int] = {}  # times that a test gives, else 0
         self.failing = False
 
     def write(self, path: str, chunks: Iterable[Any]) -> tuple[int, int]:
@@ -46,7 +46,7 @@ class MemoryStore:
         self._answer(path)
         top = checked(path) if path else ""
         return {
-            name: self.written.get(name, 0) for name in self.content
+            name: self.times_ms.get(name, 0) for name in self.content
             if not top or name == top or name.startswith(top + "/")
         }  # fmt: skip
 

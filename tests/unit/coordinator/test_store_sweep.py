@@ -51,7 +51,7 @@ def test_archives_of_before_and_what_is_unfinished_or_of_another_uuid_go(filled:
 
 
 def test_what_is_young_stays_for_a_job_that_is_being_applied(filled: Setting) -> None:
-    filled.store.written = dict.fromkeys(filled.store.content, NOW_MS - YOUNG_MS + 1)
+    filled.store.times_ms = dict.fromkeys(filled.store.content, NOW_MS - YOUNG_MS + 1)
     assert sweeper(filled).sweep() == 0
 
 
@@ -61,7 +61,7 @@ def test_an_archive_that_is_written_once_more_meanwhile_stays(
     registry_jobs = filled.registry.jobs
 
     def applied() -> object:
-        filled.store.written[archive_path(OLD)] = NOW_MS
+        filled.store.times_ms[archive_path(OLD)] = NOW_MS
         return registry_jobs()
 
     monkeypatch.setattr(filled.registry, "jobs", applied)

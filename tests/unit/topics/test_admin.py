@@ -39,7 +39,7 @@ def test_a_client_that_hangs_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_clients_that_are_given_up_one_after_the_other_get_fewer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now_s, made = [0.0], []
+    now_s, made = [0.0], list[int]()
 
     class Hanging(Silent):
         def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
@@ -47,7 +47,11 @@ def test_clients_that_are_given_up_one_after_the_other_get_fewer(
             answer.set_exception(TimeoutError())
             return {"lines": answer}
 
-    monkeypatch.setattr(clients, "admin", lambda _: made.append(1) or Hanging())
+    def admin(_bootstrap: str) -> Hanging:
+        made.append(1)
+        return Hanging()
+
+    monkeypatch.setattr(clients, "admin", admin)
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     topics = TopicAdmin("localhost:1", timeout_s=15.0)
     for _ in range(24 * 225):  # a day, every 16 s
