@@ -33,6 +33,7 @@ from perseid.state.primitives import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.impure import pure
 from perseid.topics.records import Token
+from perseid.worker import event_time, null_keys
 from perseid.worker.migration import Migration
 from perseid.worker.operators import combine
 from perseid.worker.partition import partitions
@@ -100,7 +101,9 @@ class Harness:
         now = self.now + EPOCH_MS
         token = Token(1, "harness", self.number + 1, self._issued, "r", 1, (), now, self.watermark)
         with pure(self.name):
-            dealt = {name: self._dealt(token, table, splits) for name, table in tables.items()}
+            dealt = {
+                name: self._dealt(token, name, table, splits) for name, table in tables.items()
+            }
             found = [
                 self._run(token, index, {name: parts[index] for name, parts in dealt.items()})
                 for index in range(self.parallelism)
@@ -231,12 +234,36 @@ class Harness:
             raise UsageError(f"expected rows for each of the inputs {names}, found {found}")
         return {name: _table(rows[name]) for name in names}
 
-    def _dealt(self, token: Token, rows: pa.Table, splits: int) -> list[pa.Table]:
+    def _with_keys(self, token: Token, name: str, rows: pa.Table, split: int) -> pa.Table:
+        """The rows that have a key; the others are letters, or stop the job."""
+        without = null_keys.rows_of(rows, self.spec.key)
+        if not len(without):
+            return rows
+        tolerates = self.spec.errors == "bisect" or self._job.errors.tolerance == "all"
+        by = null_keys.KeyedBy(self.name, self.spec.key, tolerates)
+        if not tolerates:
+            raise null_keys.of_operator(
+                rows, int(without[0]), by, self.spec.inputs[name], token.epoch, of_source=True
+            )
+        self.letters += null_keys.letters(rows, without, by, name, split).to_pylist()
+        return event_time.without(rows, without.tolist())
+
+    def _combined(self, token: Token, rows: pa.Table, split: int) -> pa.Table:
+        if not rows.num_rows:
+            return pa.table({})
+        sieve = sieve_of(self._job, self.name, split, combined=False)
+        found, letters = combine(lambda: self._instance(split), token, rows, sieve)
+        self.letters += [] if letters is None else letters.to_pylist()
+        return found
+
+    def _dealt(self, token: Token, name: str, rows: pa.Table, splits: int) -> list[pa.Table]:
         """The rows of each partition, through combiners and shuffle."""
         size = max(1, -(-rows.num_rows // splits))
         cut = [rows.slice(at, size) for at in range(0, rows.num_rows, size)] or [rows]
+        cut = [self._with_keys(token, name, part, i) for i, part in enumerate(cut)]
         if combines(self.operator_class) and rows.num_rows:
-            cut = [combine(self._instance(i), token, part) for i, part in enumerate(cut)]
+            made = [self._combined(token, part, i) for i, part in enumerate(cut)]
+            cut = [part for part in made if part.num_columns] or made[:1]
         if self.parallelism == 1 or not rows.num_rows:
             return [pa.concat_tables(cut), *([rows] * (self.parallelism - 1))]
         owners = [partitions(part, self.spec.key, self.parallelism) for part in cut]

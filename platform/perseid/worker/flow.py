@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from perseid.errors import BadInputError
@@ -22,12 +23,13 @@ from perseid.jobs.operator import (
     outputs_of,
 )
 from perseid.jobs.spec import output_of, producer
-from perseid.worker import graph
+from perseid.worker import event_time, graph, null_keys
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.failures import named
 from perseid.worker.operators import call, combine
 from perseid.worker.partition import partitions
+from perseid.worker.places import Places
 from perseid.worker.poison import Sieve, guarded, sieve_of
 from perseid.worker.resplit import Share, check_types, share_of
 
@@ -119,21 +121,22 @@ def rows_of(
     origin: int,
     *,
     sql: bool = True,
+    places: Places | None = None,
 ) -> Iterator[Row]:
     """All rows that `stream` becomes for the stages behind it, barriers included.
 
-    `sql` False: the SQL operators right behind it read its frame and need no rows.
+    `sql` False: the SQL operators right behind it read its frame and need no rows. `places`: where
+    the rows are in their topic, of a source that this task reads.
     """
     edges = graph_of(context)
     out = edges.outlets[stream]
     for consumer, route in out.shuffles:
-        first = edges.levels[producer(stream)] == 0 and is_small(token)
-        yield from _shuffled(context, token, consumer, route, table, origin, first)
+        yield from _shuffled(context, token, stream, consumer, route, table, origin, places)
     for name in out.sql if sql else ():
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        results, letters = run_stateless(context, token, name, table, origin)
+        results, letters = run_stateless(context, token, name, table, origin, places)
         for behind in edges.streams(name):
             yield from rows_of(context, token, behind, results[output_of(behind)], origin)
         if letters is not None:
@@ -141,18 +144,28 @@ def rows_of(
 
 
 def run_stateless(
-    context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
+    context: FragmentContext,
+    token: Token,
+    name: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None = None,
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """What the stateless Python operator `name` makes of one split or partition.
 
     Its outputs, and its dead letters where it bisects.
     """
     with named(f"operator {name}, partition {origin}, epoch {token.epoch},"):
-        return _run_stateless(context, token, name, table, origin)
+        return _run_stateless(context, token, name, table, origin, places)
 
 
 def _run_stateless(
-    context: FragmentContext, token: Token, name: str, table: pa.Table, origin: int
+    context: FragmentContext,
+    token: Token,
+    name: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None,
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     out = emitter(context, name)
 
@@ -160,48 +173,107 @@ def _run_stateless(
         out.tables()  # forgets what an earlier try has emitted
         call(instance(context, name, origin), token, inputs, out)
 
-    letters = guarded(attempt, {"input": table}, sieve(context, name, origin))
+    letters = guarded(attempt, {"input": table}, sieve(context, name, origin), places)
     return out.tables(), letters
 
 
 def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
-    """Dead letters (`perseid.worker.refused`) as rows for their writer; none without one."""
-    route = graph_of(context).dead_letters
-    if route is not None:
+    """Dead letters (`perseid.worker.refused`) of level 0 as rows for who writes them.
+
+    Their own writer has rows of every epoch, since it commits every epoch; none without one.
+    """
+    edges = graph_of(context)
+    route = edges.letters_of_sources
+    if route is not None and (letters.num_rows or edges.dead_letters is not None):
         yield from deal(letters, route, origin, all_to(0, letters))
 
 
 def _shuffled(
     context: FragmentContext,
     token: Token,
+    stream: str,
     consumer: str,
     route: Route,
     table: pa.Table,
     origin: int,
-    first: bool,
+    places: Places | None,
 ) -> Iterator[Row]:
-    """`first`: without a key, all rows go to the first consumer and not to one by origin."""
-    if not route.key:
+    if not route.key:  # in a small epoch all rows go to the first consumer, else to one by origin
+        first = graph_of(context).levels[producer(stream)] == 0 and is_small(token)
         index = 0 if first else origin % len(route.targets)
         yield from deal(table, route, origin, all_to(index, table))
         return
     if table.num_rows:
-        table = _combined(context, token, consumer, table, origin)
-        if context.rescaled:
-            kind = operator_class(context.job_folder, consumer)
-            check_types(consumer, route.key, kind, table.schema)
+        without = null_keys.rows_of(table, route.key)
+        if len(without):
+            letters = _without_keys(context, token, stream, consumer, table, without, origin)
+            yield from _keyed_letters(context, stream, consumer, letters, origin)
+            table = event_time.without(table, without.tolist())
+            places = None if places is None else places.without(without)
+    if combines(operator_class(context.job_folder, consumer)):
+        table, letters = _combined(context, token, consumer, table, origin, places)
+        yield from _keyed_letters(context, stream, consumer, letters, origin)
+    if context.rescaled and table.num_rows:
+        kind = operator_class(context.job_folder, consumer)
+        check_types(consumer, route.key, kind, table.schema)
     parts = partitions(table, route.key, len(route.targets))
     yield from deal(table, route, origin, parts)
 
 
+def _without_keys(
+    context: FragmentContext,
+    token: Token,
+    stream: str,
+    consumer: str,
+    table: pa.Table,
+    rows: npt.NDArray[np.int64],
+    origin: int,
+) -> pa.Table | None:
+    """Dead letters of the rows without a key; of records of a source there are some (`source`)."""
+    spec = spec_of(context.job_folder)
+    if producer(stream) in spec.sources:
+        return None
+    operator = spec.operators[consumer]
+    at_level_0 = graph_of(context).levels[producer(stream)] == 0
+    tolerates = operator.errors == "bisect" or (spec.errors.tolerance == "all" and at_level_0)
+    by = null_keys.KeyedBy(consumer, operator.key, tolerates)
+    if not tolerates:
+        raise null_keys.of_operator(
+            table, int(rows[0]), by, stream, token.epoch, of_source=at_level_0
+        )
+    input_ = next(name for name, node in operator.inputs.items() if node == stream)
+    return null_keys.letters(table, rows, by, input_, origin)
+
+
+def _keyed_letters(
+    context: FragmentContext, stream: str, consumer: str, letters: pa.Table | None, origin: int
+) -> Iterator[Row]:
+    """Dead letters of rows of `stream` on their way to a keyed operator."""
+    edges = graph_of(context)
+    route = edges.own_letters.get(consumer)
+    if edges.levels[producer(stream)] == 0:
+        route = edges.letters_of_sources
+    if letters is not None and letters.num_rows and route is not None:
+        yield from deal(letters, route, origin, all_to(0, letters))
+
+
 def _combined(
-    context: FragmentContext, token: Token, consumer: str, table: pa.Table, origin: int
-) -> pa.Table:
-    """The consumer's `combine`, once for each producing task, before rows are shuffled."""
-    if not combines(operator_class(context.job_folder, consumer)):
-        return table
+    context: FragmentContext,
+    token: Token,
+    consumer: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None,
+) -> tuple[pa.Table, pa.Table | None]:
+    """What the consumer's `combine`, which runs once for each producing task, makes of the rows.
+
+    And dead letters. Nobody knows the columns of what it would make of none, so they are none.
+    """
+    if not table.num_rows:
+        return pa.table({}), None
+    found = sieve_of(spec_of(context.job_folder), consumer, origin, combined=False)
     with named(f"operator {consumer}, epoch {token.epoch}: its combine of split {origin}"):
-        return combine(instance(context, consumer, origin), token, table)
+        return combine(lambda: instance(context, consumer, origin), token, table, found, places)
 
 
 def all_to(index: int, table: pa.Table) -> Any:

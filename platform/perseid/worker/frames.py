@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException
 
 from perseid.jobs.environments import activating
 from perseid.jobs.spec import producer
-from perseid.worker import flow, schemas, sql_errors, stages
+from perseid.worker import flow, null_keys, schemas, sql_errors, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
 from perseid.worker.source import SourcePlan
@@ -207,6 +207,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         tolerate=spec.errors.tolerance == "all",
         event_time=source.event_time,
         registry=schemas.address(context.deployment, source.registry) if source.registry else None,
+        readers=null_keys.readers(spec, name),
     )
 
 

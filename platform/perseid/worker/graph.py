@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from perseid.jobs.layout import (
     DEAD_LETTERS,
     Layout,
+    has_letters,
     is_keyed,
     node_levels,
     writers,
@@ -48,14 +49,23 @@ class Feedback:
 class Graph:
     """The edges of one job by stream, its nodes' levels and the numbers of its SQL operators.
 
-    Every node has its main stream here, and those of the others that somebody reads.
+    Every node has its main stream here, and those of the others that somebody reads. Dead letters
+    of level 0 go to their writer, or where there is none to a keyed operator that bisects, which
+    writes those of its own (`own_letters`) with its output.
     """
 
     outlets: dict[str, Outlets]
     levels: dict[str, int]
     sql_targets: dict[str, int]
     dead_letters: Route | None
+    own_letters: dict[str, Route]
     feedback: tuple[Feedback, ...]
+
+    @property
+    def letters_of_sources(self) -> Route | None:
+        """None for a job without dead letters."""
+        own = sorted(self.own_letters.values(), key=lambda route: route.targets)
+        return self.dead_letters or next(iter(own), None)
 
     def feeds_back(self, operator: str) -> tuple[str, ...]:
         """The outputs of `operator` that the next epoch reads."""
@@ -84,8 +94,12 @@ def build(spec: JobSpec, layout: Layout) -> Graph:
         levels=node_levels(spec),
         sql_targets={name: SQL_BASE - index for index, name in enumerate(sql)},
         dead_letters=Route(tuple(t.gid for t in letters), 0, ()) if letters else None,
+        own_letters={
+            name: Route((layout.of(name)[0].gid,), len(operator.inputs), ())
+            for name, operator in spec.operators.items() if has_letters(operator)
+        },
         feedback=tuple(_feedback(spec, layout)),
-    )
+    )  # fmt: skip
 
 
 def _feedback(spec: JobSpec, layout: Layout) -> Iterator[Feedback]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,12 +19,14 @@ from perseid.jobs.operator import as_table, ends_epochs
 from perseid.jobs.problems import raised_at
 from perseid.state.timers import due_of
 from perseid.worker.failures import is_lost
-from perseid.worker.poison import BEFORE_COMBINING, Raised, stop_at
+from perseid.worker.poison import Raised, guarded
 
 if TYPE_CHECKING:
     from perseid.jobs.operator import Emitter, Operator
     from perseid.state.primitives import Primitive
     from perseid.topics.records import Token
+    from perseid.worker.places import Places
+    from perseid.worker.poison import Sieve
 
 OF_ROWS = ("process", "combine")  # the row is found, and `poison` takes its values out of the text
 LEFT_OUT = "what it says is left out, since it may quote rows or the state"
@@ -63,24 +65,39 @@ def call(
         _run(operator, token.epoch, "on_epoch_end", out)
 
 
-def combine(operator: Operator, token: Token, table: pa.Table) -> pa.Table:
-    """Runs the combiner for one producing task.
+def combine(
+    made: Callable[[], Operator],
+    token: Token,
+    table: pa.Table,
+    sieve: Sieve | None = None,
+    places: Places | None = None,
+) -> tuple[pa.Table, pa.Table | None]:
+    """Runs the combiner for one producing task: what it makes of the rows, and dead letters.
+
+    A table without columns where it takes none of them. `made` gives a new instance, for a row on
+    which the combiner raises is looked for with the rows before it. `sieve`: of an operator that
+    bisects; `places`: of the rows, where a source is read in the same task.
 
     Raises:
         PermanentError: the user's code raised; the text also says for which row.
         BadInputError: it returned something else than rows.
     """
-    found: Any = table
+    found: Any = pa.table({})
+    operator: Operator | None = None
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
-        nonlocal found
+        nonlocal found, operator
+        found = pa.table({})
         if inputs["input"].num_rows:  # without any it is not called
+            operator = made()
+            _enter(operator, token)
             found = _run(operator, token.epoch, "combine", inputs["input"])
 
-    _enter(operator, token)
-    stop_at(attempt, {"input": table}, BEFORE_COMBINING)
+    letters = guarded(attempt, {"input": table}, sieve, places)
+    if operator is None:
+        return found, letters
     returned = f"{who(operator)}, epoch {token.epoch}: combine returned"
-    return as_table(found, returned, "end it with `return table`")
+    return as_table(found, returned, "end it with `return table`"), letters
 
 
 def rescale(operator: Operator, old: list[Operator], epoch: int) -> None:

@@ -50,7 +50,8 @@ TO_RESTORE = "; it has to be restored"
 class EpochResult:
     """The outputs of one epoch of one partition by name; without columns where nothing was emitted.
 
-    `letters`: the rows on which a bisecting operator raised (`perseid.worker.refused`).
+    `letters`: the rows on which a bisecting operator raised (`perseid.worker.refused`), and those
+    that it writes for others.
     """
 
     outputs: dict[str, pa.Table]
@@ -103,12 +104,16 @@ class PartitionState:
         generation: int,
         inputs: dict[str, pa.Table],
         out: Emitter,
+        others: pa.Table | None = None,
     ) -> EpochResult:
-        """The outputs of the token's epoch, processed now or retained from an earlier attempt."""
+        """The outputs of the token's epoch, processed now or retained from an earlier attempt.
+
+        `others`: dead letters that come with the inputs.
+        """
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return _retained(held)
-        letters = self._process(token, inputs, out)
+        letters = _joined(others, self._process(token, inputs, out))
         outputs = out.tables()
         sections: dict[str, Any] = {section_of(n): ipc_bytes(t) for n, t in outputs.items()}
         if letters is not None:
@@ -130,7 +135,7 @@ class PartitionState:
         return EpochResult(outputs, False, letters, changed_bytes)
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
-        """Steps 2 to 4; the dead letters, None without any."""
+        """Steps 2 to 4; the dead letters, None where it does not bisect."""
         self.bring_to(token.epoch - 1)
 
         def attempt(rows: dict[str, pa.Table]) -> None:
@@ -141,8 +146,7 @@ class PartitionState:
             self.epoch = None
             call(self.operator, token, rows, out, self.live)
 
-        letters = guarded(attempt, inputs, self.sieve)
-        return letters if letters is not None and letters.num_rows else None
+        return guarded(attempt, inputs, self.sieve)
 
     def copy_at_once(self, epoch: int) -> StateCopy | None:
         """The state of `epoch`, which a checkpoint takes, where that is less work than its deltas.
@@ -247,6 +251,12 @@ class PartitionState:
             self.epoch = None
             return None
         return entry
+
+
+def _joined(*letters: pa.Table | None) -> pa.Table | None:
+    """All dead letters, None without any."""
+    found = [table for table in letters if table is not None and table.num_rows]
+    return pa.concat_tables(found) if found else None
 
 
 @contextmanager

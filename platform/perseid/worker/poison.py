@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,12 @@ from perseid.errors.texts import QUOTED_MAX, cut, kind_of, said
 from perseid.jobs.spec import JobSpec
 from perseid.records.redaction import blotted, plain, redacted
 from perseid.worker import encode
+from perseid.worker.places import Places
 from perseid.worker.refused import Refused, to_table
 
 POISON_MAX = 100  # in one epoch of one partition: with more it is the operator that is wrong
 
 BISECT = "`errors: {operator: bisect}` sends such records to the dead-letter topic"
-BEFORE_COMBINING = "Rows are combined before they are bisected, so filter such records out before"
 
 PLACE = ("partition", "offset")  # of a source's record, in the order of `Refused`
 
@@ -49,20 +49,30 @@ class Raised(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """One row on which the operator raised; `row` is a table of that row alone."""
+    """One row on which the operator raised; `row` is a table of that row alone.
+
+    `number`: which of its input's rows it is.
+    """
 
     input: str
     row: pa.Table
     error: PermanentError
+    number: int = 0
 
 
 def guarded(
-    attempt: Callable[[Inputs], None], inputs: Inputs, sieve: Sieve | None
+    attempt: Callable[[Inputs], None],
+    inputs: Inputs,
+    sieve: Sieve | None,
+    places: Places | None = None,
 ) -> pa.Table | None:
-    """Runs `attempt`: the dead letters, or without a sieve None and an error that names the row."""
+    """Runs `attempt`: the dead letters, or without a sieve None and an error that names the row.
+
+    `places`: where the rows of the only input, a source, are in its topic.
+    """
     if sieve is not None:
-        return sieve.run(attempt, inputs)
-    stop_at(attempt, inputs)
+        return replace(sieve, places=places).run(attempt, inputs)
+    stop_at(attempt, inputs, places)
     return None
 
 
@@ -81,7 +91,9 @@ def sift(attempt: Callable[[Inputs], None], inputs: Inputs) -> list[Poison]:
     return []
 
 
-def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs, advice: str = BISECT) -> None:
+def stop_at(
+    attempt: Callable[[Inputs], None], inputs: Inputs, places: Places | None = None
+) -> None:
     """Runs `attempt`; its error then also says which row it is about, without what is in it."""
     try:
         attempt(inputs)
@@ -95,9 +107,10 @@ def stop_at(attempt: Callable[[Inputs], None], inputs: Inputs, advice: str = BIS
         poison = rows.take_out(place, found)
         told = _without_values(poison, alone)
         kind = PermanentError if isinstance(error, Raised) else type(error)
+        where = "" if places is None else f", {places.of(poison.number)}"
         raise kind(
             f"{told}\nThe record is row {place + 1} of {rows.rows} (of input "
-            f"{poison.input}): {cut(redacted(poison.row), QUOTED_MAX)}. {advice}"
+            f"{poison.input}{where}): {cut(redacted(poison.row), QUOTED_MAX)}. {BISECT}"
         ) from None  # what it came from quotes the record
 
 
@@ -203,7 +216,7 @@ class _Cut:
         self._kept[place] = False
         for name, table in self._inputs.items():
             if place < table.num_rows:
-                return Poison(name, table.slice(place, 1), error)
+                return Poison(name, table.slice(place, 1), error, place)
             place -= table.num_rows
         raise AssertionError("a place behind the last row")
 
@@ -214,32 +227,38 @@ class Sieve:
 
     `key` are the operator's columns. `topics`: input -> topic, of inputs whose rows are records of
     a source; they tell their place where the operator reads the metadata `partition` and `offset`.
+    `places`: of all rows, where the only input is a source that is read by the same task.
     """
 
     operator: str
     partition: int
     key: tuple[str, ...]
     topics: Mapping[str, str] = field(default_factory=dict)
+    places: Places | None = None
 
     def run(self, attempt: Callable[[Inputs], None], inputs: Inputs) -> pa.Table:
         """What `sift` finds, as dead letters; see `perseid.worker.refused`."""
-        return to_table([self._letter(poison) for poison in sift(attempt, inputs)])
+        return to_table([self.letter(poison) for poison in sift(attempt, inputs)])
 
-    def _letter(self, poison: Poison) -> Refused:
+    def letter(self, poison: Poison) -> Refused:
         """The row as JSON, with the key that the operator's own records would have.
 
         One without a key leaves a record the key that it has.
         """
         row, key = poison.row, self.key
         topic, partition, offset = "", -1, -1
-        if poison.input in self.topics and set(PLACE) <= set(row.column_names):
+        own: bytes | None = None
+        if self.places is not None:
+            place = self.places.of(poison.number)
+            topic, partition, offset, own = place.topic, place.partition, place.offset, place.key
+        elif poison.input in self.topics and set(PLACE) <= set(row.column_names):
             topic = self.topics[poison.input]
             partition, offset = (row[name][0].as_py() for name in PLACE)
             key = key or tuple({"key"} & set(row.column_names))
         cause = poison.error.__cause__ or poison.error
         return Refused(
             topic, partition, offset,
-            key=encode.keys(row, key[0] if len(key) == 1 else None)[0],
+            key=encode.keys(row, key[0] if len(key) == 1 else None)[0] if own is None else own,
             value=encode.json_values(_with_json_forms(row))[0],
             kind=cut(kind_of(cause)), reason=cut(said(cause)), operator=self.operator,
             operator_partition=self.partition, input=poison.input,

@@ -47,9 +47,13 @@ class Refused:
     input: str | None = None
     trace: str | None = None
 
+    @property
+    def place(self) -> str:
+        return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
+
     def explain(self) -> str:
         return (
-            f"topic {self.topic}, partition {self.partition}, offset {self.offset}: {self.reason}. "
+            f"{self.place}: {self.reason}. "
             "The job stops before this record, its state is kept. Either correct the source's "
             "format in job.yaml, or set `errors: {tolerance: all}` to send such records to the "
             "dead-letter topic; then `perseid jobs apply` the changed job"

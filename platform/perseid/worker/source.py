@@ -18,7 +18,9 @@ import pyarrow as pa
 from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
-from perseid.worker import event_time, formats, schemas
+from perseid.worker import event_time, formats, null_keys, schemas
+from perseid.worker.null_keys import KeyedBy
+from perseid.worker.places import Places, Run
 from perseid.worker.refused import Refused
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class SourcePlan:
 
     `tolerate`: records that do not fit become dead letters, and do not stop the job.
     `registry`: of the writers' schemas, for values of the Confluent wire format.
+    `readers`: the keyed operators that read it directly, and take no row without a key.
     """
 
     name: str
@@ -53,12 +56,13 @@ class SourcePlan:
     tolerate: bool
     event_time: EventTimeSpec | None = None
     registry: Address | None = None
+    readers: tuple[KeyedBy, ...] = ()
 
     @property
     def has_letters(self) -> bool:
         """Whether a record of it may become a dead letter."""
         late = self.event_time is not None and self.event_time.late == "dlq"
-        return self.tolerate or late
+        return self.tolerate or late or any(reader.tolerates for reader in self.readers)
 
     def schema(self) -> pa.Schema:
         found = _format(self).schema
@@ -89,6 +93,12 @@ class SplitCount:
     refused: list[Refused] = field(default_factory=list)
     late: int = 0
     event_times: dict[int, int] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)  # of the rows that go on
+
+    @property
+    def places(self) -> Places:
+        """Where the rows that go on are in their topic."""
+        return Places(tuple(self.runs))
 
     def add(self, values: pa.BinaryArray) -> None:
         data = all_bytes(values)
@@ -182,7 +192,34 @@ def _decode(
         records = records.without(refused)
     for name in plan.metadata:
         table = table.append_column(name, _metadata(name, records))
-    return table if plan.event_time is None else _timed(plan, found, records, table, token, count)
+    gone: list[int] = []
+    if plan.event_time is not None:
+        gone = _timed(plan, found, records, table, token, count)
+    _refuse_null_keys(plan, found, records, table, gone, count)
+    if gone:
+        table, records = event_time.without(table, gone), records.without(gone)
+    count.runs.append(Run(found.topic, found.partition, records.offsets, records.keys))
+    return table
+
+
+def _refuse_null_keys(
+    plan: SourcePlan,
+    found: SourceRange,
+    records: Records,
+    table: pa.Table,
+    gone: list[int],
+    count: SplitCount,
+) -> None:
+    """Dead letters of records that a keyed operator cannot take, or the job stops.
+
+    The rows stay in the table, since others may read them: `flow` leaves them out for that one.
+    """
+    for row, readers in null_keys.refused(table, plan.readers, gone).items():
+        reason = null_keys.reason(table, row, readers)
+        bad = _refused(found, records[row], null_keys.KIND, reason)
+        if not all(reader.tolerates for reader in readers):
+            raise BadInputError(f"{bad.place}: {reason}. {null_keys.stopping(readers)}")
+        count.refused.append(bad)
 
 
 def _timed(
@@ -192,8 +229,8 @@ def _timed(
     table: pa.Table,
     token: Token,
     count: SplitCount,
-) -> pa.Table:
-    """The rows that go on; takes note of the largest event time and of late rows."""
+) -> list[int]:
+    """The rows that do not go on; takes note of the largest event time and of late rows."""
     assert plan.event_time is not None
     column = plan.event_time.column
     if column in table.schema.names:
@@ -214,8 +251,7 @@ def _timed(
         bad = [_refused(found, records[i], "LateRecord", reason)
                for i, reason in event_time.told_late(late, times, token.watermark_ms).items()]
         count.refused.extend(bad)
-    gone = wrong if plan.event_time.late == "update" else [*wrong, *late]
-    return event_time.without(table, gone)
+    return wrong if plan.event_time.late == "update" else [*wrong, *late]
 
 
 def _refuse(

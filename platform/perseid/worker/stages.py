@@ -67,7 +67,7 @@ def _split_rows(
             _finish(plan, order, split, count, counts)
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
-        rows += flow.rows_of(context, order.token, plan.name, table, split)
+        rows += flow.rows_of(context, order.token, plan.name, table, split, places=count.places)
     return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
 
 

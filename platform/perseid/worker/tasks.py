@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from perseid import logs
 from perseid.errors import BadInputError, PermanentError
-from perseid.jobs.layout import DEAD_LETTERS, Task, written_streams
+from perseid.jobs.layout import DEAD_LETTERS, Task, has_letters, written_streams
 from perseid.jobs.spec import MAIN, output_of, producer
 from perseid.state.blob import Identity
 from perseid.state.files import LocalFiles
@@ -126,13 +126,14 @@ def _run_task(
 ) -> Callable[[], list[Row]]:
     started = time.monotonic()
     tables = inputs(rows, _input_names(context, task))
+    others = tables.pop(DEAD_LETTERS, None)  # written by this keyed operator, and not its own
     report: dict[str, Any] = {
         "gid": task.gid,
         "rows_in": sum(t.num_rows for t in tables.values()),
     }
     letters = None
     if task.stateful:
-        outputs, letters = _run_keyed(context, order, task, tables, report)
+        outputs, letters = _run_keyed(context, order, task, tables, others, report)
     else:
         outputs = tables
         if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
@@ -161,10 +162,14 @@ def _run_task(
 
 
 def _input_names(context: FragmentContext, task: Task) -> tuple[str, ...]:
-    """The inputs of `task`; those of a writer are the outputs that it writes."""
+    """The inputs of `task`; those of a writer are the outputs that it writes.
+
+    A keyed operator that bisects has dead letters of rows that did not come to it as the last one.
+    """
     spec = flow.spec_of(context.job_folder)
     if task.stateful:
-        return tuple(spec.operators[task.operator].inputs)
+        operator = spec.operators[task.operator]
+        return (*operator.inputs, *([DEAD_LETTERS] if has_letters(operator) else []))
     return tuple(map(output_of, written_streams(spec, task.operator))) or (MAIN,)
 
 
@@ -196,6 +201,7 @@ def _run_keyed(
     order: EpochOrder,
     task: Task,
     tables: dict[str, pa.Table],
+    others: pa.Table | None,
     report: dict[str, Any],
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     """Outputs and dead letters."""
@@ -204,10 +210,10 @@ def _run_keyed(
     state = state_of(context, task)
     token = order.token
     out = flow.emitter(context, task.operator)
-    result = state.run(token, order.token_offset, context.generation, tables, out)
+    result = state.run(token, order.token_offset, context.generation, tables, out, others)
     _collect(context, order, task, state)
-    if result.letters is not None:
-        report["dead_letters"] = result.letters.num_rows
+    if result.letters is not None:  # those of sources are counted where they are read
+        report["dead_letters"] = refused.of_operators(result.letters)
     report["retained"] = result.retained
     report["changed_bytes"] = result.changed_bytes
     report["rows_out"] = sum(table.num_rows for table in result.outputs.values())

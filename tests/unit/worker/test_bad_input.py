@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import traceback
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, PermanentError
@@ -173,11 +175,10 @@ def test_a_combiner_that_returns_something_else_than_rows(
     ],
     ids=["on a row", "always"],
 )  # fmt: skip
-def test_a_combiner_that_raises_stops_the_job_whatever_the_policy(
+def test_a_combiner_that_raises_stops_the_job_and_names_the_row(
     tmp_path: Path, step: str, said: str
 ) -> None:
-    bisecting = JOB.replace('use: "m:O"', 'use: "m:O", errors: {operator: bisect}')
-    (tmp_path / "job.yaml").write_text(bisecting)
+    (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
     harness = Harness(tmp_path, "o")
     with pytest.raises(PermanentError) as told:
@@ -186,8 +187,108 @@ def test_a_combiner_that_raises_stops_the_job_whatever_the_policy(
     assert "secret" not in str(told.value)
     row, size = (2, 6) if "KeyError" in said else (1, 1)
     assert f"row {row} of 2 (of input input): {{k: string of {size} char" in str(told.value)
-    assert "Rows are combined before they are bisected, so filter" in str(told.value)
+    assert "`errors: {operator: bisect}` sends such records" in str(told.value)
     assert harness.letters == []
+
+
+def test_rows_on_which_a_combiner_raises_are_dead_letters_before_they_are_combined(
+    tmp_path: Path,
+) -> None:
+    step = """if not set(batch["k"].to_pylist()) <= {"a", "b"}:
+            raise ValueError("a strange key")
+        return batch.select(["k"]).slice(0, 1)"""
+    bisecting = JOB.replace('use: "m:O"', 'use: "m:O", errors: {operator: bisect}')
+    (tmp_path / "job.yaml").write_text(bisecting)
+    (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
+    harness = Harness(tmp_path, "o")
+    harness.epoch({"k": ["c", "a", "d", "b"], "x": [1.0, 2.0, 3.0, 4.0]}, splits=2)
+    assert harness.rows("kept") == [{"key": "a", "n": 1}, {"key": "b", "n": 1}]
+    letters = [(r["kind"], r["reason"], json.loads(r["value"])["k"]) for r in harness.letters]
+    assert letters == [("ValueError", "a strange key", k) for k in "cd"]
+    harness.epoch({"k": ["c"], "x": [1.0]}, splits=2)
+    assert [json.loads(letter["value"])["k"] for letter in harness.letters] == ["c"]
+    assert len(harness.rows("kept")) == 2
+
+
+LIBRARY = {
+    "Window": "with: {kind: tumbling, size: 10s, time: ms, aggregate: {n: count}}",
+    "CountByKey": "",
+    "Sum": "with: {column: x}",
+    "TopK": "with: {of: item, k: 2}",
+    "Distinct": "with: {column: item}",
+    "HeavyHitters": "with: {share: 0.1}",
+    "RunningSum": "with: {column: x}",
+}
+KEYED = """\
+name: job
+sources:
+  a: {topic: a, format: json, columns: {k: string, x: int64, ms: int64, item: string},
+      eventTime: {column: ms}}
+operators: {o: {input: a, key: k, use: "library:NAME", MORE ERRORS}}
+sinks: {s: {input: o, topic: out, format: json, key: k}}
+POLICY
+"""
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+@pytest.mark.parametrize("policy", ["bisect", "tolerance", "stop"])
+def test_a_row_without_a_key_is_a_dead_letter_of_every_library_operator_and_the_rest_counts(
+    tmp_path: Path, name: str, policy: str
+) -> None:
+    errors = "errors: {operator: bisect}" if policy == "bisect" else ""
+    more = f"{LIBRARY[name]}," if LIBRARY[name] else ""
+    text = KEYED.replace("NAME", name).replace("MORE", more).replace("ERRORS", errors)
+    tolerance = "errors: {tolerance: all}" if policy == "tolerance" else ""
+    (tmp_path / "job.yaml").write_text(text.replace("POLICY", tolerance))
+    rows: dict[str, list[Any]] = {
+        "k": ["a", None, "b", "a"], "x": [1, 2, 3, 4], "ms": [0, 1, 2, 3], "item": list("ppqp")
+    }  # fmt: skip
+    kept = {column: [values[i] for i in (0, 2, 3)] for column, values in rows.items()}
+    harness = Harness(tmp_path, "o")
+    if policy == "stop":
+        with pytest.raises(BadInputError, match=r"key column k of operator o is null in row 2 of"):
+            harness.epoch(rows)
+        return
+    found = harness.epoch(rows)
+    letters = [(r["kind"], r["reason"], json.loads(r["value"])["x"]) for r in harness.letters]
+    assert letters == [("NullKey", "key column k of operator o is null", 2)]
+    other = Harness(tmp_path, "o")
+    assert other.epoch(kept) == found
+    assert other.letters == []
+    for state in harness.state_names:
+        assert harness.rows(state) == other.rows(state)
+
+
+JOINING = """\
+name: job
+sources:
+  l: {topic: l, format: json, columns: {k: string, i: int64, ms: int64}, eventTime: {column: ms}}
+  r: {topic: r, format: json, columns: {k: string, i: int64, ms: int64}, eventTime: {column: ms}}
+operators:
+  o: {inputs: {left: l, right: r}, key: [k, i], use: "library:NAME", errors: {operator: bisect},
+      with: {time: ms, types: {i: int64}, left: {ms: int64}, right: {ms: int64}, within: 1m}}
+sinks: {s: {input: o, topic: out, format: json, order: free}}
+"""
+
+
+@pytest.mark.parametrize("name", ["Join", "AsOf"])
+def test_a_row_of_either_input_without_a_part_of_the_key_is_a_letter(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOINING.replace("NAME", name))
+    left = pa.table({"k": ["a", None, "a"], "i": [1, 1, 2], "ms": [5, 6, 7]})
+    right = pa.table({"k": ["a", "b"], "i": pa.array([1, None], pa.int64()), "ms": [4, 5]})
+    harness, without = (Harness(tmp_path, "o", parallelism=2) for _ in range(2))
+    found = harness.epoch({"left": left, "right": right})
+    other = without.epoch({"left": left.take([0, 2]), "right": right.slice(0, 1)})
+    told = [(r["input"], r["reason"]) for r in harness.letters]
+    assert told == [("left", "key column k of operator o is null"),
+                    ("right", "key column i of operator o is null")]  # fmt: skip
+    harness.watermark = without.watermark = 100
+    found += harness.epoch({"left": left.slice(0, 0), "right": right.slice(0, 0)})
+    other += without.epoch({"left": left.slice(0, 0), "right": right.slice(0, 0)})
+    assert found == other
+    assert len(found) == (1 if name == "Join" else 2)
 
 
 @pytest.mark.parametrize(

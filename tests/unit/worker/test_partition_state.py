@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import FencedError, PermanentError, RetryableError
+from perseid.jobs.operator import Emitter
 from perseid.testing.files import Crashed
+from perseid.topics.records import Token
 from perseid.worker.poison import Sieve
+from perseid.worker.refused import Refused, to_table
 
 
 def test_an_epoch_is_logged_with_its_output(partition: Any, totals_at: Any) -> None:
@@ -307,3 +310,17 @@ def test_without_poison_there_are_no_letters(partition: Any) -> None:
     assert partition.run(state, 1).letters is None
     assert partition.run(partition.state(), 1).letters is None
     assert state.operator.calls == 1
+
+
+@pytest.mark.parametrize("bisects", [True, False])
+def test_letters_that_it_writes_for_others_are_in_the_log_with_its_own(
+    partition: Any, bisects: bool
+) -> None:
+    others = to_table([Refused("t", 1, 40, b"k", b"v", "NullKey", "why")])
+    state = partition.begun()
+    state.sieve = Sieve("totals", 0, ("key",)) if bisects else None
+    token, rows = Token(1, "uuid", 1, 100, "r", 1, (), 1), pa.table({"key": ["a"], "n": [1]})
+    for again in (False, True):
+        inputs = {"input": rows.slice(0, 0) if again else rows}
+        found = state.run(token, 101, 1, inputs, Emitter("totals"), None if again else others)
+        assert (found.retained, found.letters) == (again, others)
