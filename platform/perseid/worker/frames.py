@@ -208,6 +208,10 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         event_time=source.event_time,
         registry=schemas.address(context.deployment, source.registry) if source.registry else None,
         readers=null_keys.readers(spec, name),
+        keeps_keys=any(
+            operator.errors == "bisect" and name in operator.inputs.values()
+            for operator in spec.operators.values()
+        ),
     )
 
 

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows of one source partition, one after the other: the offset and key of each."""
+    """Rows of one source partition, one after the other: the offset of each, and its key.
+
+    No keys where nobody would make a letter of such a row.
+    """
 
     topic: str
     partition: int
     offsets: npt.NDArray[np.int64]
-    keys: pa.BinaryArray
+    keys: pa.BinaryArray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Places:
         at = row if self.rows is None else int(self.rows[row])
         for run in self.runs:
             if at < len(run.offsets):
-                return Place(run.topic, run.partition, int(run.offsets[at]), run.keys[at].as_py())
+                key = None if run.keys is None else run.keys[at].as_py()
+                return Place(run.topic, run.partition, int(run.offsets[at]), key)
             at -= len(run.offsets)
         raise AssertionError("a row behind the last one")
 

@@ -46,6 +46,7 @@ class SourcePlan:
     `tolerate`: records that do not fit become dead letters, and do not stop the job.
     `registry`: of the writers' schemas, for values of the Confluent wire format.
     `readers`: the keyed operators that read it directly, and take no row without a key.
+    `keeps_keys`: for letters of operators that bisect its rows.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SourcePlan:
     event_time: EventTimeSpec | None = None
     registry: Address | None = None
     readers: tuple[KeyedBy, ...] = ()
+    keeps_keys: bool = False
 
     @property
     def has_letters(self) -> bool:
@@ -198,7 +200,8 @@ def _decode(
     _refuse_null_keys(plan, found, records, table, gone, count)
     if gone:
         table, records = event_time.without(table, gone), records.without(gone)
-    count.runs.append(Run(found.topic, found.partition, records.offsets, records.keys))
+    keys = records.keys if plan.keeps_keys else None
+    count.runs.append(Run(found.topic, found.partition, records.offsets, keys))
     return table
 
 
