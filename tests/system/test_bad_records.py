@@ -12,22 +12,6 @@ from perseid.cli.dead_letters import letter_of
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 
-TOLERANT = """
-name: tolerant
-parallelism: 2
-sources:
-  orders:
-    topic: tolerant-orders
-    format: json
-    columns: {user: string, amount: int64, created: timestamp, id: int64}
-operators:
-  spent: {input: orders, key: user, use: "library:Sum", with: {column: amount}}
-  ids: {input: orders, sql: "SELECT id FROM input"}
-sinks:
-  spent: {input: spent, topic: tolerant-spent, format: json, key: user}
-  ids: {input: ids, topic: tolerant-ids, format: json, order: free}
-errors: {tolerance: all}
-"""
 BISECTING = """
 name: bisecting
 parallelism: 2
@@ -56,20 +40,12 @@ class Spent(Operator):
         changed = self.kept.add(batch["user"], total=batch["sum"])
         out.emit(changed.rename_columns(["user", "sum"]))
 """
-DAY = "2026-11-21T09:30:00Z"
-STRANGE = [  # each with why it is refused; None: it only has no key
-    (b"[", "not valid JSON"),
-    (b'{"user":"u0","amount":1,"created":"0001-01-01T00:00:00+01:00","id":-1}', "outside of the"),
-    (b'{"user":"u1","amount":1,"created":"9999-12-31T23:59:59-05:00","id":-2}', "outside of the"),
-    (b'{"user":"u2","amount":9223372036854775808,"id":-3}', "int out of the range of int64"),
-    (b'{"user":"\\ud800","amount":1,"id":-4}', "not valid JSON"),
-]
 
 
 def orders(count: int, first: int) -> list[dict[str, Any]]:
     made = []
     for i in range(first, first + count):
-        made.append({"user": f"u{i % 7}", "amount": i, "created": DAY, "id": i})
+        made.append({"user": f"u{i % 7}", "amount": i, "id": i})
         if i % 10 == 3:
             made[-1]["user"] = None
     return made
@@ -113,38 +89,6 @@ def sent(running: RunningCluster, job: str) -> dict[tuple[int, int], bytes]:
 
 def last(running: RunningCluster, topic: str) -> dict[str, int]:
     return {row["user"]: row["sum"] for row in running.rows(topic)}
-
-
-def test_whatever_one_record_does_is_a_letter_of_its_own_and_the_rest_counts(
-    running: RunningCluster, tmp_path: Path
-) -> None:
-    """Undecodable, out of the calendar, out of range, without a key: beside each other."""
-    running.topic("tolerant-orders", 2)
-    (tmp_path / "job.yaml").write_text(TOLERANT)
-    running.do("jobs", "apply", str(tmp_path))
-    good: list[dict[str, Any]] = []
-    for first in (0, 100):
-        made = orders(100, first)
-        good += made
-        values = [json.dumps(row).encode() for row in made]
-        for number, (value, _) in enumerate(STRANGE):
-            values.insert(17 * number + 3, value)
-        running.produce("tolerant-orders", values)
-        running.wait_caught_up("tolerant")
-
-    assert last(running, "tolerant-spent") == totals(good)
-    assert sorted(row["id"] for row in running.rows("tolerant-ids")) == list(range(200))
-    records, told = sent(running, "tolerant"), letters(running, "tolerant")
-    why = dict(STRANGE)
-    expected = {place: value for place, value in records.items()
-                if value in why or json.loads(value)["user"] is None}  # fmt: skip
-    assert told.keys() == expected.keys()
-    for place, (kind, reason, value) in told.items():
-        assert value == records[place], "the record's own bytes"
-        null = "key column user of operator spent is null"
-        assert why.get(value, null) in reason
-        assert kind == ("BadInputError" if value in why else "NullKey")
-    running.do("jobs", "remove", "tolerant", "--purge")
 
 
 def test_what_an_operator_that_bisects_cannot_take_is_a_letter_with_its_place(
