@@ -16,7 +16,8 @@ import threading
 from pathlib import Path
 
 from perseid import logs
-from perseid.clocks import SystemClock
+from perseid.clocks import Clock, SystemClock
+from perseid.coordinator import token_time
 from perseid.coordinator.api.guard import Guard
 from perseid.coordinator.api.limits import RateLimit
 from perseid.coordinator.api.listening import Listening, add_options, is_loopback, listening
@@ -24,6 +25,7 @@ from perseid.coordinator.api.routes import Backend
 from perseid.coordinator.api.server import Api, make_app
 from perseid.coordinator.api.tokens import TokenFile
 from perseid.coordinator.loading import Clients, SharedWriter
+from perseid.coordinator.model import Now
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.coordinator.view import Look
@@ -43,6 +45,10 @@ class Coordinator:
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self._deployment, self._name = deployment, name
+        self._clock = SystemClock()
+        self._time = token_time.started(
+            Now(self._clock.monotonic_s(), self._clock.wall_ms())
+        )
         self.registry = Registry.connect(deployment, CONNECT_S)
         self._service: Service | None = None
         self._ended = threading.Event()
@@ -102,9 +108,9 @@ class Coordinator:
         logs.bind_process(coordinator_epoch=fence.epoch)
         _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
         self._service = Service(
-            make_ports(self._deployment, self.registry),
+            make_ports(self._deployment, self.registry, self._clock),
             FencedRegistry(self.registry, fence), self._info(fence.epoch),
-            self._deployment.zookeeper_session_s,
+            self._deployment.zookeeper_session_s, self._time,
         )  # fmt: skip
         try:
             self._service.run()
@@ -125,7 +131,7 @@ class Coordinator:
             self.stop("the ZooKeeper session is lost")
 
 
-def make_ports(deployment: Deployment, registry: Registry) -> Ports:
+def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Ports:
     """The real clients. Threads have readers of their own and share the one producer."""
     from perseid.state.store import open_store
     from perseid.topics import names
@@ -151,7 +157,7 @@ def make_ports(deployment: Deployment, registry: Registry) -> Ports:
 
     return Ports(
         new_clients(), new_clients, lambda: KafkaLogReader(deployment.brokers()), new_group,
-        SystemClock(),
+        clock,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from perseid.coordinator import checkpoints, corrections, input_bytes, timing
+from perseid.coordinator import checkpoints, corrections, input_bytes, timing, token_time
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -54,7 +54,10 @@ def adopted(
         failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
-        time_ms=loaded.time_ms, trimmed_s=job.trimmed_s, untrimmed=job.untrimmed,
+        trimmed_s=job.trimmed_s, untrimmed=job.untrimmed, log_time=loaded.log_time,
+        time=token_time.read_again(
+            job.time, loaded.tokens[-1] if loaded.tokens else None, loaded.log_time, now
+        ),
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)

@@ -188,7 +188,7 @@ def written(
     pointers = CheckpointPointers(job.entry.uuid, kept)
     oldest = kept[-1]
     tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
-    totals = job.totals.checkpointed((now.wall_ms - pointer.time_ms) / 1000)
+    totals = job.totals.checkpointed((job.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
         job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
         totals=totals, unwritten=0, checkpoint_after_s=0.0,

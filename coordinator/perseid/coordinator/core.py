@@ -26,6 +26,7 @@ from perseid.coordinator import (
     sources,
     statuses,
     switching,
+    token_time,
     trimming,
     watermark,
 )
@@ -54,6 +55,8 @@ def decide(
     state: ClusterState, event: ev.Event, now: Now
 ) -> tuple[ClusterState, list[Action]]:
     """What is known after `event`, and what to do now."""
+    state = replace(state, time=token_time.passed(state.time, now.wall_ms, now))
+    now = replace(now, time_ms=state.time.ms)
     state, names, actions = _observe(state, event, now)
     for name in names:
         job = state.jobs.get(name)
@@ -117,7 +120,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
                 done=begin.epoch, highest_epoch=begin.epoch,
             )  # fmt: skip
         case ev.RewindAppended(rewind=rewind):
-            job = corrections.rewound(job, rewind)
+            job = corrections.rewound(job, rewind, now)
         case ev.TokenAppended(token=token, offset=offset):
             job = issue.appended(job, token, offset, now)
         case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
@@ -139,11 +142,19 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
         return (replace(job, load_at_s=None), [LoadJob(job.name, job.entry)]) if due else (job, [])
     actions: list[Action] = []
     if job.phase not in _ENDED and not job.appending:
-        job, actions = _drive(state, job, now)
+        job, actions = _drive(state, _clock_told(job, now), now)
     elif job.phase in _ENDED and failing.has_owner(job):
         job, actions = failing.disown(job, job.phase.value)  # a leader died between two writes
     job, status = statuses.write(job, now)
     return job, actions + status
+
+
+def _clock_told(job: JobState, now: Now) -> JobState:
+    """Tells people when the wall clock has jumped away from token time, or is back."""
+    ahead_ms = now.wall_ms - token_time.passed(job.time, now.time_ms, now).ms
+    if abs(ahead_ms - job.apart_ms) < token_time.JUMP_MS:
+        return job
+    return replace(job.told(token_time.apart_text(ahead_ms)), apart_ms=ahead_ms)
 
 
 def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
@@ -241,7 +252,7 @@ def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     cores = owner.cores if owner is not None else None
     token = issue.next_token(job, state.epoch, now, cores=cores)
     if token is not None:
-        job = replace(job, appending=True)
+        job = issue.appending(job, now)
         actions = [*actions, AppendToken(job.name, token)]
     return job, actions
 

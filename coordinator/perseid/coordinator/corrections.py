@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import failing, statuses, switching
+from perseid.coordinator import failing, statuses, switching, token_time
 from perseid.coordinator.actions import Action, AppendRewind, LoadJob, PutPlan, PutStatus
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import (
@@ -210,7 +210,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
     return failing.permanent(job, now, "RefusedError", text, advice)
 
 
-def rewound(job: JobState, record: Rewind) -> JobState:
+def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     """The job after its Rewind is in the log."""
     kept, moved = _up_to(job, record.epoch), job.positions
     if job.program is not None and job.tokens:
@@ -221,8 +221,10 @@ def rewound(job: JobState, record: Rewind) -> JobState:
     collecting = job.collecting
     if collecting is not None and collecting.epoch > record.epoch:
         collecting = None
+    # What was taken back takes its time with it: its leader's clocks may have been ahead.
+    time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
     return replace(
-        job, appending=False, tokens=kept, positions=moved, cut=False,
+        job, appending=False, tokens=kept, positions=moved, cut=False, time=time,
         collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
         checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
     ).told(f"epochs above {record.epoch} taken back")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perseid.coordinator.model import Issued, Position, Program, Tip
+from perseid.coordinator.token_time import NEVER, Time
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
@@ -37,8 +38,8 @@ class JobLoaded:
     `tokens` are those that count behind `base`, or from it on when it is one. `begun`: there is
     a plan of this job UUID, so its chain is open. `starts` has the first offsets of the
     sources that no token names; of those that only tokens name which were taken back, where they
-    began. `time_ms` is that of the latest token, these included. `ledger` has the last epoch of
-    each ledger partition.
+    began. `ledger` has the last epoch of each ledger partition. `log_time`: the broker's
+    clock, when the claim was appended.
     """
 
     job: str
@@ -57,7 +58,7 @@ class JobLoaded:
     ledger: Mapping[int, int]
     progress: tuple[ProgressRecord, ...] = ()
     progress_offset: int = 0  # of the first progress record that is not in `progress`
-    time_ms: int = 0
+    log_time: Time = NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, holding, input_bytes, watermark
+from perseid.coordinator import checkpoints, holding, input_bytes, token_time, watermark
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
@@ -122,7 +122,7 @@ def make_token(
     """The token behind the job's tip. Its time and watermark never fall below the last one's."""
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
-    spec, last = job.program.spec, job.last_token
+    spec = job.program.spec
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
@@ -131,13 +131,18 @@ def make_token(
         revision=job.plan.revision,
         layout=job.plan.layout,
         splits=split(ranges, min(filter(None, (spec.parallelism, cores))), ordered_sources(spec)),
-        time_ms=max(now.wall_ms, job.time_ms, last.time_ms if last is not None else 0),
+        time_ms=int(token_time.passed(job.time, now.time_ms, now).ms),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
         checks=job.checks[:CHECKS_MAX],
         generation=job.plan.generation,
     )
+
+
+def appending(job: JobState, now: Now) -> JobState:
+    """The job whose next token is made now, until it is known to be in the log."""
+    return replace(job, appending=True, time=token_time.passed(job.time, now.time_ms, now))
 
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
@@ -150,7 +155,6 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         positions=positions_after(job.positions, ranges_of(token)),
         reached_s=now.monotonic_s,
         issued_s=now.monotonic_s,
-        time_ms=max(job.time_ms, token.time_ms),
         cut=job.backlog > token.records,  # more was there than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip

@@ -24,6 +24,7 @@ from perseid.coordinator import corrections, foreign, ledger_claims, sources
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
+from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, lost_by_broker
 from perseid.jobs import change, parse
 from perseid.jobs.layout import build
@@ -99,20 +100,26 @@ class Clients:
 class _Read:
     """Of the token log: the tokens that count, the highest epoch, those that ever counted.
 
-    `generation`: the highest of any token.
+    `generation`: the highest of any token. `log_time`: of the claim.
     """
 
     tokens: tuple[Issued, ...]
     epoch: int
     ever: list[Token]
     generation: int
+    log_time: Time
 
 
 class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
-    def __init__(self, clients: Clients, coordinator_epoch: int, leader: str) -> None:
+    def __init__(
+        self, clients: Clients, coordinator_epoch: int, leader: str,
+        claims: dict[str, Time] | None = None,
+    ) -> None:  # fmt: skip
+        """`claims`: the broker's time when it stamped this leader's, by job; its loaders' alike."""
         self._clients = self.clients = clients
+        self._claims = claims if claims is not None else {}
         self._epoch, self._leader = coordinator_epoch, leader
 
     def load(self, entry: JobEntry) -> JobLoaded:
@@ -156,8 +163,7 @@ class Loader:
             tokens=tokens,
             highest_epoch=max([read.epoch, *(r.epoch for r in of_ledger if base is None)]),
             starts={**starts, **begun},
-            ledger=ledger, progress=progress, progress_offset=progress_end,
-            time_ms=max((token.time_ms for token in ever), default=0),
+            ledger=ledger, progress=progress, progress_offset=progress_end, log_time=read.log_time,
         )  # fmt: skip
 
     def program(self, action: LoadProgram) -> ProgramLoaded:
@@ -201,27 +207,34 @@ class Loader:
         return topics
 
     def _claim_and_read(self, entry: JobEntry, base: Base | None) -> _Read:
-        records = self._claimed(entry, base)
+        stamps: dict[int, int] = {}
+        records = self._claimed(entry, base, stamps)
+        log_time = self._claims[entry.name]
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         generation = max((r.generation for _, r in records if isinstance(r, Token)), default=0)
         if base is None:
-            return _Read((), highest, [], generation)
-        tokens = [Issued(o, t) for o, t in valid_tokens(Chain(base), records).items()]
+            return _Read((), highest, [], generation, log_time)
+        valid = valid_tokens(Chain(base), records)
+        tokens = [Issued(o, t, stamps[o]) for o, t in valid.items()]
         first = records[0][1]
         if isinstance(first, Token):
-            tokens.insert(0, Issued(base.offset, first))
-        return _Read(tuple(tokens), highest, list(counted(base, records)), generation)
+            tokens.insert(0, Issued(base.offset, first, stamps[base.offset]))
+        ever = list(counted(base, records))
+        return _Read(tuple(tokens), highest, ever, generation, log_time)
 
-    def _claimed(self, entry: JobEntry, base: Base | None) -> list[tuple[int, TokenRecord]]:
+    def _claimed(
+        self, entry: JobEntry, base: Base | None, stamps: dict[int, int]
+    ) -> list[tuple[int, TokenRecord]]:
         """The token log from the base on, or its tail, which holds a record of this leader's.
 
-        A job that is read again and again while something is away is claimed once.
+        A job that is read again and again while something is away is claimed once. `stamps` gets
+        those of the log, by offset.
         """
         clients, job = self._clients, entry.name
         topic, place = names.tokens(job), (names.tokens(job), 0)
         low, end = clients.topics.starts([place])[place], clients.topics.ends([place])[place]
         start = base.offset if base is not None else max(low, end - TOKENS_TAIL)
-        records = self._tokens(topic, start, end)
+        records = self._tokens(topic, start, end, stamps)
         if base is None:
             self._check_not_in_use(entry, records)
         elif any(isinstance(r, Begin) and r.job_uuid != base.job_uuid for _, r in records):
@@ -230,14 +243,20 @@ class Loader:
             if chain.job_uuid != base.job_uuid:  # a claim would shut the other one out
                 raise foreign.taken_over(job, base.job_uuid, chain.job_uuid)
         claimed = max((r.coordinator_epoch for _, r in records), default=0)
-        if claimed < self._epoch:
+        if job not in self._claims:  # its answer may have been lost
+            for offset, record in records:
+                if isinstance(record, Claim) and record.coordinator_epoch == self._epoch:
+                    self._claims[job] = Time(stamps[offset], clients.clock.monotonic_s())
+        if claimed < self._epoch or job not in self._claims:
             claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
-            records += self._tokens(topic, max(start, end), claim + 1)
+            claimed_s = clients.clock.monotonic_s()
+            records += self._tokens(topic, max(start, end), claim + 1, stamps)
             if not records:
                 raise lost_by_broker(
                     f"the token log of {job} ends at {claim}, and the plan is based on its offset "
                     f"{start}"
                 )
+            self._claims[job] = Time(stamps[claim], claimed_s)
             claimed = max(r.coordinator_epoch for _, r in records)
         if claimed > self._epoch:
             raise HigherClaim(claimed)
@@ -255,8 +274,11 @@ class Loader:
         if found[0] >= alive:
             raise foreign.in_use(entry.name, entry.uuid, *found)
 
-    def _tokens(self, topic: str, start: int, end: int) -> list[tuple[int, TokenRecord]]:
+    def _tokens(
+        self, topic: str, start: int, end: int, stamps: dict[int, int]
+    ) -> list[tuple[int, TokenRecord]]:
         entries = self._clients.reader.read_range(topic, 0, start, end, timeout_s=READ_TIMEOUT_S)
+        stamps.update((e.offset, e.stamp_ms) for e in entries)
         return [(e.offset, codec.decode_token(e.value)) for e in entries]
 
     def _generation(self, job: str, *known: int) -> int:

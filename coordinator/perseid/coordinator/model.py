@@ -13,6 +13,7 @@ from typing import Any
 from perseid.coordinator import lifecycle
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
+from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
 from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.layout import Layout
@@ -35,10 +36,14 @@ RECENT_S = 10.0        # window of the rates shown to people
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """`monotonic_s` decides; `wall_ms` is only written into records that people or jobs read."""
+    """`monotonic_s` decides; `wall_ms` is only written into records that people read.
+
+    `time_ms`: what the leader takes for the time (`token_time`); `decide` puts it in.
+    """
 
     monotonic_s: float
     wall_ms: int
+    time_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,14 @@ Positions = Mapping[tuple[str, int], Position]  # by (source, partition)
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A token that counts, and its offset in the token log."""
+    """A token that counts, and its offset in the token log.
+
+    `stamp_ms`: since 1970 by the log's clock, where it was read from there.
+    """
 
     offset: int
     token: Token
+    stamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,9 @@ class JobState:
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
     appending: bool = False               # an append's outcome has not been seen yet
     issued_s: float = 0.0                 # when the last token was issued
-    time_ms: int = 0                      # of the latest token, also of one that was taken back
+    time: Time = NEVER                    # of its last token, or of when it was read
+    log_time: Time = NEVER                # of the broker's clock, when it was read
+    apart_ms: float = 0.0                 # the wall clock ahead of that, as people were told
     event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
     active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
     late: int = 0                         # rows below the watermark, as far as progress tells
@@ -216,9 +227,10 @@ class JobState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything the leader decides on. `epoch` is its coordinator epoch."""
+    """Everything the leader decides on. `epoch` is its coordinator epoch, `time` its own time."""
 
     epoch: int
+    time: Time
     workers: Mapping[str, WorkerInfo] = field(default_factory=dict)  # by incarnation
     jobs: Mapping[str, JobState] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from perseid.coordinator.mirror import OffsetsMirror
 from perseid.coordinator.model import ClusterState, JobState, Now
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.store_sweep import StoreSweeper
+from perseid.coordinator.token_time import Time
 from perseid.coordinator.watching import (
     EndsWatcher,
     ProgressWatcher,
@@ -59,13 +60,14 @@ class Ports:
 
 
 class Service:
-    """One life as leader; `run` ends with StepDown."""
+    """One life as leader; `run` ends with StepDown. `time`: of this process."""
 
     def __init__(
-        self, ports: Ports, fenced: FencedRegistry, leader: LeaderInfo, session_s: float
-    ) -> None:
+        self, ports: Ports, fenced: FencedRegistry, leader: LeaderInfo, session_s: float,
+        time: Time,
+    ) -> None:  # fmt: skip
         self._ports, self._clock, self._leader = ports, ports.clock, leader
-        self.state = ClusterState(leader.epoch)
+        self.state = ClusterState(leader.epoch, time)
         self._queue: SimpleQueue[ev.Event | StepDown] = SimpleQueue()
         self._held_back: deque[ev.Event] = deque()  # taken from the queue without a lease
         self._lease = Lease(session_s)
@@ -92,6 +94,7 @@ class Service:
         self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
+        self._claims: dict[str, Time] = {}  # for the loaders of all threads
         clients.registry.on_session(self._session_changed)
 
     def run(self) -> None:
@@ -212,7 +215,9 @@ class Service:
         """The loader of the calling thread; its clients stay connected."""
         found: Loader | None = getattr(self._of_thread, "loader", None)
         if found is None:
-            found = Loader(self._ports.new_clients(), self._leader.epoch, self._leader.id)
+            found = Loader(
+                self._ports.new_clients(), self._leader.epoch, self._leader.id, self._claims
+            )
             self._of_thread.loader = found
         return found
 

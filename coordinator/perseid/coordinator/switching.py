@@ -109,7 +109,7 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
         return job, []
     if collecting is not None and checkpoint:
         job = checkpoints.given_up(job, "a later one is needed")
-    return replace(job, appending=True), [AppendToken(job.name, token)]
+    return issue.appending(job, now), [AppendToken(job.name, token)]
 
 
 def load(job: JobState, now: Now) -> Step:

@@ -55,17 +55,17 @@ def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now)
     newest = job.newest.epoch if job.newest is not None else 0
     begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
     if begun:
-        last_s = _issued_s(begun[-1], now)
+        last_s = _issued_s(job, begun[-1], now)
         begin_s = max(last_s, now.monotonic_s - timing.period_s)
         timing = replace(timing, begin_s=begin_s, last_s=last_s)
     for issued, record in told:
-        timing = _fed(timing, record, _issued_s(issued, now))
+        timing = _fed(timing, record, _issued_s(job, issued, now))
     return replace(job, timing=timing)
 
 
-def _issued_s(issued: Issued, now: Now) -> float:
-    """When the token was issued, on this leader's clock; never in its future."""
-    return now.monotonic_s - max(now.wall_ms - issued.token.time_ms, 0) / 1000
+def _issued_s(job: JobState, issued: Issued, now: Now) -> float:
+    """When the token was issued, on this leader's monotonic clock; never in its future."""
+    return now.monotonic_s - max(job.time.after(now) - issued.token.time_ms, 0) / 1000
 
 
 def _fed(timing: Timing, record: EpochDone, time_s: float) -> Timing:

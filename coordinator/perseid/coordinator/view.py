@@ -118,12 +118,19 @@ def lag(job: JobState) -> int | None:
 def checkpoint_age_s(job: JobState, now: Now) -> float | None:
     """Since the token of the newest checkpoint; None without one."""
     newest = job.newest
-    return max(0.0, (now.wall_ms - newest.time_ms) / 1000) if newest is not None else None
+    return max(0.0, (job.time.after(now) - newest.time_ms) / 1000) if newest is not None else None
 
 
 def _is_looked_at(job: JobState) -> bool:
     """Whether the ends of all its source partitions are known."""
     return job.phase is not Phase.LOADING and job.source_partitions <= job.ends.keys()
+
+
+def clock_ahead_s(job: JobState, now: Now) -> float | None:
+    """The leader's wall clock less the job's token time."""
+    if job.phase is Phase.LOADING:
+        return None
+    return (now.wall_ms - job.time.after(now)) / 1000
 
 
 def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ Level = Literal["ok", "warning", "problem"]
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 MIB, GIB = 1 << 20, 1 << 30
-SKEW_S = 2.0  # beyond what asking takes; nothing but dates people read depends on it
+SKEW_S = 2.0  # beyond what asking takes
 DISK_SHORT_BYTES, DISK_SHORT_SHARE = 256 * MIB, 0.02
 DISK_LOW_BYTES, DISK_LOW_SHARE = 2 * GIB, 0.1
 RETENTION_NEAR = 0.5  # of a topic's retention, that a newest checkpoint may be old
@@ -149,6 +149,12 @@ def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
             check, "problem", f"{info.name} keeps its records for {duration(info.retention_ms)}",
             f"for ever: {wanted.why}", _topic_config(info.name, "retention.ms", "-1"),
         )  # fmt: skip
+    if info.stamped != wanted.config["message.timestamp.type"]:
+        yield Finding(
+            check, "warning", f"{info.name} has message.timestamp.type={info.stamped}",
+            "LogAppendTime: the broker's clock bounds what a new leader takes for the time",
+            _topic_config(info.name, "message.timestamp.type", "LogAppendTime"),
+        )  # fmt: skip
     if info.partitions < wanted.partitions and "ledger" in wanted.name:
         yield Finding(
             check, "problem", f"{info.name} has {info.partitions} partitions",
@@ -221,8 +227,9 @@ def skew(who: str, ahead_s: float, asked_s: float) -> Finding:
     side = "ahead of" if ahead_s > 0 else "behind"
     return Finding(
         check, "warning", f"{abs(ahead_s):.1f} s {side} ours", f"within {SKEW_S:g} s",
-        "let both follow one time server (chrony, ntpd): retention, event time and the dates in "
-        "logs are off; no result depends on it",
+        "let both follow one time server (chrony, ntpd): retention and the dates in records and "
+        "logs are off, and a broker refuses records that are an hour ahead of its clock; state "
+        "and timers go by the monotonic clock (`perseid jobs show` tells of a clock that jumped)",
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import sources
+from perseid.coordinator import sources, token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
@@ -104,13 +104,20 @@ class World:
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     time_s: float = 100.0
+    wall_ahead_s: float = 0.0  # the leading machine's wall clock is wrong by so much
+    broker_ahead_s: float = 0.0  # likewise the broker's
+    stamps: dict[str, list[int]] = field(default_factory=dict)  # of the broker, on each of `tokens`
     states: tuple[OperatorState, ...] = ()  # what the owner reports of each epoch
     record_bytes: dict[str, int] = field(default_factory=dict)  # by source; else RECORD_BYTES
     codes: dict[str, str] = field(default_factory=dict)  # of archives; else each has its own
 
     @property
     def now(self) -> Now:
-        return Now(self.time_s, int(self.time_s * 1000))
+        return Now(self.time_s, round((self.time_s + self.wall_ahead_s) * 1000))
+
+    @property
+    def broker_ms(self) -> int:
+        return round((self.time_s + self.broker_ahead_s) * 1000)
 
     def valid(self, job: str, base: Base | None = None) -> dict[int, Token]:
         """The tokens that count, by offset, read from `base`."""
@@ -195,7 +202,7 @@ class Leader:
     def __init__(self, world: World, *, writes_left: int | None = None) -> None:
         world.leader_epoch += 1
         self.world = world
-        self.state = ClusterState(world.leader_epoch)
+        self.state = ClusterState(world.leader_epoch, token_time.started(world.now))
         self.writes_left = writes_left
         self.loads = True  # else the store does not give programs of switches
         self.performed: list[act.Action] = []
@@ -263,6 +270,7 @@ class Leader:
     def _append(self, job: str, record: Begin | Rewind | Token | Claim) -> int:
         log = self.world.tokens.setdefault(job, [])
         log.append(record)
+        self.world.stamps.setdefault(job, []).append(self.world.broker_ms)
         return len(log) - 1
 
     def _put(self, action: act.Action) -> None:
@@ -291,10 +299,10 @@ class Leader:
         ours = plan is not None and plan.job_uuid == entry.uuid
         base = _base(plan, pointers) if ours and plan is not None else None
         valid = world.valid(job, base) if base is not None else {}
-        tokens = tuple(Issued(o, t) for o, t in valid.items())
-        log = world.tokens[job]
+        log, stamps = world.tokens[job], world.stamps[job]
+        tokens = tuple(Issued(o, t, stamps[o]) for o, t in valid.items())
         if base is not None and isinstance(first := log[base.offset], Token):
-            tokens = (Issued(base.offset, first), *tokens)
+            tokens = (Issued(base.offset, first, stamps[base.offset]), *tokens)
         archive = plan.archive if ours and plan is not None else entry.archive
         spec = world.programs[archive]
         ever = list(counted(base, enumerate(log))) if base is not None else []
@@ -310,7 +318,7 @@ class Leader:
             max((r.epoch for r in log if not isinstance(r, Claim)), default=0),
             {**self._starts(spec, sources.named(ever)), **begun},
             world.ledger.get(job, {}) if ours else {}, tuple(world.progress.get(job, [])),
-            time_ms=max((token.time_ms for token in ever), default=0),
+            log_time=token_time.Time(world.stamps[job][-1], world.time_s),
         )  # fmt: skip
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:

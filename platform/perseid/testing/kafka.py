@@ -245,4 +245,4 @@ class FakeTransaction:
 
 
 def _entries(records: Iterable[ModelRecord]) -> list[Entry]:
-    return [Entry(r.offset, r.value or b"") for r in records]
+    return [Entry(r.offset, r.value or b"", r.time_ms) for r in records]

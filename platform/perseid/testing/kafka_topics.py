@@ -18,6 +18,7 @@ _SETTINGS = {
     "retention.ms": re.compile(r"-1|\d+"),
     "retention.bytes": re.compile(r"-1|\d+"),
     "segment.bytes": re.compile(r"\d+"),
+    "message.timestamp.type": re.compile(r"CreateTime|LogAppendTime"),
 }
 
 
@@ -72,6 +73,7 @@ class FakeTopics:
             settings.get("cleanup.policy", "delete"),
             int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
             int(settings.get("retention.ms", RETENTION_MS)),
+            settings.get("message.timestamp.type", "CreateTime"),
         )
         logs = [ModelLog() for _ in range(partitions)]
         self._kafka.topics[topic] = ModelTopic(info, logs, settings)

@@ -26,7 +26,10 @@ INFOS = {
     "lines": TopicInfo("lines", "1", 2, retention_ms=DAY_MS),
     "shop-counts": TopicInfo("shop-counts", "2", 2, cleanup_policy="compact"),
     **{
-        t.name: TopicInfo(t.name, t.name, t.partitions, retention_ms=int(t.config["retention.ms"]))
+        t.name: TopicInfo(
+            t.name, t.name, t.partitions, retention_ms=int(t.config["retention.ms"]),
+            stamped=t.config["message.timestamp.type"],
+        )
         for t in JOB.needed
     },
 }
@@ -120,6 +123,21 @@ def test_topics_that_do_not_keep_what_they_must(
     found = only(doctor_checks.topics(JOB, infos))
     assert found.level == "problem"
     assert what_next in found.next
+
+
+def test_a_token_log_that_its_producers_stamp_bounds_no_time() -> None:
+    topic = "perseid.shop.tokens"
+    found = only(
+        doctor_checks.topics(JOB, {**INFOS, topic: replace(INFOS[topic], stamped="CreateTime")})
+    )
+    assert found.level == "warning"
+    assert "message.timestamp.type=LogAppendTime" in found.next
+
+
+def test_a_clock_that_is_apart_is_not_said_to_change_nothing() -> None:
+    found = doctor_checks.skew("zookeeper", 3_600.0, 0.1)
+    assert found.found == "3600.0 s ahead of ours"
+    assert "state and timers go by the monotonic clock" in found.next
 
 
 def test_progress_may_be_kept_for_any_time() -> None:

@@ -10,6 +10,7 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim
 from perseid.coordinator.model import ranges_of
+from perseid.coordinator.token_time import Time
 from perseid.errors import DamagedFile, PermanentError, RetryableError
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
@@ -182,7 +183,24 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
     loaded = setting.loader(epoch=2).load(setting.entry)
     assert [i.token.epoch for i in loaded.tokens] == [3]
     assert {key: at.offset for key, at in loaded.starts.items()} == {("more", 0): 0, ("more", 1): 1}
-    assert loaded.time_ms == 99
+
+
+def test_the_stamps_of_the_log_come_with_the_tokens_and_with_the_claim(setting: Setting) -> None:
+    """They tell how much time has passed since the last token, whoever issued it."""
+    running(setting)
+    setting.kafka.clock.sleep(3_600)
+    loaded = setting.loader(epoch=2).load(setting.entry)
+    assert {loaded.log_time.ms - issued.stamp_ms for issued in loaded.tokens} == {3_600_000}
+    assert loaded.log_time.at_s == setting.kafka.clock.monotonic_s()
+
+
+def test_a_claim_whose_answer_was_lost_tells_the_time_too(setting: Setting) -> None:
+    running(setting)
+    setting.append(Claim(2, "c1"))
+    stamp_ms = setting.kafka.clock.wall_ms()
+    setting.kafka.clock.sleep(5)
+    loaded = setting.loader(epoch=2).load(setting.entry)
+    assert loaded.log_time == Time(stamp_ms, setting.kafka.clock.monotonic_s())
 
 
 def test_tokens_are_read_from_the_newest_checkpoint_on(setting: Setting) -> None:

@@ -42,6 +42,7 @@ class TopicInfo:
     cleanup_policy: str = "delete"
     message_bytes_max: int = MESSAGE_BYTES_MAX
     retention_ms: int = RETENTION_MS  # -1: for ever
+    stamped: str = "CreateTime"  # by producers; "LogAppendTime": by the broker
 
     @property
     def compacted(self) -> bool:
@@ -141,6 +142,7 @@ class TopicAdmin:
                 values["cleanup.policy"].value,
                 int(values["max.message.bytes"].value),
                 int(values["retention.ms"].value),
+                values["message.timestamp.type"].value,
             )
         return infos
 

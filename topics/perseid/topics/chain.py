@@ -9,7 +9,7 @@ what stands before it in the log:
 2. A Begin opens the chain of a job UUID: the tip is the Begin itself. Epochs never restart, so its
    epoch is not below the tip's.
 3. A Token extends the chain when it is of its job UUID, has the tip's epoch + 1, names the tip's
-   offset as the previous one, and its time is not below that of any token of the chain.
+   offset as the previous one, and its time is not below that of the record before it.
 4. A Rewind moves the tip back to an earlier token, whose epoch and offset it names. It is believed:
    only the holder of the highest claim can write one that counts, and that holder has read the log.
 
@@ -142,6 +142,7 @@ class Chain:
         if here != there and not (there[0] < here[0] and there[1] < here[1]):
             return f"its target {there} is not on the chain that ends with {here}"
         self.tip_epoch, self.tip_offset = there
+        self.time_ms = 0  # what was taken back may have been of a clock that was wrong
         return ""
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from perseid.topics import names
 
-# A broker deletes whole segments only, and never the one that it writes to.
-_SEGMENT = {"segment.bytes": str(16 << 20)}
-_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"} | _SEGMENT
+# A broker deletes whole segments only, and never the one that it writes to. It stamps each record
+# by its own clock: that bounds token time (`coordinator.token_time`), and the records of a process
+# whose clock is far ahead are not refused.
+_SETTINGS = {"segment.bytes": str(16 << 20), "message.timestamp.type": "LogAppendTime"}
+_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"} | _SETTINGS
 _PROGRESS_MS = 3_600_000  # progress is for the coordinator of the day
 
 
@@ -33,7 +35,7 @@ def control_topics(job: str, ledger_partitions: int) -> tuple[TopicSpec, ...]:
 
     The coordinator trims tokens and ledger behind the oldest checkpoint that is kept.
     """
-    progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)} | _SEGMENT
+    progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)} | _SETTINGS
     return (
         TopicSpec(names.tokens(job), 1, _FOREVER, "names the input of every epoch"),
         TopicSpec(names.progress(job), 1, progress, "what workers report"),

@@ -27,10 +27,11 @@ _FLUSH_STEP_S = 0.2
 
 
 class Entry(NamedTuple):
-    """One record of a log."""
+    """One record of a log. `stamp_ms`: since 1970; in a token log by the broker's clock."""
 
     offset: int
     value: bytes
+    stamp_ms: int
 
 
 class LogReader(Protocol):
@@ -203,9 +204,9 @@ class TokenLog:
 
     def _feed(self, entries: list[Entry]) -> list[Accepted]:
         kept = []
-        for offset, value in entries:
-            seen = self.chain.feed(offset, codec.decode_token(value))
-            self.position = offset + 1
+        for entry in entries:
+            seen = self.chain.feed(entry.offset, codec.decode_token(entry.value))
+            self.position = entry.offset + 1
             if isinstance(seen, Void):
                 self._on_void(seen)
             else:
@@ -238,4 +239,4 @@ class ProgressLog:
 
 
 def _entries(messages: list[Message]) -> list[Entry]:
-    return [Entry(cast(int, m.offset()), m.value() or b"") for m in messages]
+    return [Entry(cast(int, m.offset()), m.value() or b"", m.timestamp()[1]) for m in messages]

@@ -18,6 +18,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from perseid.clocks import Clock
+from perseid.coordinator.token_time import SLACK
 from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelRecord
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect
@@ -25,6 +27,8 @@ from perseid.topics import codec, names
 from perseid.topics.records import Begin, Claim, LedgerRecord, Rewind, Token
 
 TOKENS, LEDGER = names.tokens(job.JOB), names.ledger(job.JOB)
+SKEW_MS = 300  # of clocks that are right
+ROUNDED_MS = 2  # two tokens' times, and the moments of their issue
 
 
 @dataclass
@@ -75,13 +79,17 @@ class Words:
 
 @dataclass
 class Tokens:
-    """The chain again, written from the rules and not from the code."""
+    """The chain again, written from the rules and not from the code.
+
+    Token time: between two tokens no more than the time between their issues, unless that is what
+    the time really is, and no less while one leader issues them. `clock`: of nobody's machine.
+    """
 
     kafka: ModelKafka
+    clock: Clock
     coordinator: int = 0
     epoch: int = 0
     offset: int = -1
-    time_ms: int = 0
     watermark_ms: int | None = None
     read_ms: float = 0.0  # of the latest record that a token names
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -89,6 +97,9 @@ class Tokens:
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
     watermarks: dict[int, int | None] = field(default_factory=dict)  # likewise
     taken_back: set[int] = field(default_factory=set)  # offsets of tokens
+    issued_ms: dict[tuple[int, int], int] = field(default_factory=dict)  # by leader and epoch
+    last: tuple[int, int, int] | None = None  # leader, epoch and time of the tip, if it is a token
+    off_ms: int = 0  # for so long all was switched off
 
     def take(self, offset: int, record: object) -> None:
         assert isinstance(record, Claim | Begin | Token | Rewind), record
@@ -103,9 +114,7 @@ class Tokens:
         elif isinstance(record, Token):
             if (record.epoch, record.previous_offset) != (self.epoch + 1, self.offset):
                 return
-            if record.time_ms < self.time_ms:
-                raise Defect(f"the token of epoch {record.epoch} goes back in time")
-            self.time_ms = record.time_ms
+            self._time(record)
             self._watermark(record)
             self._follow(record)
             self.plans[offset] = record.layout, record.generation
@@ -115,7 +124,28 @@ class Tokens:
             self.watermarks[record.epoch] = self.watermark_ms
         self.coordinator = record.coordinator_epoch
 
+    def issues(self, token: Token) -> None:
+        """A leader has just decided on it."""
+        self.issued_ms[token.coordinator_epoch, token.epoch] = self.clock.wall_ms()
+
+    def _time(self, token: Token) -> None:
+        leader, last = token.coordinator_epoch, self.last
+        at_ms = self.issued_ms[leader, token.epoch]
+        self.last = leader, token.epoch, token.time_ms
+        if last is None:
+            return
+        passed_ms = at_ms - self.issued_ms[last[0], last[1]]
+        since_ms, right_ms = token.time_ms - last[2], at_ms + self.off_ms
+        told = f"{since_ms} ms behind the one before it, after {passed_ms} ms"
+        if since_ms < 0:
+            raise Defect(f"the token of epoch {token.epoch} goes back in time: {told}")
+        if since_ms > passed_ms * (1 + SLACK) + ROUNDED_MS and token.time_ms > right_ms + SKEW_MS:
+            raise Defect(f"the token of epoch {token.epoch} is ahead of time: {told}")
+        if leader == last[0] and since_ms < passed_ms * (1 - SLACK) - ROUNDED_MS:
+            raise Defect(f"time stands still at epoch {token.epoch}: {told}")
+
     def _take_back(self, record: Rewind) -> None:
+        self.last = None
         if record.epoch not in self.ends_at or record.epoch > self.epoch:
             raise Defect(f"{record} does not go back to an epoch of the chain, at {self.epoch}")
         self.taken_back |= {at for at in self.plans if at > record.previous_offset}
@@ -152,11 +182,11 @@ class Tokens:
 class Checker:
     """Looks at one job's topics."""
 
-    def __init__(self, kafka: ModelKafka, sinks: list[str]) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: ModelKafka, sinks: list[str], clock: Clock) -> None:
+        self._kafka, self._clock = kafka, clock
         self.expected: Counter[str] = Counter()
         self.words = {topic: Words() for topic in sinks}
-        self.tokens = Tokens(kafka)
+        self.tokens = Tokens(kafka, clock)
         self.ledger: dict[int, LedgerRecord] = {}
         self._windows: list[LedgerRecord] = []
         self._cursors: dict[tuple[str, int], Cursor] = {}
@@ -164,7 +194,11 @@ class Checker:
     def start_again(self) -> None:
         """The logs are others than before: looks at all of them anew, and less strictly."""
         self.words = {topic: Words(torn=True) for topic in self.words}
-        self.tokens = Tokens(self._kafka, read_ms=inf)  # records may be gone that were read
+        # Records may be gone that were read.
+        self.tokens = Tokens(
+            self._kafka, self._clock, read_ms=inf, issued_ms=self.tokens.issued_ms,
+            off_ms=self.tokens.off_ms,
+        )  # fmt: skip
         self.ledger, self._windows, self._cursors = {}, [], {}
         self._kafka.changed |= {*self.words, TOKENS, LEDGER} & self._kafka.topics.keys()
 

@@ -22,6 +22,7 @@ from zlib import crc32
 from greenlet import getcurrent, greenlet
 
 START_S = 1_000.0
+WALL_S = 1_767_225_600  # a right wall clock is so much ahead of the monotonic one: it is 2026
 
 
 class Killed(BaseException):
@@ -258,16 +259,22 @@ class Simulation:
 
 
 class SimulatedClock:
-    """`perseid.clocks.Clock` of one group; wall clocks of two hosts differ by `skew_ms`."""
+    """`perseid.clocks.Clock` of one group; wall clocks of two hosts differ by `skew_ms`.
 
-    def __init__(self, simulation: Simulation, skew_ms: int = 0) -> None:
-        self._simulation, self._skew_ms = simulation, skew_ms
+    `ahead_ms`: by how much that of its host is set ahead now.
+    """
+
+    def __init__(
+        self, simulation: Simulation, skew_ms: int = 0, ahead_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._simulation, self._skew_ms, self._ahead_ms = simulation, skew_ms, ahead_ms
 
     def monotonic_s(self) -> float:
         return self._simulation.now_s
 
     def wall_ms(self) -> int:
-        return int(self._simulation.now_s * 1000) + self._skew_ms
+        right_ms = int((WALL_S + self._simulation.now_s) * 1000)
+        return right_ms + self._skew_ms + self._ahead_ms()
 
     def sleep(self, seconds: float) -> None:
         self._simulation.sleep(seconds)

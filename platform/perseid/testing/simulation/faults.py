@@ -97,7 +97,7 @@ BRANCHES = (
     "order taken over", "retention", "retention that bites", "topic made anew",
     "ends with ReplayDataLost", "ends with TopicIdentityChanged",
     "revision switched", "part of changes", "part of the whole state", "restored from a chain",
-    "state copied at once",
+    "state copied at once", "clock set",
 )  # fmt: skip
 
 

@@ -10,19 +10,21 @@ from pathlib import Path
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
+from perseid.coordinator import token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader, source_topics
 from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
+from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ProcessDied, RetryableError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import Defect, Group, Reported, SimulatedClock
+from perseid.testing.simulation.engine import Defect, Group, Reported
 from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
 from perseid.testing.simulation.ports import (
     SimulatedLogReader,
@@ -74,7 +76,7 @@ class Coordinator:
     def start(self) -> None:
         self.lives += 1
         label = f"{self.name}.{self.lives}"
-        Life(self.world, label, self._respawn)
+        Life(self.world, self.name, label, self._respawn)
 
     def _respawn(self) -> None:
         self.world.simulation.after(RESPAWN_S, self.start)
@@ -83,15 +85,19 @@ class Coordinator:
 class Life:
     """One process of a coordinator."""
 
-    def __init__(self, world: World, label: str, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, world: World, host: str, label: str, on_death: Callable[[], None]
+    ) -> None:
         self.world, self.label, self._on_death = world, label, on_death
-        self.clock = SimulatedClock(world.simulation, world.simulation.random.choice(SKEWS_MS))
+        self.clock = world.clock_of(host, world.simulation.random.choice(SKEWS_MS))
+        self._time = token_time.started(self._now())
         self.group: Group = world.simulation.group(label, self._died)
         self.session: SimulatedCoordination = world.session(self.group)
         self.session.on_session(self._session_changed)
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
         self._progress_at: int | None = None
+        self._claims: dict[str, Time] = {}
         self._registry_changed = False
         self._spawn("main", self._live)
 
@@ -135,7 +141,7 @@ class Life:
             self._end_if_told()
             fence = lead(registry, lambda epoch: LeaderInfo(self.label, epoch, 1, ""))
         self.world.simulation.say(f"leads with epoch {fence.epoch}")
-        self.state = ClusterState(fence.epoch)
+        self.state = ClusterState(fence.epoch, self._time)
         self._epoch = fence.epoch
         self._registry = registry
         registry.watch(self._note_change)
@@ -165,7 +171,7 @@ class Life:
             LedgerReader(reader, self.world.topics, self.clock),
             SimulatedTransactions(self.world.broker), self.world.store, Path(), self.clock,
         )  # fmt: skip
-        loader = SimulatedLoader(clients, self._epoch, self.label)
+        loader = SimulatedLoader(clients, self._epoch, self.label, self._claims)
         loader.specs = self.world.specs
         return loader
 
@@ -226,9 +232,11 @@ class Life:
     def _feed(self, event: ev.Event) -> None:
         """As `perseid.coordinator.service.Service` does."""
         self._await_lease()
-        now = Now(self.clock.monotonic_s(), self.clock.wall_ms())
+        now = self._now()
         before = self.state.jobs.get(job.JOB)
         self.state, actions = decide(self.state, event, now)
+        for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
+            self.world.checker.tokens.issues(token)
         after = self.state.jobs.get(job.JOB)
         if isinstance(event, ev.JobLoaded) and after and after.phase is not Phase.LOADING:
             self._progress_at = event.progress_offset
@@ -255,6 +263,9 @@ class Life:
                 outcomes.append(outcome)
         for outcome in outcomes:
             self._feed(outcome)
+
+    def _now(self) -> Now:
+        return Now(self.clock.monotonic_s(), self.clock.wall_ms())
 
     def _tell(self, action: act.Action, outcome: ev.Event | None) -> None:
         match action:

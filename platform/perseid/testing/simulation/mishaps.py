@@ -7,6 +7,8 @@ A topic that was made anew has other records at the same offsets, and none of th
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,38 @@ BITES_SHARE = 0.05  # of retentions: they take what is still needed
 STRANGERS = 60      # records in a topic that was made anew
 PARTITIONS_MAX = 4  # of a source topic
 AWAY_S = 2.0        # at most, before it is there again
+SET_EVERY_S = 3.0   # a clock
+AHEAD_S = (3_600, -3_600, 30 * 86_400, -30 * 86_400)
+LIVES_MAX = 100     # of a coordinator
+
+
+def set_clocks(world: World, chance: Random) -> None:
+    """Wall clocks are set, now and then while input comes: the broker's, or coordinators'.
+
+    Not both in one history: where the two that a new leader compares are wrong together, nothing
+    tells that from time that has passed.
+    """
+    hosts = chance.choice([("broker",), ("c1",), ("c1", "c2")])
+    at_s = 0.0
+    while (at_s := at_s + chance.uniform(0.5, 2 * SET_EVERY_S)) < world.shape.input_s:
+        host, ahead_s = chance.choice(hosts), chance.choice((0, *AHEAD_S))
+        world.simulation.after(at_s, partial(_set_clock, world, host, ahead_s))
+
+
+def _set_clock(world: World, host: str, ahead_s: int) -> None:
+    world.simulation.say(f"the clock of {host} is set {ahead_s} s ahead")
+    world.ahead_ms[host] = ahead_s * 1000
+    world.gates.hit("clock set")
+
+
+def switch_off(world: World, seconds: int) -> None:
+    """All machines are off for that long: wall clocks go on, and processes end."""
+    world.simulation.say(f"SWITCHED OFF for {seconds} s")
+    for host in ("broker", "c1", "c2"):
+        world.ahead_ms[host] += seconds * 1000
+    world.checker.tokens.off_ms += seconds * 1000
+    for host, life in product(("c1", "c2"), range(1, LIVES_MAX)):
+        world.simulation.kill_named(f"{host}.{life}")
 
 
 def retain(world: World) -> None:

@@ -29,6 +29,7 @@ SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
 RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
 AT_ONCE = 5  # modulo 7: likewise states that are copied at once
 APPLIED = 3  # modulo 11: likewise revisions, which have a chance of their own
+CLOCKS_SET = 1  # modulo 5: likewise wall clocks that are set
 APPLY_CHANCE = 0.15  # a second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
@@ -99,6 +100,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
             world.rescales = seed % 17 == RESCALED
             world.at_once = seed % 7 == AT_ONCE
             world.applies = Random(f"revisions of {seed}") if seed % 11 == APPLIED else None
+            if seed % 5 == CLOCKS_SET:
+                mishaps.set_clocks(world, Random(f"clocks of {seed}"))
         error = ""
         try:
             _play(simulation, world, mode)

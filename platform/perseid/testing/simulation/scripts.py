@@ -68,6 +68,25 @@ class Rescaled:
             raise Defect(f"the plan is {plan}, expected layout {last} of archive-{last}")
 
 
+@dataclass(frozen=True)
+class SwitchedOff:
+    """A month in which nothing runs: what is a month old then expires."""
+
+    name: ClassVar[str] = "switched-off"
+    OFF_S: ClassVar[int] = 30 * 86_400
+    AT_S: ClassVar[float] = 8.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        simulation.after(self.AT_S, partial(mishaps.switch_off, world, self.OFF_S))
+        simulation.after(world.shape.input_s, partial(self._look, world))
+
+    def _look(self, world: World) -> None:
+        last = world.checker.tokens.last
+        right_ms = world.clock.wall_ms() + self.OFF_S * 1000
+        if last is None or last[2] < right_ms - world.shape.input_s * 1000:
+            raise Defect(f"the last token's leader, epoch and time are {last}, it is {right_ms} ms")
+
+
 @dataclass
 class Swarm(Faults):
     """Faults of these strengths to the end of the input.

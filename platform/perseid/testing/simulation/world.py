@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -49,7 +50,8 @@ class World:
         self.specs = {"archive-1": spec}  # every revision that was applied
         self.gates = Gates(simulation, faults)
         self.clock = SimulatedClock(simulation)
-        self.kafka = ModelKafka(self.clock)
+        self.ahead_ms: Counter[str] = Counter()  # of wall clocks that were set: "broker", "c1", ...
+        self.kafka = ModelKafka(self.clock_of("broker"))
         self.network = Network(simulation, self.gates)
         self.broker = SimulatedBroker(simulation, self.gates, self.network, self.kafka)
         self.topics = SimulatedTopics(self.broker)
@@ -77,7 +79,7 @@ class World:
         self.dies = False  # instead, its process dies
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
-        self.checker = Checker(self.kafka, list(spec.written_topics))
+        self.checker = Checker(self.kafka, list(spec.written_topics), self.clock)
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         self.kept = Kept(self.kafka, self.registry)
         entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
@@ -88,6 +90,10 @@ class World:
         """Raises Defect for what must not be, whatever comes."""
         self.checker.look()
         self.kept.look()
+
+    def clock_of(self, host: str, skew_ms: int = 0) -> SimulatedClock:
+        """The clock of one machine, which can be set."""
+        return SimulatedClock(self.simulation, skew_ms, lambda: self.ahead_ms[host])
 
     def session(self, group: Group) -> SimulatedCoordination:
         """A session of the processes of `group`, which is from now on in the network."""

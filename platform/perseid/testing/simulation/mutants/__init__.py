@@ -13,7 +13,7 @@ from perseid.testing.simulation.mutants import (
     tokens,
 )
 from perseid.testing.simulation.mutants.planting import Planted
-from perseid.testing.simulation.scripts import Corrected, LedgerCut, Overtaken, Swarm
+from perseid.testing.simulation.scripts import Corrected, LedgerCut, Overtaken, Swarm, SwitchedOff
 
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
@@ -35,6 +35,8 @@ _DRAWN = (
     tokens.watermark_falls, tokens.the_main_output_is_fed_back,
     tokens.tokens_of_later_plans_run, tokens.batch_numbers_identify_epochs,
     tokens.batch_numbers_go_on,
+    tokens.wall_clocks_are_believed, tokens.time_waits_for_the_clock,
+    tokens.new_leaders_believe_their_own_clock, tokens.new_leaders_believe_the_brokers_clock,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
     checkpoints.logs_are_trimmed_behind_the_newest, checkpoints.last_ledger_records_are_trimmed,
@@ -50,6 +52,7 @@ _TOLD = (
         APART,
         Overtaken(waits_s=8.0),
     ),
+    Planted(tokens.time_passes_only_under_a_leader, SINGLE, SwitchedOff()),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(
         mended.complete_checkpoints_prove_nothing,

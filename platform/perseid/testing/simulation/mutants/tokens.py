@@ -11,9 +11,10 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from perseid.coordinator import issue, watermark
+from perseid.coordinator import issue, token_time, watermark
 from perseid.coordinator.loading import Loader
-from perseid.coordinator.model import JobState
+from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.token_time import Time
 from perseid.errors import RetryableError
 from perseid.registry import ConflictError
 from perseid.state.log import StateLog
@@ -90,6 +91,53 @@ def watermark_falls() -> AbstractContextManager[Any]:
         return watermark._lowest(job, watermark._timed(job))
 
     return patch.object(watermark, "next_ms", mutant)
+
+
+def wall_clocks_are_believed() -> AbstractContextManager[Any]:
+    """A leader's wall clock is what time it is, as long as that does not go back."""
+
+    def mutant(time: Time, wanted_ms: float, now: Now) -> Time:
+        return Time(max(wanted_ms, time.ms), now.monotonic_s)
+
+    return patch.object(token_time, "passed", mutant)
+
+
+def time_waits_for_the_clock() -> AbstractContextManager[Any]:
+    """Token time stands still until the clock that was set back has come to it."""
+    passed = token_time.passed
+
+    def mutant(time: Time, wanted_ms: float, now: Now) -> Time:
+        return Time(max(min(passed(time, wanted_ms, now).ms, wanted_ms), time.ms), now.monotonic_s)
+
+    return patch.object(token_time, "passed", mutant)
+
+
+def new_leaders_believe_their_own_clock() -> AbstractContextManager[Any]:
+    """What the broker's says has passed since the last token does not count."""
+
+    def mutant(last: Issued | None, _log: Time, now: Now) -> Time:
+        return Time(max(now.time_ms, last.token.time_ms if last else 0), now.monotonic_s)
+
+    return patch.object(token_time, "resumed", mutant)
+
+
+def new_leaders_believe_the_brokers_clock() -> AbstractContextManager[Any]:
+    """What their own says has passed since the last token does not count."""
+    resumed = token_time.resumed
+
+    def mutant(last: Issued | None, log: Time, now: Now) -> Time:
+        return resumed(last, log, replace(now, time_ms=float("inf")))
+
+    return patch.object(token_time, "resumed", mutant)
+
+
+def time_passes_only_under_a_leader() -> AbstractContextManager[Any]:
+    """A new leader goes on from the last token's time, whatever has passed since."""
+
+    def mutant(last: Issued | None, _log: Time, now: Now) -> Time:
+        return Time(last.token.time_ms if last else now.time_ms, now.monotonic_s)
+
+    return patch.object(token_time, "resumed", mutant)
 
 
 def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
