@@ -61,7 +61,7 @@ FOUND_BY = {
     "complete_checkpoints_prove_nothing": 0,
     "markers_are_forgotten": 0,
     "what_others_wrote_is_forgotten": 0,
-    "ledgers_are_not_claimed": 24,
+    "ledgers_are_not_claimed": 13,
     "half_committed_epochs_are_taken_back": 0,
     "the_old_revision_ends_the_job": 0,
     "checked_afterwards": 2,

@@ -24,6 +24,7 @@ from perseid.coordinator import (
     placement,
     progress,
     sources,
+    stalled,
     statuses,
     switching,
     token_time,
@@ -378,4 +379,5 @@ def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
     error = sources.fault(job.program.spec, job.positions, event.topics)
     if error is not None:
         return corrections.fail(job, now, type(error).__name__, str(error))
+    job = stalled.looked(job, event.highs, now)
     return sources.with_new_partitions(job, event.topics, now), []

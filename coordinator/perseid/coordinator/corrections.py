@@ -16,7 +16,8 @@ Switch:  else the old one runs one more epoch, without input, so that its state 
          checkpoint (`switching`). Where that fails, too, the changed one finishes it.
 Way:     a revision that fails while another one is wanted gives way to it, as one that failed and
          was changed. So does one whose processes die in an epoch again and again (native code that
-         crashes, memory), though no error ends the job.
+         crashes, memory), or that fails at something else for as long as nothing gets done, though
+         no error ends the job.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from perseid.coordinator.model import (
     issued_token,
     positions_behind,
 )
-from perseid.errors import ProcessDied
+from perseid.errors import ProcessDied, RetryableError
 from perseid.jobs.change import apart, only_loosens
 from perseid.jobs.layout import build
 from perseid.records import JobEntry, JobStatus, Plan
@@ -50,6 +51,8 @@ FRONT = (
     "in one of these may go to a file of its own)"
 )
 DEATHS_MAX = 3  # in one epoch, before the old revision gives way: a machine may end once or twice
+FAILURES_MAX = 6  # without an epoch, likewise: something may be away for a few seconds
+_PASSING = (ProcessDied.__name__, RetryableError.__name__)
 AGAIN = "again"  # in an error: the revision failed in the epoch that was to end it, too
 
 
@@ -62,20 +65,25 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
 
 
 def gives_way(job: JobState) -> bool:
-    """Whether the old revision's processes die in its epoch, and another one waits for it."""
-    return job.deaths >= DEATHS_MAX and job.in_flight > 0 and switching.wants_switch(job)
+    """Whether the old revision does not get on, and another one waits for it."""
+    dies = job.deaths >= DEATHS_MAX and job.in_flight > 0
+    return (dies or job.tries >= FAILURES_MAX) and switching.wants_switch(job)
 
 
 def give_way(job: JobState, now: Now) -> Step:
-    """Takes a job whose processes die for failed before the user changed it."""
+    """Takes a job that does not get on for failed before the user changed it."""
     assert job.plan is not None
     assert job.failures is not None
-    text = (
-        f"in epoch {job.done + 1} processes of revision {job.plan.revision} died {job.deaths} "
-        f"times, so revision {job.entry.revision} takes it over"
-    )
+    dies = job.deaths >= DEATHS_MAX
+    what = (
+        f"processes of revision {job.plan.revision} died {job.deaths} times" if dies
+        else f"revision {job.plan.revision} failed {job.tries} times"
+    )  # fmt: skip
+    text = f"in epoch {job.done + 1} {what}, so revision {job.entry.revision} takes it over"
     last = f"{text}; the last time: {job.failures.text}"
-    error = failing.told_error(job, ProcessDied.__name__, last, failing.advice(job.name))
+    kind = ProcessDied.__name__ if dies else RetryableError.__name__
+    error = failing.told_error(job, kind, last, failing.advice(job.name))
+    error = {**error, AGAIN: is_under_way(job)}
     return _as_failed_before(job.told(text), now, error, text)
 
 
@@ -199,7 +207,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
         f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
         f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
-    if job.error is not None and job.error["kind"] == ProcessDied.__name__:
+    if job.error is not None and job.error["kind"] in _PASSING:
         # Maybe a machine did it, so the old one is tried again; the other may come behind it.
         return replace(job.told(text), next_program=None, rewind_to=None), []
     advice = (

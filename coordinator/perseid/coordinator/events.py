@@ -131,9 +131,14 @@ class SourceTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """All source topics that were asked for; None for one that does not exist."""
+    """All source topics that were asked for; None for one that does not exist.
+
+    `highs`: the high watermarks of their partitions, which are above the ends that can be read
+    while a transaction is open.
+    """
 
     topics: Mapping[str, SourceTopic | None]
+    highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

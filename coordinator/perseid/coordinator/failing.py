@@ -63,6 +63,7 @@ def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
         failures=failures,
         failed_at=job.done,
         deaths=job.deaths + died,
+        tries=job.tries + 1,
         retry_s=now.monotonic_s + delay_s(failures.count),
         fragment="",
     ).told(f"failure {failures.count}: {headline(failures.text)}")
@@ -83,7 +84,9 @@ def forgotten(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(job, failures=failures, deaths=0, unexpected=0, retry_s=now.monotonic_s)
+    job = replace(
+        job, failures=failures, deaths=0, unexpected=0, tries=0, retry_s=now.monotonic_s
+    )
     return job, [PutFailures(job.name, failures)]
 
 
@@ -107,7 +110,7 @@ def progressed(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(job, failures=failures, deaths=0, unexpected=0)
+    job = replace(job, failures=failures, deaths=0, unexpected=0, tries=0)
     return job, [PutFailures(job.name, failures)]
 
 

@@ -36,7 +36,7 @@ from perseid.state.store import Store
 from perseid.topics import codec, names
 from perseid.topics.admin import TopicChanger, TopicReader
 from perseid.topics.chain import Base, Chain, counted, valid_tokens
-from perseid.topics.control import control_topics
+from perseid.topics.control import control_topics, refuse_unlike
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader, LogWriter
 from perseid.topics.records import (
@@ -193,7 +193,9 @@ class Loader:
         for topic in wanted:
             if topic.name not in there:
                 self._clients.topics.create(topic.name, topic.partitions, topic.config)
-            elif there[topic.name].partitions < topic.partitions:
+                continue
+            refuse_unlike(topic, there[topic.name])
+            if there[topic.name].partitions < topic.partitions:
                 self._clients.topics.grow(topic.name, topic.partitions)
 
     def _source_topics(
@@ -352,6 +354,14 @@ def source_topics(topics: TopicReader, wanted: Iterable[str]) -> dict[str, Sourc
         own = {p: starts[name, p] for p in range(info.partitions)}
         found[name] = SourceTopic(name, info.topic_id, info.compacted, own)
     return found
+
+
+def high_watermarks(
+    topics: TopicReader, seen: Mapping[str, SourceTopic | None]
+) -> dict[tuple[str, int], int]:
+    """Of all partitions of the topics that there are: the ends, open transactions included."""
+    places = [(t.topic, p) for t in seen.values() if t is not None for p in t.starts]
+    return topics.ends(places, committed=False) if places else {}
 
 
 def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:

@@ -110,6 +110,14 @@ class Done:
     duration_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A source partition whose last stable offset has not moved since, and is not its end."""
+
+    offset: int
+    since_s: float
+
+
 @dataclass(frozen=True)
 class JobState:
     """One job. Fields below `program` mean nothing while the phase is LOADING."""
@@ -132,6 +140,8 @@ class JobState:
     positions: Positions = field(default_factory=dict)
     reached_s: float = 0.0                # when the positions were last moved
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
+    highs: Mapping[tuple[str, int], int] = field(default_factory=dict)  # high watermarks
+    held: Mapping[tuple[str, int], Held] = field(default_factory=dict)  # see `stalled`
     appending: bool = False               # an append's outcome has not been seen yet
     issued_s: float = 0.0                 # when the last token was issued
     time: Time = NEVER                    # of its last token, or of when it was read
@@ -168,6 +178,7 @@ class JobState:
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
     unexpected: int = 0                   # and errors of code or data without a type (`failing`)
+    tries: int = 0                        # all of these failures, of this leader
     retry_s: float = 0.0                  # not placed again before
     next_program: Program | None = None   # a switch's target, once it is loaded
     next_starts: Positions = field(default_factory=dict)  # of sources that only it has

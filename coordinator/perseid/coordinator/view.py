@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseid.coordinator import holding, statuses
+from perseid.coordinator import holding, stalled, statuses
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
 from perseid.jobs import report
@@ -61,6 +61,8 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
     """One job. `lag` is in records: what no token names, and what tokens in flight name.
 
+    It has what an open transaction holds back, which is not in `backlog`: no token could name it.
+
     What is not known yet, while the job is being loaded or its input has not been looked at, is
     None and not 0.
     """
@@ -87,6 +89,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
+        "stalled_input": list(stalled.told(job, now)),
         "failing": report.failing(failures_of(job), now.wall_ms),
         "error": statuses.error_of(job),
         "held_back": holding.reason(job) or None,
@@ -112,7 +115,8 @@ def lag(job: JobState) -> int | None:
     """Records that no committed epoch has; None while that is not known."""
     if not _is_looked_at(job):
         return None
-    return job.backlog + sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
+    in_flight = sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
+    return job.backlog + stalled.records(job) + in_flight
 
 
 def checkpoint_age_s(job: JobState, now: Now) -> float | None:

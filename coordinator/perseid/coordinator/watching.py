@@ -21,7 +21,7 @@ from perseid.coordinator.events import (
     RegistrySeen,
     TopicsSeen,
 )
-from perseid.coordinator.loading import source_topics
+from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import (
     DamagedFile,
     LogTruncated,
@@ -251,5 +251,6 @@ class TopicsWatcher(Watcher):
     def _look(self) -> float:
         topics = {topic for topic, _ in self._wanted().partitions}
         if topics:
-            self._emit(TopicsSeen(source_topics(self._topics, topics)))
+            seen = source_topics(self._topics, topics)
+            self._emit(TopicsSeen(seen, high_watermarks(self._topics, seen)))
         return TOPICS_S

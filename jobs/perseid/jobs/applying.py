@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from perseid.clocks import Clock
-from perseid.errors import RefusedError
+from perseid.errors import PermanentError, RefusedError
 from perseid.jobs import change, parse, retention, schemas, steering
 from perseid.jobs.classes import Classes, load_jobs
 from perseid.jobs.environments import checking
@@ -31,8 +31,11 @@ from perseid.jobs.trees import ArchiveStore, archive, fetch_archive, read_folder
 from perseid.records import JobEntry
 from perseid.registry.facade import Registry
 from perseid.registry.port import Check
-from perseid.topics import admin
+from perseid.topics import admin, durability
+from perseid.topics.control import control_topics
 from perseid.topics.schema_registry import SchemaRegistry
+
+T = TypeVar("T")
 
 
 class Topics(Protocol):
@@ -42,6 +45,7 @@ class Topics(Protocol):
     def create(
         self, topic: str, partitions: int, config: Mapping[str, str] | None = None
     ) -> bool: ...
+    def brokers(self) -> dict[int, dict[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Change:
     """What applying does to one job. `version`: of the entry it replaces, None for a new job.
 
     `action`: "create", "change" or "unchanged". `topics` are those to be created, with partitions.
+    `warnings`: settings of its topics with which it runs, and may lose what was acknowledged.
     """
 
     job: Validated
@@ -70,6 +75,7 @@ class Change:
     topics: tuple[tuple[str, int], ...]
     difference: tuple[str, ...]
     files: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +97,12 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
     specs = [job.spec for job in jobs]
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))
-        changes, refusals = [], []
+        changes, refusals = [], list(look.of_brokers())
         for job in jobs:
             found = list(look.refusals(job, classes[job.spec.name], specs))
             refusals += [f"{job.spec.name}: {text}" for text in found]
             if not found:
-                changes.append(look.change(job))
+                changes.append(replace(look.change(job), warnings=look.warnings(job.spec)))
         if refusals:
             raise RefusedError("\n".join(refusals))
         return changes
@@ -109,10 +115,10 @@ def prepare_one(cluster: Cluster, job: Validated, specs: Sequence[JobSpec]) -> C
     job = schemas.pinned(job, cluster.schema_registries)
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))
-        refusals = list(look.refusals(job, classes, specs))
+        refusals = [*look.of_brokers(), *look.refusals(job, classes, specs)]
         if refusals:
             raise RefusedError("\n".join(refusals))
-        return look.change(job)
+        return replace(look.change(job), warnings=look.warnings(job.spec))
 
 
 def perform(cluster: Cluster, wanted: Change, guards: Sequence[Check] = ()) -> None:
@@ -142,6 +148,22 @@ class _Look:
     def __init__(self, cluster: Cluster, work: Path) -> None:
         self._cluster, self._work = cluster, work
         self._entries = cluster.registry.jobs()
+        self._brokers = _asked(cluster.topics.brokers) or {}
+
+    def of_brokers(self) -> Iterator[str]:
+        """Why no job could write anything."""
+        log = _asked(lambda: self._cluster.topics.describe([durability.TRANSACTION_LOG]))
+        if log is not None:
+            found = log.get(durability.TRANSACTION_LOG)
+            yield from map(str, durability.of_transactions(self._brokers, found))
+
+    def warnings(self, spec: JobSpec) -> tuple[str, ...]:
+        """Of the topics that exist by now."""
+        control = [topic.name for topic in control_topics(spec.name, 1)]
+        names = {*(s.topic for s in spec.sources.values()), *spec.written_topics, *control}
+        infos = self._cluster.topics.describe(sorted(names))
+        found = (durability.of_topic(info, len(self._brokers)) for info in infos.values())
+        return tuple(str(weakness) for some in found for weakness in some)
 
     def refusals(
         self, job: Validated, new: Classes, all_jobs: Sequence[JobSpec]
@@ -255,6 +277,14 @@ class _Look:
         wanted = spec.written_topics
         there = self._cluster.topics.describe(sorted(wanted))
         yield from ((t, n) for t, n in wanted.items() if t not in there)
+
+
+def _asked(question: Callable[[], T]) -> T | None:
+    """The answer; None where we may not ask, since that is no reason not to apply."""
+    try:
+        return question()
+    except PermanentError:
+        return None
 
 
 def _marked(spec: JobSpec, topic: str) -> bool:

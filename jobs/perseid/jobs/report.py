@@ -123,6 +123,11 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
         lines.append(f"  watermark   {time_text(shown['watermark_ms'])}")
     if shown.get("late_records"):
         lines.append(f"  late        {shown['late_records']} records")
+    for held in shown.get("stalled_input", ()):
+        lines.append(
+            f"  held back   {held['topic']}[{held['partition']}] at offset {held['offset']} for "
+            f"{held['for_s']} s, by an open transaction: `perseid txn list {shown['name']}`"
+        )
     lines += [f"  event       {event}" for event in shown["events"]]
     if shown["error"] is not None:
         error = shown["error"]

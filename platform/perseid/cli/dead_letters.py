@@ -193,6 +193,21 @@ def refusal(
     origin = letter.origin
     if origin is None:
         return _without_origin(letter)
+    reason = _not_a_place(origin, spec, info)
+    if reason is not None or transformed:
+        return reason
+    if letter.value is None:
+        return "it has no value"
+    return _not_the_record(letter, origin, spec) if letter.operator is not None else None
+
+
+def _not_a_place(origin: Origin, spec: JobSpec, info: TopicInfo | None) -> str | None:
+    """Why nothing may go to where the letter says that its record was."""
+    if source_of(spec, origin.topic) is None:
+        return (
+            f"its record was {origin}, and no source of {spec.name} reads {origin.topic}: whoever "
+            "may write dead letters would choose the topic that is written with your rights"
+        )
     if info is None:
         return f"its record was {origin}, and there is no topic {origin.topic} any more"
     if origin.partition >= info.partitions:
@@ -200,11 +215,7 @@ def refusal(
             f"its record was {origin}, and the topic has partitions 0 to {info.partitions - 1}: "
             "it was made anew"
         )
-    if transformed:
-        return None
-    if letter.value is None:
-        return "it has no value"
-    return _not_the_record(letter, origin, spec) if letter.operator is not None else None
+    return None
 
 
 def _without_origin(letter: Letter) -> str:
@@ -220,8 +231,7 @@ def _not_the_record(letter: Letter, origin: Origin, spec: JobSpec) -> str | None
     """Why the row of an operator's letter is not what a producer would send."""
     source = source_of(spec, origin.topic)
     row = f"its value is the row that operator {letter.operator} saw, as JSON"
-    if source is None:
-        return f"{row}, and no source of {spec.name} reads {origin.topic} any more"
+    assert source is not None, "of a topic that nobody reads it is refused before"
     if source.format != "json" or source.registry is not None:
         framed = " of a schema registry" if source.registry is not None else ""
         return f"{row}, and {origin.topic} holds records of format {source.format}{framed}"

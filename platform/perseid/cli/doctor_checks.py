@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from perseid.jobs.retention import duration
+from perseid.topics import durability
 from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
+from perseid.topics.control import deviations
+from perseid.topics.durability import alter
 
 if TYPE_CHECKING:
     from perseid.cli.open_transactions import Held
@@ -96,6 +99,31 @@ def _broker_config(broker: int, name: str, value: int) -> str:
     return f"set {name}={value} in the broker's server.properties and restart broker {broker}"
 
 
+def transaction_log(
+    settings: Mapping[int, Mapping[str, str]], log: TopicInfo | None
+) -> Iterator[Finding]:
+    """Whether transactions can begin at all on these brokers."""
+    found = [
+        Finding(f"{one.what}: transactions", "problem", one.found, one.expected, one.remedy)
+        for one in durability.of_transactions(settings, log)
+    ]
+    yield from found or [Finding("transaction log", "ok", f"fits {len(settings)} brokers")]
+
+
+def copies(job: JobFacts, infos: Mapping[str, TopicInfo], brokers: int) -> Iterator[Finding]:
+    """Whether an acknowledged record of the job's topics stands on more than one broker."""
+    check, found = f"job {job.name}: copies", list[Finding]()
+    asked = [*job.sources.values(), *job.written, *(topic.name for topic in job.needed)]
+    for name in dict.fromkeys(asked):
+        for one in durability.of_topic(infos[name], brokers) if name in infos else ():
+            read = name in job.sources.values()
+            level: Level = "warning" if read and not one.stops else "problem"
+            found.append(
+                Finding(check, level, f"{one.what} has {one.found}", one.expected, one.remedy)
+            )
+    yield from found or [Finding(check, "ok", "as many as the brokers allow")]
+
+
 def topics(job: JobFacts, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
     """The topics that a job needs, and how they are to be kept."""
     check = f"job {job.name}: topics"
@@ -105,7 +133,7 @@ def topics(job: JobFacts, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
             found.append(Finding(
                 check, "problem", f"source {name}: topic {topic} is compacted",
                 "cleanup.policy=delete: a replay must find what was read the first time",
-                _topic_config(topic, "cleanup.policy", "delete"),
+                alter(topic, "cleanup.policy", "delete"),
             ))  # fmt: skip
     for wanted in job.needed:
         if wanted.name in infos:
@@ -138,16 +166,10 @@ def _missing(job: JobFacts, infos: Mapping[str, TopicInfo], check: str) -> Itera
 
 def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     """Whether the topic keeps its records as it has to."""
-    policy = wanted.config["cleanup.policy"]
-    if info.cleanup_policy != policy:
+    for name, found, expected in deviations(wanted, info):
         yield Finding(
-            check, "problem", f"{info.name} has cleanup.policy={info.cleanup_policy}",
-            f"{policy}: {wanted.why}", _topic_config(info.name, "cleanup.policy", policy),
-        )  # fmt: skip
-    if wanted.config["retention.ms"] == "-1" and info.retention_ms >= 0:
-        yield Finding(
-            check, "problem", f"{info.name} keeps its records for {duration(info.retention_ms)}",
-            f"for ever: {wanted.why}", _topic_config(info.name, "retention.ms", "-1"),
+            check, "problem", f"{info.name} has {name}={found}",
+            f"{expected}: it says {wanted.why}", alter(info.name, name, expected),
         )  # fmt: skip
     if info.stamped != wanted.config["message.timestamp.type"]:
         yield Finding(
@@ -160,13 +182,6 @@ def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
             check, "problem", f"{info.name} has {info.partitions} partitions",
             f"at least {wanted.partitions}", "`perseid jobs stop`, then `perseid jobs start`",
         )  # fmt: skip
-
-
-def _topic_config(topic: str, name: str, value: str) -> str:
-    return (
-        f"`kafka-configs --alter --entity-type topics --entity-name {topic} "
-        f"--add-config {name}={value}`"
-    )
 
 
 def retention(job: JobFacts, infos: Mapping[str, TopicInfo], now_ms: int) -> Iterator[Finding]:
@@ -258,10 +273,24 @@ def transactions(held: Sequence[Held], now_ms: int) -> Iterator[Finding]:
             f"{one.topic}[{one.partition}] is held back at offset {one.stable} for "
             f"{one.age_s(now_ms) or 0:.0f} s, by {whose}",
             f"an end within {TRANSACTION_TIMEOUT_MS // 1000} s",
-            f"`perseid txn abort {job}`" if job else "`kafka-transactions.sh find-hanging`",
+            f"`perseid txn abort {job}`" if job else _FOREIGN,
         )  # fmt: skip
-    if not stuck:
+    slow = [one for one in held if one.slow(now_ms) and one not in stuck]
+    for one in slow:
+        yield Finding(
+            check, "warning",
+            f"{one.topic}[{one.partition}] is held back at offset {one.stable} for "
+            f"{one.age_s(now_ms) or 0:.0f} s, by a producer that is not perseid's",
+            "an end: what comes behind it cannot be read, of any producer", _FOREIGN,
+        )  # fmt: skip
+    if not (stuck or slow):
         yield Finding(check, "ok", f"{len(held)} partitions with an open one, none for long")
+
+
+_FOREIGN = (
+    "look for its producer (`kafka-transactions.sh find-hanging`), let it commit or end it; the "
+    "broker does after the producer's transaction.timeout.ms"
+)
 
 
 def connection(part: str, hosts: Iterable[str], access: Access) -> Finding:

@@ -129,12 +129,17 @@ def _redis(settings: Deployment) -> Iterator[Finding]:
 def _brokers(settings: Deployment) -> Iterator[Finding]:
     from perseid.embedded.kafka_probe import brokers
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.durability import TRANSACTION_LOG
 
     count = brokers(settings.brokers(), ANSWER_S)
     yield doctor_checks.brokers(count, settings.kafka)
     if count:
-        for broker, found in TopicAdmin(settings.brokers(), timeout_s=ANSWER_S).brokers().items():
-            yield from doctor_checks.broker_settings(broker, found)
+        admin = TopicAdmin(settings.brokers(), timeout_s=ANSWER_S)
+        found = admin.brokers()
+        for broker, values in found.items():
+            yield from doctor_checks.broker_settings(broker, values)
+        log = admin.describe([TRANSACTION_LOG]).get(TRANSACTION_LOG)
+        yield from doctor_checks.transaction_log(found, log)
 
 
 def _zookeeper(settings: Deployment) -> Iterator[Finding]:
@@ -184,12 +189,13 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
     from perseid.topics.admin import TopicAdmin
 
     admin = TopicAdmin(settings.brokers(), timeout_s=ANSWER_S)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms, brokers = time.time_ns() // 1_000_000, len(admin.brokers())
     for job in jobs:
         needed = [topic.name for topic in job.needed]
         infos = admin.describe(sorted({*job.sources.values(), *job.written, *needed}))
         yield from doctor_checks.topics(job, infos)
         yield from doctor_checks.retention(job, infos, now_ms)
+        yield from doctor_checks.copies(job, infos, brokers)
     with connected(folder) as cluster:
         held = Transactions(cluster, settings.brokers()).held()
     yield from doctor_checks.transactions(held, time.time_ns() // 1_000_000)

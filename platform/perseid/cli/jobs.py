@@ -286,7 +286,8 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
     except PerseidError:
         return {}
     found: dict[str, Any] = next((one for one in jobs if one["name"] == job), {})
-    return {k: found[k] for k in ("failing", "watermark_ms", "late_records") if k in found}
+    asked = ("failing", "watermark_ms", "late_records", "stalled_input")
+    return {name: found[name] for name in asked if name in found}
 
 
 @contextmanager
@@ -348,6 +349,7 @@ def _change(wanted: Change) -> dict[str, Any]:
         "created_topics": [{"topic": t, "partitions": n} for t, n in wanted.topics],
         "difference": list(wanted.difference),
         "files": list(wanted.files),
+        "warnings": list(wanted.warnings),
     }
 
 
@@ -357,6 +359,7 @@ def _change_text(wanted: Change) -> list[str]:
     if wanted.action == "change":
         lines += [f"  {line}" for line in wanted.difference or ("only code changed",)]
     lines += [f"  creates topic {t} with {n} partitions" for t, n in wanted.topics]
+    lines += [f"  warning: {text}" for text in wanted.warnings]
     return lines
 
 

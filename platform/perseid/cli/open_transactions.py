@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perseid.records import Plan
 
 # The broker ends what is older than its timeout, and looks for it every 10 s.
+SLOW_S = 10.0
 STUCK_S = TRANSACTION_TIMEOUT_MS / 1000 + 15.0
 
 
@@ -70,6 +71,11 @@ class Held:
         """Whether it is older than the broker lets a transaction of perseid become."""
         age_s = self.age_s(now_ms)
         return age_s is not None and age_s > STUCK_S
+
+    def slow(self, now_ms: int) -> bool:
+        """Whether it is nobody's here and takes longer than most: its time-out may be long."""
+        age_s = self.age_s(now_ms)
+        return not self.ids and age_s is not None and age_s > SLOW_S
 
 
 def writers(spec: JobSpec, built: Layout, *, redriven: bool) -> Iterator[Writer]:

@@ -131,7 +131,17 @@ def job_faults(job: Mapping[str, Any]) -> list[str]:
     failed = job["state"] == "failed"
     failing = [f"job {name} {failing_text(job['failing'])}"] if job.get("failing") else []
     warnings = warnings[-1:] + [held for held in (job.get("held_back"),) if held]
-    return [*(found if failed else failing), *(f"job {name}: {w}" for w in warnings)]
+    stalled = [stalled_text(name, one) for one in job.get("stalled_input", ())]
+    return [*(found if failed else failing), *stalled, *(f"job {name}: {w}" for w in warnings)]
+
+
+def stalled_text(job: str, found: Mapping[str, Any]) -> str:
+    """What an open transaction in front of a job's input means for it."""
+    return (
+        f"job {job}: {found['topic']}[{found['partition']}] is held back at offset "
+        f"{found['offset']} for {found['for_s']} s by an open transaction, {found['records']} "
+        f"records wait behind it: `perseid txn list {job}` and `perseid doctor` say whose it may be"
+    )
 
 
 def ask_leader(url: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
 from perseid.topics import codec, names
+from perseid.topics.control import control_topics
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import Begin, Claim, Rewind, SourceRange, Token
 
@@ -67,7 +68,8 @@ class Setting:
 
     def append(self, *records: Begin | Claim | Rewind | Token) -> None:
         writer = FakeLogWriter(self.kafka)
-        self.topics.create(names.tokens(JOB), 1)
+        for made in control_topics(JOB, 1):
+            self.topics.create(made.name, made.partitions, made.config)
         for record in records:
             writer.append(names.tokens(JOB), 0, codec.encode(record))
 

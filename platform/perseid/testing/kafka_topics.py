@@ -74,10 +74,15 @@ class FakeTopics:
             int(settings.get("max.message.bytes", MESSAGE_BYTES_MAX)),
             int(settings.get("retention.ms", RETENTION_MS)),
             settings.get("message.timestamp.type", "CreateTime"),
+            int(settings.get("retention.bytes", -1)),
         )
         logs = [ModelLog() for _ in range(partitions)]
         self._kafka.topics[topic] = ModelTopic(info, logs, settings)
         return True
+
+    def brokers(self) -> dict[int, dict[str, str]]:
+        """The model has one, which takes what is asked for."""
+        return {1: {}}
 
     def grow(self, topic: str, partitions: int) -> None:
         found = self._kafka.topics.get(topic)

@@ -74,6 +74,7 @@ def test_headers_of_others_that_make_no_sense_name_no_origin(name: str) -> None:
         (INFO, "format text", {"operator": "counts"}),
         (INFO, "format json of a schema registry", {"operator": "counts", "topic": "framed"}),
         (INFO, "no source of shop reads other", {"operator": "counts", "topic": "other"}),
+        (INFO, "written with your rights", {"topic": "perseid.other.tokens"}),
         (None, "got from another operator",
          {"operator": "counts", "topic": "", "partition": -1, "offset": -1}),
         (None, "name no topic, partition and offset", {"offset": -1}),
@@ -87,11 +88,22 @@ def test_why_a_letter_cannot_go_back(
     assert words in reason
 
 
-@pytest.mark.parametrize(
-    "row", [{"value": None}, {"operator": "counts"}, {"operator": "c", "topic": "other"}]
-)
+@pytest.mark.parametrize("row", [{"value": None}, {"operator": "counts"}])
 def test_a_transform_may_make_what_is_not_there(row: dict[str, Any]) -> None:
     assert refusal(letter(**row), SPEC, INFO, transformed=True) is None
+
+
+@pytest.mark.parametrize("operator", [None, "counts"])
+@pytest.mark.parametrize("topic", ["perseid.other.tokens", "orders-of-others", "shop-counts"])
+def test_nothing_is_written_to_a_topic_that_the_job_does_not_read(
+    topic: str, operator: str | None
+) -> None:
+    """Who may write dead letters says in their headers where the records were."""
+    row = {"topic": topic} | ({"operator": operator} if operator else {})
+    for transformed in (True, False):
+        reason = refusal(letter(**row), SPEC, INFO, transformed=transformed)
+        assert reason is not None
+        assert "would choose the topic that is written with your rights" in reason
 
 
 def test_originals_go_back_as_they_are_and_rows_without_metadata() -> None:

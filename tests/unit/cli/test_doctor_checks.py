@@ -9,7 +9,7 @@ import pytest
 
 from perseid.cli import doctor_checks, doctor_look
 from perseid.cli.doctor_checks import DAY_MS, GIB, HOUR_MS, MIB, Finding, JobFacts
-from perseid.cli.open_transactions import STUCK_S, Held
+from perseid.cli.open_transactions import SLOW_S, STUCK_S, Held
 from perseid.errors import RetryableError
 from perseid.records import LeaderInfo, WorkerInfo
 from perseid.records.access import Access
@@ -214,7 +214,34 @@ def test_only_transactions_that_nobody_ends_are_a_problem() -> None:
     found = only(doctor_checks.transactions([young, old], now_ms))
     assert (found.level, found.next) == ("problem", "`perseid txn abort shop`")
     found = only(doctor_checks.transactions([replace(old, ids=())], now_ms))
-    assert (found.level, found.next) == ("problem", "`kafka-transactions.sh find-hanging`")
+    assert found.level == "problem"
+    assert "kafka-transactions.sh find-hanging" in found.next
+    foreign = replace(young, ids=(), since_ms=now_ms - int(SLOW_S * 1000) - 1)
+    found = only(doctor_checks.transactions([foreign], now_ms))
+    assert found.level == "warning", "its time-out may be a quarter of an hour"
+    assert "t[0] is held back at offset 1 for 10 s, by a producer that is not" in found.found
+    mine = replace(foreign, ids=young.ids)
+    assert levels(doctor_checks.transactions([mine], now_ms)) == ["ok"]
+
+
+def test_a_transaction_log_that_does_not_fit_the_brokers_is_a_problem() -> None:
+    large = {"transaction.state.log.replication.factor": "3"}
+    found = only(doctor_checks.transaction_log({1: large}, None))
+    assert (found.level, found.check) == ("problem", "broker 1: transactions")
+    assert found.found == "transaction.state.log.replication.factor=3"
+    assert levels(doctor_checks.transaction_log({1: {}}, None)) == ["ok"]
+
+
+def test_one_copy_of_an_acknowledged_record_is_a_problem() -> None:
+    three = {n: replace(i, replicas=3, min_insync_replicas=2) for n, i in INFOS.items()}
+    assert levels(doctor_checks.copies(JOB, three, 3)) == ["ok"]
+    assert levels(doctor_checks.copies(JOB, INFOS, 1)) == ["ok"]
+    weak = {n: replace(i, min_insync_replicas=1) for n, i in three.items()}
+    found = list(doctor_checks.copies(JOB, weak, 3))
+    assert [one.level for one in found] == ["warning", *["problem"] * 4], "a source is others'"
+    assert "topic perseid.shop.tokens has min.insync.replicas=1 of 3 copies" in [
+        one.found for one in found
+    ]
 
 
 def test_zookeeper_open_to_all_matters_beyond_loopback() -> None:

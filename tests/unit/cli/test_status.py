@@ -74,6 +74,15 @@ def test_a_job_that_fails_again_and_again_is_a_fault(capsys: pytest.CaptureFixtu
     assert "job wordcount: 3 records were late, the watermark is 1970-01-01T00:00:00Z" in printed
 
 
+def test_input_that_is_held_back_is_a_fault() -> None:
+    held = {"topic": "lines", "partition": 2, "offset": 70, "records": 10, "for_s": 42}
+    assert status.job_faults(JOB | {"stalled_input": [held]}) == [
+        "job wordcount: lines[2] is held back at offset 70 for 42 s by an open transaction, 10 "
+        "records wait behind it: `perseid txn list wordcount` and `perseid doctor` say whose it "
+        "may be"
+    ]
+
+
 def test_without_a_leader_what_is_stored_is_shown() -> None:
     stored = JOB | {"epoch": None, "lag": None, "checkpoint": None}
     found = status.Seen(jobs=[stored], faults=["no coordinator leads"])

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from perseid.coordinator.corrections import DEATHS_MAX
+from perseid.coordinator.corrections import DEATHS_MAX, FAILURES_MAX
 from perseid.coordinator.model import ranges_of
 from perseid.testing.coordinator import Crashed, Leader, World
 from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
@@ -111,6 +111,28 @@ def test_what_passes_does_not_count(world: World, leader: Leader) -> None:
     die(world, leader, 1)
     assert not taken_back(world)
     assert world.plans[JOB].revision == "r1"
+
+
+@pytest.mark.parametrize("in_flight_too", [True, False])
+def test_what_fails_for_as_long_as_nothing_gets_done_counts(
+    world: World, leader: Leader, in_flight_too: bool
+) -> None:
+    """Its packages cannot be had, say, or a service that its code asks is no more."""
+    if in_flight_too:
+        in_flight(world, leader)
+    else:
+        run(world, leader, 2)
+    new_revision(world, leader)
+    die(world, leader, FAILURES_MAX - 1, "RetryableError")
+    assert world.plans[JOB].revision == "r1"
+    die(world, leader, 1, "RetryableError")
+    told = "\n".join(world.statuses[JOB].events)
+    assert f"revision r1 failed {FAILURES_MAX} times, so revision r2 takes it over" in told
+    die(world, leader, FAILURES_MAX, "RetryableError")  # nor does it end without input
+    tokens = finished(world, leader)
+    assert world.plans[JOB].revision == "r2"
+    assert tokens[-1].revision == "r2"
+    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
 
 
 def test_what_died_without_an_epoch_gives_nothing_away(world: World, leader: Leader) -> None:

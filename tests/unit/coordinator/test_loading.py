@@ -43,6 +43,16 @@ def test_control_topics_are_made_and_a_claim_is_the_first_record(setting: Settin
     assert setting.topics.describe([names.ledger(JOB)])[names.ledger(JOB)].partitions == 4
 
 
+def test_a_control_topic_that_loses_records_is_refused_and_not_used(setting: Setting) -> None:
+    """It was there before the job: made by hand, or by a broker that makes topics by itself."""
+    setting.source()
+    setting.topics.create(names.tokens(JOB), 1, {"retention.ms": "604800000"})
+    said = r"perseid.wordcount.tokens has retention.ms=604800000, expected -1.*`kafka-configs"
+    with pytest.raises(PermanentError, match=said):
+        setting.loader().load(setting.entry)
+    assert setting.kafka.log(names.tokens(JOB), 0).end == 0
+
+
 def test_sources_begin_where_the_job_says(setting: Setting) -> None:
     setting.source(records=5)
     latest = setting.apply(**{"start: earliest": "start: latest"})

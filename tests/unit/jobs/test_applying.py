@@ -387,6 +387,41 @@ def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
         assert found["error"]["text"] == "fails again and again (3 times in 5 s): ValueError: 7"
 
 
+def test_brokers_on_which_no_transaction_can_begin_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs would wait for ever for one."""
+    large = {1: {"transaction.state.log.replication.factor": "3"}}
+    monkeypatch.setattr(world.topics, "brokers", lambda: large)
+    said = refusal(world, world.write())
+    assert "broker 1 has transaction.state.log.replication.factor=3, expected at most 1" in said
+    assert "in the broker's server.properties and restart broker 1" in said
+
+
+def test_topics_that_may_lose_what_was_acknowledged_are_warned_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.topics, "brokers", lambda: {n: {} for n in (1, 2, 3)})
+    found = world.topics.describe(["in"])["in"]
+    weak = replace(found, replicas=3, min_insync_replicas=1)
+    monkeypatch.setattr(
+        world.topics, "describe", lambda names: {n: weak for n in names if n == "in"}
+    )
+    with world.prepared(world.write()) as (change,):
+        (text,) = change.warnings
+    assert text.startswith("topic in has min.insync.replicas=1 of 3 copies, expected 2")
+
+
+def test_what_may_not_be_asked_is_no_reason_not_to_apply(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied() -> dict[int, dict[str, str]]:
+        raise PermanentError("the broker denies this to us")
+
+    monkeypatch.setattr(world.topics, "brokers", denied)
+    assert world.apply(world.write()).action == "create"
+
+
 def test_waiting_ends_with_what_to_look_at(world: World) -> None:
     world.apply(world.write())
     with pytest.raises(PermanentError, match=r"after 2 s the job is unknown.*no coordinator leads"):

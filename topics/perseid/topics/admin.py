@@ -43,6 +43,10 @@ class TopicInfo:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     retention_ms: int = RETENTION_MS  # -1: for ever
     stamped: str = "CreateTime"  # by producers; "LogAppendTime": by the broker
+    retention_bytes: int = -1
+    replicas: int = 0  # of the partition with the fewest; 0: not known
+    min_insync_replicas: int = 1
+    unclean_elections: bool = False
 
     @property
     def compacted(self) -> bool:
@@ -143,6 +147,10 @@ class TopicAdmin:
                 int(values["max.message.bytes"].value),
                 int(values["retention.ms"].value),
                 values["message.timestamp.type"].value,
+                int(values["retention.bytes"].value),
+                min((len(p.replicas) for p in answer.partitions), default=0),
+                int(values["min.insync.replicas"].value),
+                values["unclean.leader.election.enable"].value == "true",
             )
         return infos
 

@@ -190,12 +190,16 @@ def admin(bootstrap: Bootstrap) -> AdminClient:
     return AdminClient(_common(bootstrap) | {"error_cb": _note_refusal, "log_level": 2})
 
 
+HINT = "is the broker up?"
+
+
 def as_error(
-    error: KafkaError, what: str, client: AdminClient | None = None
+    error: KafkaError, what: str, client: AdminClient | None = None, hint: str = HINT
 ) -> RetryableError | PermanentError:
     """The client's error in the project's tree: only what a person must change is permanent.
 
-    `client` may have heard why the broker does not let us in, which no answer says.
+    `client` may have heard why the broker does not let us in, which no answer says. `hint`: what
+    else may be wrong where the broker does not answer.
     """
     from confluent_kafka import KafkaError as Codes
 
@@ -219,7 +223,7 @@ def as_error(
     code = error.code()
     if code in permanent:
         return PermanentError(f"{what}: {permanent[code]} ({error.str()})")
-    hint = (client and _heard(client)) or "is the broker up?"
+    hint = (client and _heard(client)) or hint
     return RetryableError(f"{what}: {error.name()}: {error.str()}; {hint}")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from perseid.errors import PermanentError
 from perseid.topics import names
+from perseid.topics.admin import TopicInfo
+from perseid.topics.durability import alter
 
 # A broker deletes whole segments only, and never the one that it writes to. It stamps each record
 # by its own clock: that bounds token time (`coordinator.token_time`), and the records of a process
@@ -28,6 +31,28 @@ class TopicSpec:
 def redriven_topic(job: str) -> TopicSpec:
     """Made by the first `dlq redrive`."""
     return TopicSpec(names.redriven(job), 1, _FOREVER, "which dead letters were redriven")
+
+
+def deviations(wanted: TopicSpec, info: TopicInfo) -> Iterator[tuple[str, str, str]]:
+    """The settings with which the topic would lose what it is for: name, found, expected."""
+    policy = wanted.config["cleanup.policy"]
+    if info.cleanup_policy != policy:
+        yield "cleanup.policy", info.cleanup_policy, policy
+    for name, found in (
+        ("retention.ms", info.retention_ms), ("retention.bytes", info.retention_bytes)
+    ):  # fmt: skip
+        if wanted.config.get(name) == "-1" and found >= 0:
+            yield name, str(found), "-1"
+
+
+def refuse_unlike(wanted: TopicSpec, info: TopicInfo) -> None:
+    """PermanentError when an existing control topic would lose what it is for."""
+    for name, found, expected in deviations(wanted, info):
+        raise PermanentError(
+            f"topic {info.name} has {name}={found}, expected {expected}: it says "
+            f"{wanted.why}, and what it loses cannot be made again; "
+            f"{alter(info.name, name, expected)}, then `perseid jobs start` the job"
+        )
 
 
 def control_topics(job: str, ledger_partitions: int) -> tuple[TopicSpec, ...]:

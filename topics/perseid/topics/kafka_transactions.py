@@ -89,13 +89,20 @@ class KafkaTransactions:
         except FutureTimeout as error:
             raise RetryableError(f"{what}: no connection in {timeout_s} s") from error
         except KafkaException as error:
-            raise clients.as_error(error.args[0], what) from error
+            raise clients.as_error(error.args[0], what, hint=_NO_LOG) from error
         return producer
 
     def close(self) -> None:
         """Lets go of all spare producers."""
         self._spares.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+_NO_LOG = (
+    f"{clients.HINT} If it is, it may want more copies of its transaction log than there are "
+    "brokers (transaction.state.log.replication.factor, transaction.state.log.min.isr): `perseid "
+    "doctor` says so"
+)
 
 
 class KafkaTransaction:

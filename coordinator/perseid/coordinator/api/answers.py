@@ -82,6 +82,16 @@ class Failing(Answer):
     text: str = Field(description="the line that says why the last one failed")
 
 
+class StalledInput(Answer):
+    """A source partition whose records wait behind an open transaction."""
+
+    topic: str
+    partition: int
+    offset: int = Field(description="the last stable one: where the transaction begins")
+    records: int
+    for_s: int
+
+
 class JobNow(Answer):
     """A job as the leader sees it; what is not known yet is null."""
 
@@ -105,6 +115,7 @@ class JobNow(Answer):
     watermark_ms: int | None
     late_records: int
     failures: int
+    stalled_input: list[StalledInput]
     failing: Failing | None = Field(description="null for a job that has failed once or twice")
     error: dict[str, Any] | None
     held_back: str | None

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from perseid.coordinator import statuses, view
+from perseid.coordinator import stalled, statuses, view
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.totals import EPOCH_BOUNDS_S
@@ -203,6 +203,9 @@ FAMILIES: tuple[Family, ...] = (
     _of_job("perseid_job_failing_seconds",
             "For how long it has failed again and again without an epoch done; 0 else",
             lambda job, look: view.failing_s(job, look.now)),
+    _of_job("perseid_job_stalled_input_seconds",
+            "For how long an open transaction has held a source partition back; 0 else",
+            lambda job, look: stalled.longest_s(job, look.now)),
     _counted("perseid_job_offset_mirror_failures_total",
              "Times the offsets of the job's consumer group could not be written",
              lambda job, look: look.unmirrored.get(job.name, 0)),

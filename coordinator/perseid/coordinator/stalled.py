@@ -1,0 +1,60 @@
+"""Input that is there and cannot be read, because a transaction in front of it is open. Pure.
+
+Readers stop at the last stable offset. A producer that stands still in a transaction holds back all
+that came behind, of others too, until the broker ends it: its own time-out, up to 15 minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from perseid.coordinator.model import Held, JobState, Now
+from perseid.topics.admin import Partition
+
+TOLD_S = 10.0  # a producer that commits takes no longer, as a rule
+
+
+def looked(job: JobState, highs: Mapping[Partition, int], now: Now) -> JobState:
+    """The job after a look at the high watermarks of source partitions.
+
+    A partition is held back for as long as its last stable offset is the same and not the end.
+    """
+    own = {place: highs[place] for place in job.source_partitions if place in highs}
+    held = {}
+    for place, high in own.items():
+        end = job.ends.get(place)
+        if end is not None and high > end:
+            before = job.held.get(place)
+            same = before is not None and before.offset == end
+            held[place] = before if before is not None and same else Held(end, now.monotonic_s)
+    if own == job.highs and held == job.held:
+        return job
+    return replace(job, highs=own, held=held)
+
+
+def records(job: JobState) -> int:
+    """What is behind the last stable offsets, of all source partitions."""
+    found = 0
+    for (_, partition), position in job.positions.items():
+        place = (position.topic, partition)
+        end = max(job.ends.get(place, position.offset), position.offset)
+        found += max(0, job.highs.get(place, end) - end)
+    return found
+
+
+def told(job: JobState, now: Now) -> Iterator[dict[str, object]]:
+    """The partitions that have been held back for a while, for people."""
+    for (topic, partition), one in sorted(job.held.items()):
+        for_s = now.monotonic_s - one.since_s
+        if for_s >= TOLD_S:
+            high = job.highs.get((topic, partition), one.offset)
+            yield {
+                "topic": topic, "partition": partition, "offset": one.offset,
+                "records": high - one.offset, "for_s": round(for_s),
+            }  # fmt: skip
+
+
+def longest_s(job: JobState, now: Now) -> float:
+    """For how long one has been held back; 0 without any."""
+    return max((now.monotonic_s - one.since_s for one in job.held.values()), default=0.0)
