@@ -56,11 +56,11 @@ def test_a_job_that_fails_again_and_again_is_told_and_its_correction_runs(
     failing = shown["failing"]
     assert failing["failures"] >= FAILING_MIN
     assert "the service of prices does not answer" in failing["text"]
-    faults = running.run("status").document["faults"]  # type: ignore[index]
+    faults = running.run("status").document["faults"]
     assert any(f.startswith("job prices fails again and again (") for f in faults)
     details = running.do("jobs", "show", "prices")
     assert "the service of prices does not answer" in details["failing"]["text"]
-    findings = running.run("doctor").document["findings"]  # type: ignore[index]
+    findings = running.run("doctor").document["findings"]
     (found,) = [one for one in findings if one["check"] == "job prices"]
     assert found["level"] == "problem"
     assert "fails again and again" in found["found"]
@@ -90,9 +90,9 @@ def test_input_behind_an_open_transaction_is_lag_and_told(
             "loaded-lines", 0, 11
         )  # fmt: skip
         assert (shown["lag"], shown["backlog"]) == (11, 0)
-        faults = running.run("status").document["faults"]  # type: ignore[index]
+        faults = running.run("status").document["faults"]
         assert any("loaded-lines[0] is held back at offset" in fault for fault in faults)
-        findings = running.run("doctor").document["findings"]  # type: ignore[index]
+        findings = running.run("doctor").document["findings"]
         (found,) = [one for one in findings if one["check"] == "transactions"]
         assert found["level"] in ("warning", "problem")
         loader.commit(20)
