@@ -175,7 +175,7 @@ def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         yield Finding(
             check, "warning", f"{info.name} has message.timestamp.type={info.stamped}",
             "LogAppendTime: the broker's clock bounds what a new leader takes for the time",
-            _topic_config(info.name, "message.timestamp.type", "LogAppendTime"),
+            alter(info.name, "message.timestamp.type", "LogAppendTime"),
         )  # fmt: skip
     if info.partitions < wanted.partitions and "ledger" in wanted.name:
         yield Finding(
