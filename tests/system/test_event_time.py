@@ -83,6 +83,7 @@ def test_late_rows_are_those_that_the_tokens_say(
     (tmp_path / "job.yaml").write_text(JOB.format(job=job, late=late))
     (tmp_path / "told.py").write_text(CODE)
     running.do("jobs", "apply", str(tmp_path))
+    running.keep_tokens(job)
     chance = random.Random(5)
     for number in range(8):
         feed(running, f"{job}-in", number, chance)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from perseid.coordinator import trimming
+from perseid.embedded.rotation import LOG_BYTES_MAX
+from perseid.logs.lengths import LINE_CHARS_MAX
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
@@ -18,22 +20,32 @@ from perseid.topics.admin import TopicAdmin
 from perseid.topics.records import Claim, LedgerRecord, Token
 
 JOB, LINES, COUNTS = "growth", "growth-lines", "growth-counts"
+PRINTED = "what the operator has"
 
 
 @pytest.fixture
 def job(running: RunningCluster, tmp_path: Path) -> Iterator[str]:
-    """A word count with a checkpoint every two seconds."""
+    """A word count with a checkpoint every two seconds, which prints 10 MB a batch."""
     running.topic(LINES)
     texts = {
         "name: wordcount": f"name: {JOB}", "topic: lines": f"topic: {LINES}",
         "topic: word-counts": f"topic: {COUNTS}", 'period: "30s"': 'period: "2s"',
     }  # fmt: skip
-    running.do("jobs", "apply", str(example(tmp_path / JOB, "wordcount", texts)))
+    folder = example(tmp_path / JOB, "wordcount", texts)
+    code = (folder / "wordcount.py").read_text()
+    emits = "        out.emit(self.total"
+    assert emits in code
+    (folder / "wordcount.py").write_text(
+        code.replace(emits, f'        print("{PRINTED}", "x" * 10_000_000, flush=True)\n{emits}')
+    )
+    running.do("jobs", "apply", str(folder))
     yield JOB
     running.do("jobs", "remove", JOB, "--purge")
 
 
-def test_token_log_and_ledger_begin_with_what_is_needed(running: RunningCluster, job: str) -> None:
+def test_logs_of_a_job_and_of_its_processes_stay_small(
+    running: RunningCluster, job: str
+) -> None:
     topics = TopicAdmin(running.kafka)
     tokens, ledger = (names.tokens(job), 0), names.ledger(job)
     seed = 0
@@ -70,6 +82,13 @@ def test_token_log_and_ledger_begin_with_what_is_needed(running: RunningCluster,
     claims = [r for r in read_topic(running.kafka, tokens[0])
               if isinstance(codec.decode(r.value or b""), Claim)]  # fmt: skip
     assert len(claims) <= 1
+
+    printed = [
+        line for text in running.logs().values() for line in text.splitlines() if PRINTED in line
+    ]
+    assert printed
+    assert max(map(len, printed)) < 2 * LINE_CHARS_MAX
+    assert max(path.stat().st_size for path in running.logs()) < 2 * LOG_BYTES_MAX
 
     running.do("jobs", "start", job)
     running.produce(LINES, lines(300, 99))

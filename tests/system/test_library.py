@@ -151,6 +151,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def input_(running: RunningCluster, folder: Path) -> Iterator[Input]:
     running.topic("library-in", 1)
     running.do("jobs", "apply", str(folder))
+    running.keep_tokens("library")
     yield Input(running)
     running.do("jobs", "remove", "library", "--purge")
 

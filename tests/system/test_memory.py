@@ -53,6 +53,7 @@ def test_large_records_make_small_epochs(running: RunningCluster, tmp_path: Path
     running.topic("big-lines")
     running.produce("big-lines", [line] * 40)
     running.do("jobs", "apply", job(tmp_path / "job", "64MiB", "big", 'maxBytes: "1MiB"'))
+    running.keep_tokens("big")
     running.wait_caught_up("big")
     read = [n for t in running.tokens("big") if (n := t.records)]
     assert sum(read) == 40

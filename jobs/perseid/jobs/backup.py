@@ -117,7 +117,7 @@ def take(
         (draft / STORE).mkdir(mode=0o700, parents=True)
         jobs, files = [], dict[str, str]()
         for name in source.registry.job_names():
-            _mark(source.registry, name, now_ms)
+            mark(source.registry, name, now_ms)
             job, own = _job(source, name, draft, copied)
             jobs.append(job)
             files |= own
@@ -184,17 +184,19 @@ def _job(
     raise RetryableError(f"job {name} changed {TRIES_MAX} times while it was read: try again")
 
 
-def _mark(registry: Registry, name: str, now_ms: int) -> None:
+def mark(registry: Registry, name: str, now_ms: int, *, whole: bool = False) -> None:
     """Has the token log kept from the newest checkpoint on, before anything of the job is read.
 
     What is read then is not older. The coordinator trims by what is marked, and no longer than it
-    says (`perseid.coordinator.trimming`).
+    says (`perseid.coordinator.trimming`). `whole`: from the beginning of the plan on, for who wants
+    to look at all tokens.
     """
     plan, pointers = registry.plan(name), registry.pointers(name)
     if plan is None:
         return
     epoch, offset = plan.base_epoch, plan.base_offset
-    if pointers is not None and pointers.job_uuid == plan.job_uuid and pointers.pointers:
+    known = pointers is not None and pointers.job_uuid == plan.job_uuid
+    if pointers is not None and known and pointers.pointers and not whole:
         epoch, offset = pointers.pointers[0].epoch, pointers.pointers[0].token_offset
     mark = BackupMark(plan.job_uuid, epoch, offset, now_ms)
     older = [m for m in registry.backups(name) if m.job_uuid == plan.job_uuid]

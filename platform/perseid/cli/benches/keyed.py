@@ -33,6 +33,7 @@ from perseid.cli.trials.stage import Names, Stage, connect, edited
 from perseid.clocks import SystemClock
 from perseid.embedded.standstill import Standstill
 from perseid.errors import PermanentError
+from perseid.jobs import backup
 from perseid.topics.records import FragmentState
 
 OPERATOR = "counts"
@@ -133,6 +134,7 @@ class KeyedJob:
     def await_counted(self, records: int, timeout_s: float = _PRELOAD_S) -> None:
         """Waits until it runs and so many records are counted in committed epochs."""
         self.stage.await_running(self.names)
+        backup.mark(self.stage.registry, self.names.job, SystemClock().wall_ms(), whole=True)
         deadline_s = time.monotonic() + timeout_s
         while (found := self._counted()) < records:
             if time.monotonic() > deadline_s:
