@@ -78,7 +78,10 @@ class OffsetsMirror(Watcher):
         self.failed: Mapping[str, int] = {}  # replaced and never changed: other threads read it
 
     def _look(self) -> float:
-        jobs = {name: job for name, job in self._jobs().items() if is_mirrored(job)}
+        known = self._jobs()
+        jobs = {name: job for name, job in known.items() if is_mirrored(job)}
+        if not self.failed.keys() <= known.keys():  # of jobs that were removed
+            self.failed = {name: n for name, n in self.failed.items() if name in known}
         for name in self._groups.keys() - jobs.keys():
             self._groups.pop(name).writer.close()
         for name, job in jobs.items():
