@@ -149,6 +149,7 @@ def with_ledger(setting: Setting) -> None:
     """Epochs 1 to 3, of which partition 3 has only the first: it is of a layout of before."""
     running(setting)
     setting.topics.create(LEDGER, 4)
+    setting.topics.grow(LEDGER, 4)  # as many as the example's operators need
     for partition in range(3):
         committed(setting, partition, 1, 2, 3)
     committed(setting, 3, 1)
