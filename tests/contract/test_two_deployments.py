@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,15 +33,15 @@ class AMinuteLater(SystemClock):
 class Deployment:
     """One of them: the job has a UUID of its own there."""
 
-    def __init__(self, kafka: Kafka, job: str, uuid: str, folder: Path) -> None:
-        self.kafka, self.job, self.folder = kafka, job, folder / uuid
+    def __init__(self, kafka: Kafka, job: str, job_uuid: str, folder: Path) -> None:
+        self.kafka, self.job, self.folder = kafka, job, folder / job_uuid
         self.registry = Registry(FakeZooKeeper().session())
         fence = lead(self.registry, lambda epoch: LeaderInfo("c1", epoch, 1, ""))
         assert fence is not None
         self.fenced = FencedRegistry(self.registry, fence)
         self.store = MemoryStore()
         sha = store_archive(self.store, folder_tree(example("wordcount"), "wordcount"))
-        self.entry = JobEntry(job, uuid, "r1", sha, "running", 1, 0)
+        self.entry = JobEntry(job, job_uuid, "r1", sha, "running", 1, 0)
         self.registry.put_job_entry(self.entry, None)
 
     def loader(self, epoch: int, clock: Clock | None = None) -> Loader:
@@ -68,13 +69,13 @@ def job(kafka: Kafka) -> str:
         kafka.model.clock = SystemClock()
     if "lines" not in kafka.topics.describe(["lines"]):
         kafka.topics.create("lines", 1)
-    return kafka.job()
+    return f"shared-{uuid.uuid4().hex[:8]}"  # its topics are made as it is read
 
 
 def test_the_second_one_does_not_begin_while_the_first_one_runs(
     kafka: Kafka, job: str, tmp_path: Path
 ) -> None:
-    ours, theirs = (Deployment(kafka, job, uuid, tmp_path) for uuid in ("uuid-a", "uuid-b"))
+    ours, theirs = (Deployment(kafka, job, own, tmp_path) for own in ("uuid-a", "uuid-b"))
     ours.begin(epoch=9)
     place = (names.tokens(job), 0)
     end = kafka.topics.ends([place])[place]
@@ -104,7 +105,7 @@ def test_a_job_that_was_removed_here_may_begin_again(
 def test_the_first_one_finds_that_its_log_was_taken_over(
     kafka: Kafka, job: str, tmp_path: Path
 ) -> None:
-    ours, theirs = (Deployment(kafka, job, uuid, tmp_path) for uuid in ("uuid-a", "uuid-b"))
+    ours, theirs = (Deployment(kafka, job, own, tmp_path) for own in ("uuid-a", "uuid-b"))
     ours.begin(epoch=1)
     theirs.begin(epoch=2)  # behind a pause of ours, in which nothing was issued
     place = (names.tokens(job), 0)
