@@ -7,14 +7,14 @@ is a new consumer: that costs the same 10 ms as a seek, and nothing of the old p
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from perseid.errors import LogTruncated, PermanentError, ReplayDataLost, RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
 from perseid.topics.columns import Records
-from perseid.topics.librdkafka import PartitionConsumer
+from perseid.topics.librdkafka import Event, PartitionConsumer
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -131,18 +131,32 @@ class Cursor(_Position):
         return offset
 
 
+class Fetching(Protocol):
+    """Records of one partition, from where it was opened on."""
+
+    def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]: ...
+    def close(self) -> None: ...
+
+
 class ColumnCursor(_Position):
-    """The same for sources: records come as columns."""
+    """The same for sources: records come as columns, out of `consumer`."""
 
     def __init__(
-        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
-        *, brief: bool = False,
-    ) -> None:  # fmt: skip
+        self, bootstrap: Bootstrap, topic: str, partition: int, start: int, consumer: Fetching
+    ) -> None:
         super().__init__(topic, partition, start)
-        self._bootstrap = bootstrap
+        self._bootstrap, self._consumer = bootstrap, consumer
         self._asking: Consumer | None = None
+
+    @classmethod
+    def alone(
+        cls, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
+        *, brief: bool = False,
+    ) -> ColumnCursor:  # fmt: skip
+        """With a consumer of its own."""
         settings = clients.reading(bootstrap, isolation=isolation, **(_BRIEF if brief else {}))
-        self._consumer = PartitionConsumer(settings, topic, partition, start)
+        consumer = PartitionConsumer(settings, topic, partition, start)
+        return cls(bootstrap, topic, partition, start, consumer)
 
     def fetch(self, count: int, timeout_s: float) -> Records:
         """As `Cursor.fetch`."""

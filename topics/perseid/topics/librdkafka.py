@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, RetryableError
 from perseid.kernels.library import binary, kernels, validity
 from perseid.topics.columns import Records
 
@@ -33,6 +34,7 @@ _CONSUMER = 1  # RD_KAFKA_CONSUMER
 # `Handle` of confluent_kafka.h: PyObject_HEAD, then rd_kafka_t *. A contract test holds it to that.
 _HANDLE_OFFSET = 16
 _BATCH_BYTES_MAX = 2**31 - 1  # of one Arrow array; the client fetches far less ahead
+_EVENTS_MAX = 16  # of a client at once, beside records
 _ERROR = 3  # syslog's
 _WARNING = 4
 
@@ -82,12 +84,18 @@ def _library() -> ctypes.CDLL:
         "rd_kafka_poll_set_consumer": (c_int, (pointer,)),
         "rd_kafka_queue_get_consumer": (pointer, (pointer,)),
         "rd_kafka_queue_destroy": (None, (pointer,)),
+        "rd_kafka_queue_get_partition": (pointer, (pointer, c_char_p, c_int32)),
+        "rd_kafka_queue_forward": (None, (pointer, pointer)),
         "rd_kafka_topic_partition_list_new": (pointer, (c_int,)),
         "rd_kafka_topic_partition_list_add": (pointer, (pointer, c_char_p, c_int32)),
         "rd_kafka_topic_partition_list_set_offset":
             (c_int, (pointer, c_char_p, c_int32, c_int64)),
         "rd_kafka_topic_partition_list_destroy": (None, (pointer,)),
         "rd_kafka_assign": (c_int, (pointer, pointer)),
+        "rd_kafka_incremental_assign": (pointer, (pointer, pointer)),
+        "rd_kafka_incremental_unassign": (pointer, (pointer, pointer)),
+        "rd_kafka_error_string": (c_char_p, (pointer,)),
+        "rd_kafka_error_destroy": (None, (pointer,)),
         "rd_kafka_consume_batch_queue": (c_int64, (pointer, c_int, pointer, c_size_t)),
         "rd_kafka_message_errstr": (c_char_p, (pointer,)),
         "rd_kafka_consumer_close": (c_int, (pointer,)),
@@ -122,6 +130,13 @@ class Event:
     error: KafkaError
     offset: int
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it tells the end of the partition, which is no error."""
+        from confluent_kafka import KafkaError
+
+        return self.error.code() == KafkaError._PARTITION_EOF
+
 
 class PartitionConsumer:
     """Reads one partition from an offset on. Not for two threads at once."""
@@ -135,60 +150,141 @@ class PartitionConsumer:
             PermanentError: librdkafka refuses a setting.
         """
         self._partition = partition
-        library = _library()
-        self._client = _opened(settings)
-        library.rd_kafka_set_log_queue(self._client, None)
-        library.rd_kafka_poll_set_consumer(self._client)
-        self._queue = library.rd_kafka_queue_get_consumer(self._client)
-        self._freed = weakref.finalize(self, _free, self._client, self._queue)
-        self._freed.atexit = False  # a process that ends does not wait for the client
-        places = library.rd_kafka_topic_partition_list_new(1)
-        library.rd_kafka_topic_partition_list_add(places, topic.encode(), partition)
-        library.rd_kafka_topic_partition_list_set_offset(places, topic.encode(), partition, start)
-        failed = library.rd_kafka_assign(self._client, places)
-        library.rd_kafka_topic_partition_list_destroy(places)
+        self._client, self._queue = _opened(settings)
+        self._freed = _freed_with(self, self._client, self._queue)
+        with _listed({(topic, partition): start}) as places:
+            failed = _library().rd_kafka_assign(self._client, places)
         if failed:
             self.close()
             raise PermanentError(f"cannot read {topic}[{partition}]: {_error(failed).str()}")
 
     def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]:
         """Up to `count` records and events; returns early only with that many."""
-        messages = np.empty(count, np.uintp)
-        found = _library().rd_kafka_consume_batch_queue(
-            self._queue, max(0, round(timeout_s * 1000)), messages.ctypes.data, count
-        )
-        if found < 0:
-            code = _library().rd_kafka_last_error()
-            return Records.empty(self._partition), [Event(_error(code), -1)]
-        messages = messages[:found]
-        try:
-            return self._taken(messages)
-        finally:
-            kernels().perseid_kafka_destroy(
-                messages.ctypes.data, found, _address("rd_kafka_message_destroy")
-            )
+        return _fetched(self._queue, self._partition, count, timeout_s)
 
     def close(self) -> None:
         self._freed()
 
-    def _taken(self, messages: np.ndarray[Any, np.dtype[np.uintp]]) -> tuple[Records, list[Event]]:
-        at, count = messages.ctypes.data, len(messages)
-        value_bytes, key_bytes = c_int64(), c_int64()
-        rows = kernels().perseid_kafka_measure(at, count, byref(value_bytes), byref(key_bytes))
-        if max(value_bytes.value, key_bytes.value) > _BATCH_BYTES_MAX:
-            raise PermanentError(f"{count} records have {value_bytes.value} bytes at once")
-        values, keys = _Binaries(rows, value_bytes.value), _Binaries(rows, key_bytes.value)
-        offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        kernels().perseid_kafka_copy(
-            at, count, _address("rd_kafka_message_timestamp"), *values.addresses(),
-            *keys.addresses(), offsets.ctypes.data, timestamps.ctypes.data,
-        )  # fmt: skip
-        records = Records(self._partition, values.array(), keys.array(), offsets, timestamps)
-        return records, _events(messages) if rows < count else []
+
+class SharedConsumer:
+    """One client that reads many partitions, each from a queue of its own.
+
+    Not for two threads at once. What it fetches ahead (`queued.max.messages.kbytes` and
+    `queued.min.messages` of its settings) is for each partition.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """`settings` are librdkafka's; PermanentError when it refuses one."""
+        self._client, self._queue = _opened(settings)
+        self.parts: dict[tuple[str, int], int] = {}  # the queues
+        self._freed = _freed_with(self, self._client, self._queue, self.parts)
+        self.failed = False  # a partition had an error: what comes next is better read anew
+
+    def add(self, places: Mapping[tuple[str, int], int]) -> None:
+        """Begins to read partitions that it does not have, each from its offset on.
+
+        All at once, since the client asks the broker for them behind its request under way.
+        """
+        library = _library()
+        for topic, partition in places:
+            queue = library.rd_kafka_queue_get_partition(self._client, topic.encode(), partition)
+            library.rd_kafka_queue_forward(queue, None)  # else all come in one queue
+            self.parts[topic, partition] = queue
+        with _listed(places) as listed:
+            error = library.rd_kafka_incremental_assign(self._client, listed)
+        if error is not None:
+            text = library.rd_kafka_error_string(error).decode(errors="replace")
+            library.rd_kafka_error_destroy(error)
+            self.remove(places)
+            raise RetryableError(f"cannot read {len(places)} partitions, {min(places)}: {text}")
+
+    def fetch(
+        self, topic: str, partition: int, count: int, timeout_s: float
+    ) -> tuple[Records, list[Event]]:
+        """As `PartitionConsumer.fetch`; events that are of no partition come with any of them."""
+        records, events = _fetched(self.parts[topic, partition], partition, count, timeout_s)
+        if not len(records):
+            events += _fetched(self._queue, partition, _EVENTS_MAX, 0.0)[1]
+        return records, events
+
+    def remove(self, places: Iterable[tuple[str, int]]) -> None:
+        """Ends the reading of partitions that it has."""
+        queues = {place: self.parts.pop(place) for place in places}
+        with _listed(dict.fromkeys(queues, 0)) as listed:
+            error = _library().rd_kafka_incremental_unassign(self._client, listed)
+        if error is not None:
+            _library().rd_kafka_error_destroy(error)  # they were not assigned
+        for queue in queues.values():
+            _library().rd_kafka_queue_destroy(queue)
+
+    def close(self) -> None:
+        self._freed()
 
 
-def _free(client: int, queue: int) -> None:
+def _fetched(
+    queue: int, partition: int, count: int, timeout_s: float
+) -> tuple[Records, list[Event]]:
+    messages = np.empty(count, np.uintp)
+    found = _library().rd_kafka_consume_batch_queue(
+        queue, max(0, round(timeout_s * 1000)), messages.ctypes.data, count
+    )
+    if found < 0:
+        code = _library().rd_kafka_last_error()
+        return Records.empty(partition), [Event(_error(code), -1)]
+    messages = messages[:found]
+    try:
+        return _taken(messages, partition)
+    finally:
+        kernels().perseid_kafka_destroy(
+            messages.ctypes.data, found, _address("rd_kafka_message_destroy")
+        )
+
+
+def _taken(
+    messages: np.ndarray[Any, np.dtype[np.uintp]], partition: int
+) -> tuple[Records, list[Event]]:
+    at, count = messages.ctypes.data, len(messages)
+    value_bytes, key_bytes = c_int64(), c_int64()
+    rows = kernels().perseid_kafka_measure(at, count, byref(value_bytes), byref(key_bytes))
+    if max(value_bytes.value, key_bytes.value) > _BATCH_BYTES_MAX:
+        raise PermanentError(f"{count} records have {value_bytes.value} bytes at once")
+    values, keys = _Binaries(rows, value_bytes.value), _Binaries(rows, key_bytes.value)
+    offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    kernels().perseid_kafka_copy(
+        at, count, _address("rd_kafka_message_timestamp"), *values.addresses(),
+        *keys.addresses(), offsets.ctypes.data, timestamps.ctypes.data,
+    )  # fmt: skip
+    records = Records(partition, values.array(), keys.array(), offsets, timestamps)
+    return records, _events(messages) if rows < count else []
+
+
+@contextmanager
+def _listed(places: Mapping[tuple[str, int], int]) -> Iterator[int]:
+    """Partitions and offsets as a list of librdkafka's."""
     library = _library()
+    found = library.rd_kafka_topic_partition_list_new(len(places))
+    for (topic, partition), start in places.items():
+        name = topic.encode()
+        library.rd_kafka_topic_partition_list_add(found, name, partition)
+        library.rd_kafka_topic_partition_list_set_offset(found, name, partition, start)
+    try:
+        yield found
+    finally:
+        library.rd_kafka_topic_partition_list_destroy(found)
+
+
+def _freed_with(
+    owner: object, client: int, queue: int, parts: dict[tuple[str, int], int] | None = None
+) -> Callable[[], Any]:
+    freed = weakref.finalize(owner, _free, client, queue, {} if parts is None else parts)
+    freed.atexit = False  # a process that ends does not wait for the client
+    return freed
+
+
+def _free(client: int, queue: int, parts: dict[tuple[str, int], int]) -> None:
+    library = _library()
+    while parts:
+        library.rd_kafka_queue_destroy(parts.popitem()[1])
     library.rd_kafka_queue_destroy(queue)
     library.rd_kafka_consumer_close(client)
     library.rd_kafka_destroy(client)
@@ -222,8 +318,8 @@ def _events(messages: np.ndarray[Any, np.dtype[np.uintp]]) -> list[Event]:
     return events
 
 
-def _opened(settings: Mapping[str, Any]) -> int:
-    """A consumer of librdkafka; what it has to say comes while it is polled."""
+def _opened(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """A consumer of librdkafka and its queue; what it has to say comes while that is polled."""
     library = _library()
     conf = library.rd_kafka_conf_new()
     text = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -238,7 +334,9 @@ def _opened(settings: Mapping[str, Any]) -> int:
     if client is None:
         library.rd_kafka_conf_destroy(conf)
         raise PermanentError(f"the Kafka client cannot be made: {text.value.decode()}")
-    return client
+    library.rd_kafka_set_log_queue(client, None)
+    library.rd_kafka_poll_set_consumer(client)
+    return client, library.rd_kafka_queue_get_consumer(client)
 
 
 class TopicProducer:

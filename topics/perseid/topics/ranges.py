@@ -1,15 +1,16 @@
 """Reads exact ranges of source partitions, as fast as Python can.
 
-One positioned consumer a partition stays open between epochs, because the next epoch's range starts
-where the last one ended. Of a partition that several tasks read in turn it does not: then what was
-fetched ahead is lost, so little is.
+A partition is read on from where it stands, because the next epoch's range starts where the last
+one ended. Each has a consumer of its own as long as they are few; then they share some
+(`perseid.topics.shared`). Of a partition that several tasks read in turn none goes on: then what
+was fetched ahead is lost, so little is.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -19,12 +20,15 @@ from perseid.topics.admin import TopicAdmin
 from perseid.topics.clients import Isolation
 from perseid.topics.columns import Records
 from perseid.topics.cursor import ColumnCursor, Cursor
+from perseid.topics.shared import SharedConsumers
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 BATCH_RECORDS_MAX = 10_000
-CURSORS_MAX = 64  # open consumers of a process; each has three threads
+CURSORS_MAX = 64  # partitions that a reader of messages keeps open; each has three threads
+ALONE_MAX = 16  # partitions of a process with a consumer, and its 32 MiB ahead, of their own
+IDLE_S = 60.0  # where there are more, one that was not read for so long is let go
 _WAIT_S = 0.01  # a range with gaps ends with a wait of at most this
 
 
@@ -36,12 +40,14 @@ class _Place(Generic[Batch]):
     """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it.
 
     `brief`: the range before was elsewhere, and the next one is expected to be, too.
+    `kept_s`: when that was read (monotonic).
     """
 
     cursor: Cursor | ColumnCursor
     served_to: int
     brief: bool
     ahead: Batch | None = None
+    kept_s: float = 0.0
 
 
 class _Ranges(Generic[Batch]):
@@ -130,9 +136,14 @@ class _Ranges(Generic[Batch]):
         replaced = self._places.pop((topic, partition), None)  # of a read that went on meanwhile
         if replaced is not None:
             replaced.cursor.close()
+        place.kept_s = time.monotonic()
         self._places[topic, partition] = place
-        if len(self._places) > CURSORS_MAX:
+        while self._places and self._too_many(next(iter(self._places.values()))):
             self._places.popitem(last=False)[1].cursor.close()
+
+    def _too_many(self, oldest: _Place[Batch]) -> bool:
+        """Whether the place that was read the longest time ago is to go."""
+        raise NotImplementedError
 
 
 class RangeReader(_Ranges["list[Message]"]):
@@ -149,12 +160,56 @@ class RangeReader(_Ranges["list[Message]"]):
         cut = next(i for i, m in enumerate(records) if (m.offset() or 0) >= end)
         return records[:cut], records[cut:]
 
+    def _too_many(self, oldest: _Place[list[Message]]) -> bool:
+        return len(self._places) > CURSORS_MAX
+
 
 class ColumnReader(_Ranges[Records]):
     """Columns, without headers: for sources."""
 
+    def __init__(
+        self, bootstrap: Bootstrap, *, isolation: Isolation = "read_committed",
+        timeout_s: float = 30.0,
+    ) -> None:  # fmt: skip
+        super().__init__(bootstrap, isolation=isolation, timeout_s=timeout_s)
+        self._shared = SharedConsumers(bootstrap, isolation)
+
+    def close(self) -> None:
+        super().close()
+        self._shared.close()
+
+    def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Says which partitions are read next, and from where: many are opened together.
+
+        One after the other each would wait for an answer of the broker.
+        """
+        behind = [self._places.get(place) for place in starts]
+        elsewhere = {
+            place: start
+            for (place, start), seen in zip(starts.items(), behind, strict=True)
+            if seen is None or seen.served_to != start
+        }
+        if len(self._places.keys() | elsewhere.keys()) <= ALONE_MAX or len(elsewhere) <= 1:
+            return
+        for place in elsewhere.keys() & self._places.keys():
+            self._places.pop(place).cursor.close()
+        wanted = {p: start for p, start in elsewhere.items() if not self._shared.has(*p)}
+        for (topic, partition), part in self._shared.open(wanted).items():
+            start = wanted[topic, partition]
+            cursor = ColumnCursor(self._bootstrap, topic, partition, start, part)
+            self._keep(topic, partition, _Place(cursor, start, brief=False))
+
     def _open(self, topic: str, partition: int, start: int, brief: bool) -> ColumnCursor:
-        return ColumnCursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
+        few = len(self._places) < ALONE_MAX
+        if few or self._shared.has(topic, partition):  # by a read that is still under way
+            return ColumnCursor.alone(
+                self._bootstrap, topic, partition, start, self._isolation, brief=brief
+            )
+        part = self._shared.open({(topic, partition): start})[topic, partition]
+        return ColumnCursor(self._bootstrap, topic, partition, start, part)
 
     def _split(self, records: Records, end: int) -> tuple[Records, Records]:
         return records.split(end)
+
+    def _too_many(self, oldest: _Place[Records]) -> bool:
+        return len(self._places) > ALONE_MAX and oldest.kept_s + IDLE_S < time.monotonic()

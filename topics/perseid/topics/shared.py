@@ -1,0 +1,104 @@
+"""Consumers that read many partitions each: how many, and how much they fetch ahead.
+
+A consumer costs three threads and some milliseconds to make, so a process that reads hundreds of
+partitions cannot have one for each. Records that are fetched ahead are counted by partition; so
+that together they stay within a budget, each consumer has twice as many partitions as the one
+before it, and half as much for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perseid.records.access import Bootstrap
+from perseid.topics import clients
+from perseid.topics.clients import Isolation
+from perseid.topics.columns import Records
+from perseid.topics.librdkafka import Event, SharedConsumer
+
+PARTS_FIRST = 128  # partitions of the first consumer
+AHEAD_KIB = 65_536  # that one consumer fetches ahead, or one batch a partition where that is more
+_AHEAD_MIN_KIB = 16
+_RECORDS_AHEAD = 10_000  # of a partition
+_BACKOFF_MS = 5  # of partitions with enough ahead; each look goes over all of them
+
+
+def parts_max(consumer: int) -> int:
+    """How many partitions the consumer of this number has at most."""
+    return PARTS_FIRST << consumer
+
+
+def settings(consumer: int) -> dict[str, int]:
+    """What its partitions fetch ahead, by librdkafka's names."""
+    kib = max(_AHEAD_MIN_KIB, AHEAD_KIB // parts_max(consumer))
+    return {
+        "queued.max.messages.kbytes": kib,
+        "queued.min.messages": _RECORDS_AHEAD,
+        "fetch.message.max.bytes": kib * 1024,
+        "fetch.max.bytes": 16 * 1024 * 1024,
+        "fetch.queue.backoff.ms": _BACKOFF_MS,
+    }
+
+
+@dataclass
+class Part:
+    """One partition of a shared consumer, as a cursor wants it."""
+
+    consumer: SharedConsumer
+    topic: str
+    partition: int
+
+    def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]:
+        records, events = self.consumer.fetch(self.topic, self.partition, count, timeout_s)
+        self.consumer.failed |= any(not event.is_end for event in events)
+        return records, events
+
+    def close(self) -> None:
+        """Lets go; the last of a consumer that failed ends it."""
+        if (self.topic, self.partition) in self.consumer.parts:
+            self.consumer.remove([(self.topic, self.partition)])
+        if self.consumer.failed and not self.consumer.parts:
+            self.consumer.close()
+
+
+@dataclass
+class SharedConsumers:
+    """Those of one reader. Not for two threads at once."""
+
+    bootstrap: Bootstrap
+    isolation: Isolation
+    _consumers: dict[int, SharedConsumer] = field(default_factory=dict)
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether one of them reads the partition: it cannot twice."""
+        return any((topic, partition) in one.parts for one in self._consumers.values())
+
+    def open(self, places: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Part]:
+        """Begins to read partitions that none of them has, each from its offset on."""
+        found: dict[tuple[str, int], Part] = {}
+        while left := places.keys() - found.keys():
+            consumer, room = self._with_room()
+            some = sorted(left)[:room]
+            consumer.add({place: places[place] for place in some})
+            found |= {place: Part(consumer, *place) for place in some}
+        return found
+
+    def close(self) -> None:
+        """Ends all, also what is still read."""
+        while self._consumers:
+            self._consumers.popitem()[1].close()
+
+    def _with_room(self) -> tuple[SharedConsumer, int]:
+        """The first with room, and how much. One that failed is replaced.
+
+        It ends with its last partition.
+        """
+        number = 0
+        while (found := self._consumers.get(number)) is not None and not found.failed:
+            if (room := parts_max(number) - len(found.parts)) > 0:
+                return found, room
+            number += 1
+        over = {**clients.reading(self.bootstrap, isolation=self.isolation), **settings(number)}
+        self._consumers[number] = SharedConsumer(over)
+        return self._consumers[number], parts_max(number)
