@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from perseid.coordinator import checkpoints, corrections, input_bytes, timing, token_time
+from perseid.coordinator import (
+    checkpoints,
+    corrections,
+    input_bytes,
+    input_checks,
+    timing,
+    token_time,
+)
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -185,6 +192,6 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
         if c.epoch > carried_to
     }
     checks = tuple(found[key] for key in sorted(found))
-    return replace(job, checks=checks, checks_to=max([carried_to, *(c.epoch for c in checks)]))
+    return input_checks.told(replace(job, checks=(), checks_to=carried_to), checks)
 
 

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, holding, input_bytes, token_time, watermark
+from perseid.coordinator import (
+    checkpoints,
+    holding,
+    input_bytes,
+    input_checks,
+    token_time,
+    watermark,
+)
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
@@ -26,7 +33,6 @@ SIZE_MIN = 500            # an epoch is never made smaller to meet its target: o
 WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be a downward spiral
 CATCH_UP = 6.0            # epochs that wait make a job "far behind", and targets an epoch then has
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
-CHECKS_MAX = 256          # carried by one token
 
 
 def next_token(
@@ -123,6 +129,7 @@ def make_token(
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
     spec = job.program.spec
+    tasks = min(filter(None, (spec.parallelism, cores)))
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
@@ -130,12 +137,12 @@ def make_token(
         previous_offset=job.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
-        splits=split(ranges, min(filter(None, (spec.parallelism, cores))), ordered_sources(spec)),
+        splits=split(ranges, tasks, ordered_sources(spec), job.positions),
         time_ms=int(token_time.passed(job.time, now.time_ms, now).ms),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
-        checks=job.checks[:CHECKS_MAX],
+        checks=input_checks.carried(job.checks),
         generation=job.plan.generation,
     )
 

@@ -9,6 +9,7 @@ from perseid.coordinator import (
     corrections,
     failing,
     input_bytes,
+    input_checks,
     issue,
     pressure,
     timing,
@@ -101,11 +102,9 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     if job.error is not None and epoch > int(job.error.get("epoch", 0)):
         job = replace(job, error=None)  # what failed was done
     if new:
-        checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
+        job = input_checks.told(job, tuple(c for c in record.checks if c.epoch > job.checks_to))
         job = replace(
             job,
-            checks=job.checks + checks,
-            checks_to=max([job.checks_to, *(c.epoch for c in checks)]),
             size=issue.adapted_size(job, record),
             record_bytes=input_bytes.seen(job.record_bytes, record),
             recent=_recent(job, record, now),

@@ -27,24 +27,37 @@ def ordered_sources(spec: JobSpec) -> set[str]:
 
 
 def split(
-    ranges: Sequence[SourceRange], tasks_max: int, ordered: Collection[str] = ()
-) -> tuple[Split, ...]:
+    ranges: Sequence[SourceRange], tasks_max: int, ordered: Collection[str] = (),
+    places: Iterable[tuple[str, int]] = (),
+) -> tuple[Split, ...]:  # fmt: skip
     """Deals the ranges out to source tasks; those of `ordered` sources are never cut.
 
-    In turn, so that from epoch to epoch a task reads the same partitions and finds its consumers
-    where it left them; where that is uneven, the largest first, each to the task with least; where
-    that is uneven, too, cut.
+    In turn of all `places` (source, partition) that the job reads, also of those without a range,
+    so that from epoch to epoch a task reads the same partitions and finds its consumers where it
+    left them; where that is uneven, the largest first, each to the task with least; where that is
+    uneven, too, cut.
     """
     records = _records(ranges)
     tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, tasks_max)
     in_order = sorted(ranges, key=lambda r: (r.source, r.partition))
     whole = min(tasks, len(in_order))
-    dealt = [in_order[task::whole] for task in range(whole)]
+    dealt = _in_turn(in_order, whole, places)
     if _largest(dealt) * whole > UNEVEN * records:
         dealt = _balanced(in_order, whole)
     if _largest(dealt) * tasks > UNEVEN * records:
         dealt = min(dealt, _cut(in_order, tasks, ordered), key=_largest)
     return tuple(tuple(found) for found in dealt if found)
+
+
+def _in_turn(
+    in_order: Sequence[SourceRange], tasks: int, places: Iterable[tuple[str, int]]
+) -> list[list[SourceRange]]:
+    known = sorted({*places, *((r.source, r.partition) for r in in_order)})
+    turn = {place: at % tasks for at, place in enumerate(known)} if tasks > 1 else {}
+    dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
+    for r in in_order:
+        dealt[turn.get((r.source, r.partition), 0)].append(r)
+    return dealt
 
 
 def _balanced(in_order: Iterable[SourceRange], tasks: int) -> list[list[SourceRange]]:

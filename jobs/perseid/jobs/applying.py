@@ -38,6 +38,11 @@ from perseid.topics.schema_registry import SchemaRegistry
 T = TypeVar("T")
 
 
+# Of all sources together. The first token and every checkpoint's name each of them: 10,000 are a
+# tenth of the largest record that Kafka takes, and the coordinator looks at all of their ends.
+SOURCE_PARTITIONS_MAX = 10_000
+
+
 class Topics(Protocol):
     """What applying needs of Kafka."""
 
@@ -258,6 +263,12 @@ class _Look:
                         f"source {name}: start names partition {beyond[0]}, but topic "
                         f"{source.topic} has {info.partitions} (from 0); remove it"
                     )
+        read = sum(infos[s.topic].partitions for s in spec.sources.values() if s.topic in infos)
+        if read > SOURCE_PARTITIONS_MAX:
+            yield (
+                f"its sources have {read} partitions, and a job reads at most "
+                f"{SOURCE_PARTITIONS_MAX}; read fewer topics, or divide them among several jobs"
+            )
         yield from retention.refusals(spec, classes, infos)
 
     def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:

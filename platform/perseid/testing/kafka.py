@@ -156,6 +156,9 @@ class FakeColumnReader:
     def __init__(self, kafka: ModelKafka) -> None:
         self._ranges = FakeRangeReader(kafka)
 
+    def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Nothing is to be opened."""
+
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]:
         for found in self._ranges.read(topic, partition, start, end):
             rows = [(m.offset(), m.timestamp()[1], m.key(), m.value()) for m in found]

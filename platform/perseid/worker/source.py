@@ -7,7 +7,7 @@ come out in that order, so a re-run gives the same rows in the same places.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -131,6 +131,8 @@ def _cached_format(
 class Ranges(Protocol):
     """Reads [start, end) of a partition as `perseid.topics.ranges.ColumnReader` does."""
 
+    def prepare(self, starts: Mapping[tuple[str, int], int]) -> None: ...
+
     def read(
         self, topic: str, partition: int, start: int, end: int
     ) -> Iterator[Records]: ...
@@ -158,6 +160,7 @@ def read_split(
     """
     ranges = token.splits[split] if split < len(token.splits) else ()
     mine = [found for found in ranges if found.source == plan.name and found.end > found.start]
+    reader.prepare({(found.topic, found.partition): found.start for found in mine})
     for found in mine:
         for records in reader.read(found.topic, found.partition, found.start, found.end):
             yield _decode(plan, found, records, token, count)

@@ -43,6 +43,16 @@ def test_a_large_partition_is_read_by_all_tasks_unless_its_order_counts() -> Non
     assert read(split(uneven, 2, ["lines"])) == [[(1, 0, 80_000)], [(0, 0, 10_000), (2, 0, 0)]]
 
 
+def test_a_quiet_partition_does_not_move_the_others_to_other_tasks() -> None:
+    """Else each task would open its consumers anew whenever one of 200 has nothing."""
+    places = [("lines", p) for p in range(200)]
+    home = {p: task for task in range(4) for p in range(task, 200, 4)}
+    for quiet in (0, 1, 77):
+        ranges = tuple(source_range(p, 500) for p in range(200) if p != quiet)
+        for task, found in enumerate(split(ranges, 4, places=places)):
+            assert {home[r.partition] for r in found} == {task}
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_tasks_in_a_row_read_each_partition_in_order_and_once(seed: int) -> None:
     chance = Random(seed)

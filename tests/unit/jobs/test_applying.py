@@ -230,6 +230,15 @@ def test_a_revision_that_failed_before_it_ran_does_not_count(world: World) -> No
             assert wanted.action == "change"
 
 
+def test_more_source_partitions_than_a_job_can_read_are_refused(world: World) -> None:
+    world.topics.delete(["in"])
+    world.topics.create("in", applying.SOURCE_PARTITIONS_MAX + 1)
+    assert "have 10001 partitions, and a job reads at most 10000" in refusal(world, world.write())
+    world.topics.delete(["in"])
+    world.topics.create("in", applying.SOURCE_PARTITIONS_MAX)
+    world.apply(world.write())
+
+
 def test_sources_must_exist_and_not_be_compacted(world: World) -> None:
     world.topics.delete(["in"])
     assert "`perseid topics create in --partitions 4`" in refusal(world, world.write())

@@ -35,7 +35,8 @@ LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=20)
 CHECKS = st.lists(st.builds(InputCheck, LONG, INT, TEXT, LONG, LONG), max_size=3).map(tuple)
-RANGE = st.builds(SourceRange, TEXT, TEXT, TEXT, INT, LONG, LONG)
+OFFSET = st.integers(0, 2**62)
+RANGE = st.builds(SourceRange, TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), OFFSET, OFFSET)
 SPLITS = st.lists(st.lists(RANGE, max_size=3).map(tuple), max_size=3).map(tuple)
 WINDOW = st.builds(SinkWindow, TEXT, INT, LONG, LONG, LONG, st.integers(0, 2**64 - 1))
 TIMES = st.lists(st.builds(EventTime, TEXT, INT, LONG), max_size=3).map(tuple)
@@ -101,7 +102,37 @@ def test_every_record_has_a_schema_with_its_fields_in_order() -> None:
     assert set(schemas) == {t.__name__ for t in get_args(codec.Record)}
     for kind in get_args(codec.Record):
         fields = [f["name"] for f in schemas[kind.__name__]["fields"]]
+        if kind is Token:
+            at = fields.index("topics")
+            assert fields[at : at + 2] == ["topics", "reads"]  # as its ranges are packed
+            fields[at : at + 2] = ["splits"]
         assert fields == [f.name for f in dataclasses.fields(kind)]
+
+
+def test_a_token_that_names_10_000_partitions_fits_into_a_record_ten_times() -> None:
+    """The first token, and every checkpoint's."""
+    ranges = tuple(
+        SourceRange(f"source-{p // 2500}", f"topic-{p // 2500}", "Jz0q0vV7R6K0m1g5c8dYtA",
+                    p % 2500, 10**9 + 7 * p, 10**9 + 7 * p + p % 90)
+        for p in range(10_000)
+    )  # fmt: skip
+    splits = tuple(ranges[task::8] for task in range(8))
+    token = Token(4, "u" * 36, 7, 3, "r" * 40, 2, splits, 1000, None, True)
+    data = codec.encode(token)
+    assert len(data) < 100_000
+    assert codec.decode(data) == token
+
+
+def test_a_token_of_protocol_3_can_be_read() -> None:
+    before = bytes.fromhex(
+        "c301350157c151fb8d230802750e060472310402020a6c696e657302740269020a120000d00f02880e010002"
+        "0c000a6c696e657308c6010018"
+    )
+    split = (SourceRange("lines", "t", "i", 1, 5, 9),)
+    assert codec.decode(before) == Token(
+        4, "u", 7, 3, "r1", 2, (split,), 1000, 900, True, False,
+        (InputCheck(6, 0, "lines", 4, 99),), 12,
+    )  # fmt: skip
 
 
 def test_a_token_of_protocol_2_can_be_read() -> None:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from perseid.errors import PermanentError, RetryableError
+from perseid.topics import shared
 from perseid.topics.columns import Records
 from perseid.topics.cursor import Cursor
 from perseid.topics.ranges import ColumnReader
@@ -86,3 +87,55 @@ def test_an_error_that_is_of_no_offset_is_an_error_of_our_tree(
     cursor._consumer = SimpleNamespace(consume=lambda *_: [event])  # type: ignore[assignment]
     with pytest.raises(kind, match=r"reading t\[0\]"):
         cursor.fetch(1, 0.0)
+
+
+class Shared:
+    """Shared consumers on such logs."""
+
+    def __init__(self) -> None:
+        self.opened: list[dict[tuple[str, int], int]] = []
+
+    def has(self, _topic: str, _partition: int) -> bool:
+        return False
+
+    def open(self, places: dict[tuple[str, int], int]) -> dict[tuple[str, int], Any]:
+        self.opened.append(places)
+        return {place: SharedLog(place[1], start) for place, start in places.items()}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SharedLog:
+    def __init__(self, partition: int, start: int) -> None:
+        self.partition, self.position = partition, start
+
+    def fetch(self, count: int, _timeout_s: float) -> tuple[Records, list[Any]]:
+        offsets = range(self.position, self.position + count)
+        self.position = offsets.stop
+        return Records.of(self.partition, [(i, 0, None, b"%d" % i) for i in offsets]), []
+
+    def close(self) -> None:
+        """Others go on."""
+
+
+def test_many_partitions_are_opened_together_and_then_read_on() -> None:
+    reader, clients = ColumnReader("nowhere:1"), Shared()
+    reader._shared = clients  # type: ignore[assignment]
+    for epoch in range(5):
+        quiet = epoch  # another one each time
+        starts = {("t", p): 5 * epoch for p in range(200) if p != quiet}
+        starts |= {("t", p): 5 * (epoch - 1) for p in range(epoch) if p != quiet}
+        reader.prepare(starts)
+        for (topic, partition), start in starts.items():
+            (found,) = reader.read(topic, partition, start, start + 5)
+            assert found.offsets.tolist() == list(range(start, start + 5))
+    assert len(clients.opened[0]) == 199
+    assert sum(map(len, clients.opened[1:])) == 1
+
+
+def test_a_shared_consumer_has_twice_the_partitions_of_the_one_before_in_the_same_memory() -> None:
+    for number in range(7):
+        kib = shared.settings(number)["queued.max.messages.kbytes"]
+        assert shared.parts_max(number) * kib == shared.AHEAD_KIB
+    assert sum(map(shared.parts_max, range(7))) > 10_000

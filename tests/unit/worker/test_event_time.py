@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -33,6 +33,9 @@ class Records:
 
     def __init__(self, *partitions: list[Row]) -> None:
         self.partitions = partitions
+
+    def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Nothing is to be opened."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[columns.Records]:
         found = self.partitions[partition][start:end]

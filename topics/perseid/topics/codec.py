@@ -22,6 +22,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from perseid.errors import PermanentError
 from perseid.records import PartFile
+from perseid.topics import source_ranges
 from perseid.topics.records import (
     Begin,
     Claim,
@@ -50,6 +51,7 @@ Record = (
 
 _MAGIC = b"\xc3\x01"
 _HEADER_BYTES = 10
+_CACHED_BYTES_MAX = 16_384  # of a record; a token of thousands of ranges is a megabyte in memory
 _SIMPLE = (int, str, float, bytes, NoneType)
 _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
@@ -75,9 +77,17 @@ def encode(record: Record) -> bytes:
     return out.getvalue()
 
 
-@lru_cache(maxsize=256)  # a process has several readers of the same few records
 def decode(data: bytes) -> Record:
     """The record in `data`; PermanentError when its schema is unknown or the bytes are damaged."""
+    return _cached(data) if len(data) <= _CACHED_BYTES_MAX else _decoded(data)
+
+
+@lru_cache(maxsize=256)  # a process has several readers of the same few records
+def _cached(data: bytes) -> Record:
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> Record:
     schema = _by_header().get(data[:_HEADER_BYTES])
     if schema is None:
         raise PermanentError(
@@ -93,6 +103,8 @@ def decode(data: bytes) -> Record:
         raise PermanentError(f"{schema.name} of {len(data)} bytes is damaged: {error!r}") from error
     if body.tell() != len(data):
         raise PermanentError(f"{schema.name} of {len(data)} bytes ends at {body.tell()}")
+    if "reads" in values:
+        values["splits"] = source_ranges.unpacked(values.pop("topics"), values.pop("reads"))
     values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
     record: Record = _TYPES[schema.name](**values)
     return record
@@ -115,10 +127,16 @@ def _plain(value: Any) -> Any:
     names = getattr(value, "__dataclass_fields__", None)
     if names is None:
         return value
-    plain = {name: _plain(getattr(value, name)) for name in names}
+    packed = source_ranges.packed(value.splits) if isinstance(value, Token) else {}
+    plain = {n: _plain(getattr(value, n)) for n in names if not (packed and n == "splits")} | packed
     if isinstance(value, SinkWindow):
         plain["checksum"] = value.checksum.to_bytes(8, "big")
     return plain
+
+
+def _range(found: SourceRange | dict[str, Any]) -> SourceRange:
+    """Tokens of before protocol 4 have each range as a record."""
+    return found if isinstance(found, SourceRange) else SourceRange(**found)
 
 
 def _window(values: dict[str, Any]) -> SinkWindow:
@@ -126,7 +144,7 @@ def _window(values: dict[str, Any]) -> SinkWindow:
 
 
 _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
-    "splits": lambda splits: tuple(tuple(SourceRange(**r) for r in split) for split in splits),
+    "splits": lambda splits: tuple(tuple(map(_range, split)) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
     "states": lambda states: tuple(OperatorState(**s) for s in states),
     "outputs": lambda windows: tuple(_window(w) for w in windows),

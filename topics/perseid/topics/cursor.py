@@ -29,14 +29,20 @@ class _Position:
 
     def __init__(self, topic: str, partition: int, start: int) -> None:
         self.topic, self.partition, self.position = topic, partition, start
-        self._ask_at_s: float | None = time.monotonic() + _SILENCE_S
+        self._seen = False
+        self._ask_at_s: float | None = None  # from the first fetch on, which may come later
 
     def _heard(self, anything: bool) -> None:
         """Asks whether the partition is there when nothing has come of it for a while."""
         if anything:
-            self._ask_at_s = None
-        elif self._ask_at_s is not None and time.monotonic() > self._ask_at_s:
-            self._ask_at_s = None
+            self._seen = True
+        if self._seen:
+            return
+        now_s = time.monotonic()
+        if self._ask_at_s is None:
+            self._ask_at_s = now_s + _SILENCE_S
+        elif now_s > self._ask_at_s:
+            self._seen = True
             self._check_exists(self._asked())
 
     def _handle(self, error: KafkaError, offset: int) -> None:

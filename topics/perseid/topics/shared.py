@@ -19,7 +19,6 @@ from perseid.topics.librdkafka import Event, SharedConsumer
 
 PARTS_FIRST = 128  # partitions of the first consumer
 AHEAD_KIB = 65_536  # that one consumer fetches ahead, or one batch a partition where that is more
-_AHEAD_MIN_KIB = 16
 _RECORDS_AHEAD = 10_000  # of a partition
 _BACKOFF_MS = 5  # of partitions with enough ahead; each look goes over all of them
 
@@ -31,7 +30,7 @@ def parts_max(consumer: int) -> int:
 
 def settings(consumer: int) -> dict[str, int]:
     """What its partitions fetch ahead, by librdkafka's names."""
-    kib = max(_AHEAD_MIN_KIB, AHEAD_KIB // parts_max(consumer))
+    kib = max(1, AHEAD_KIB // parts_max(consumer))
     return {
         "queued.max.messages.kbytes": kib,
         "queued.min.messages": _RECORDS_AHEAD,

@@ -1,0 +1,55 @@
+"""Input checks on their way into the token log: how many one token carries, and wait. Pure.
+
+Each done epoch tells count and CRC of what each source task read of each source, and a later token
+carries that, so that a replay can compare. A token must fit into a record, and what waits must not
+grow: where epochs have more checks than tokens carry, whole epochs go without, and it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from perseid.coordinator.model import JobState
+from perseid.topics.records import InputCheck
+
+CARRIED_BYTES_MAX = 400_000  # by one token; Kafka takes records of 1 MB, and ranges need room, too
+WAITING_BYTES_MAX = 2 * CARRIED_BYTES_MAX
+_NUMBERS_BYTES = 24  # of one check, at most, beside its source's name
+
+
+def carried(checks: tuple[InputCheck, ...]) -> tuple[InputCheck, ...]:
+    """The first of those that wait, as many as a token carries."""
+    left = CARRIED_BYTES_MAX
+    for count, check in enumerate(checks):
+        left -= _bytes(check)
+        if left < 0:
+            return checks[:count]
+    return checks
+
+
+def told(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
+    """The job with the checks of another epoch; the oldest epochs go where too much waits."""
+    waiting = job.checks + checks
+    total = sum(map(_bytes, waiting))
+    gone: set[int] = set()
+    while total > WAITING_BYTES_MAX and waiting:
+        epoch = waiting[0].epoch
+        gone.add(epoch)
+        total -= sum(_bytes(c) for c in waiting if c.epoch == epoch)
+        waiting = tuple(c for c in waiting if c.epoch != epoch)
+    seen = max([job.checks_to, *(c.epoch for c in checks)])
+    job = replace(job, checks=waiting, checks_to=seen)
+    return job.told(_said(gone, len(checks))) if gone else job
+
+
+def _said(epochs: Iterable[int], checks: int) -> str:
+    return (
+        f"a replay will not compare the input of epochs {min(epochs)} to {max(epochs)}: an epoch "
+        f"has {checks} checks (source tasks times sources), and tokens carry "
+        f"{CARRIED_BYTES_MAX} bytes of them; a lower `parallelism` makes them fewer"
+    )
+
+
+def _bytes(check: InputCheck) -> int:
+    return len(check.source.encode()) + _NUMBERS_BYTES

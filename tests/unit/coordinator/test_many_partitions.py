@@ -1,0 +1,67 @@
+"""A job with as many source partitions as one may have, and with more input checks than fit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from perseid.coordinator import input_checks
+from perseid.coordinator.model import JobState, ranges_of
+from perseid.jobs.applying import SOURCE_PARTITIONS_MAX
+from perseid.testing.coordinator import Leader, World, job_entry
+from perseid.topics import codec
+from perseid.topics.admin import MESSAGE_BYTES_MAX
+from perseid.topics.records import InputCheck
+
+JOB = "wordcount"
+EPOCHS = 5
+EPOCH_CPU_S = 2.0  # of one that has all partitions; about 0.2 on an idle machine
+
+
+def test_10_000_source_partitions_are_issued_in_records_that_fit() -> None:
+    world = World(entries={JOB: job_entry()}, workers=["w1-1"])
+    world.ends = {("lines", p): 0 for p in range(SOURCE_PARTITIONS_MAX)}
+    leader = Leader(world)
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    started_s = time.process_time()
+    for _ in range(EPOCHS):
+        for partition in range(SOURCE_PARTITIONS_MAX):
+            world.produce(partition, 2)
+        leader.poll()
+        world.work(JOB, 1)
+        leader.listen()
+    assert time.process_time() - started_s < EPOCHS * EPOCH_CPU_S
+    tokens = list(world.valid(JOB).values())
+    assert len(ranges_of(tokens[0])) == SOURCE_PARTITIONS_MAX
+    assert sum(t.records for t in tokens) > EPOCHS * SOURCE_PARTITIONS_MAX
+    assert max(len(codec.encode(t)) for t in tokens) < MESSAGE_BYTES_MAX / 4
+
+
+def checks(epoch: int, count: int) -> tuple[InputCheck, ...]:
+    return tuple(InputCheck(epoch, n, f"source-{n % 40}", 100, 2**32 - 1) for n in range(count))
+
+
+def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
+    """All that an epoch tells; so they do not become more and more."""
+    job = JobState(JOB, job_entry())
+    for epoch in range(1, 50):
+        job = input_checks.told(job, checks(epoch, 256 * 40))
+        carried = input_checks.carried(job.checks)
+        assert {c.epoch for c in carried} == {epoch}
+        job = replace(job, checks=job.checks[len(carried) :])
+        assert job.checks == ()
+        assert job.events == ()
+
+
+def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_told() -> None:
+    job = JobState(JOB, job_entry())
+    for epoch in range(1, 30):
+        job = input_checks.told(job, checks(epoch, 20_000))
+        assert len({c.epoch for c in job.checks}) <= 1 + (epoch > 1)
+        carried = input_checks.carried(job.checks)
+        job = replace(job, checks=job.checks[len(carried) :])
+    assert "will not compare the input of epochs" in job.events[-1]
+    assert "an epoch has 20000 checks" in job.events[-1]
+    assert job.checks_to == 29
