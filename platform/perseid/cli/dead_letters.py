@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import orjson
 
 from perseid.cli.topic_records import as_text
 from perseid.errors import UsageError
+from perseid.worker import pointers
 from perseid.worker.sink_outputs import record_batch_bytes
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ class Letter:
         if not found[0] or not (found[1].isdecimal() and found[2].isdecimal()):
             return None
         return Origin(found[0], int(found[1]), int(found[2]))
+
+    @property
+    def whole_bytes(self) -> int | None:
+        """How large the value was of which the letter has only the head; None when it has all."""
+        told = self.headers.get(pointers.VALUE_BYTES, "")
+        return int(told) if told.isdecimal() else None
 
     def __str__(self) -> str:
         return f"dead letter {self.partition}:{self.offset} of {self.topic}"
@@ -155,6 +162,13 @@ def _range(text: str) -> tuple[int, int, int]:
     return int(found[1]), first, last
 
 
+def read_back(letter: Letter, key: bytes | None, value: bytes | None) -> Letter:
+    """A pointer's letter with the record that it points to, which is of no operator."""
+    left_out = {pointers.VALUE_BYTES, pointers.KEY_BYTES, "perseid.operator"}
+    headers = {name: text for name, text in letter.headers.items() if name not in left_out}
+    return replace(letter, key=key, value=value, headers=headers)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What becomes of a letter: a record for the topic and partition that its origin had."""
@@ -164,11 +178,14 @@ class Target:
     partition: int
     key: bytes | None
     value: bytes
+    bare: bool = False
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """They lead back from the corrected record to the bad one."""
+        """They lead back from the corrected record to the bad one; none of a `bare` one."""
         letter = self.letter
+        if self.bare:
+            return []
         places = ("topic", letter.topic), ("partition", letter.partition), ("offset", letter.offset)
         return [(f"perseid.redriven.{name}", str(value).encode()) for name, value in places]
 
@@ -193,7 +210,7 @@ def refusal(
     origin = letter.origin
     if origin is None:
         return _without_origin(letter)
-    reason = _not_a_place(origin, spec, info)
+    reason = _not_a_place(origin, spec, info) or _only_a_pointer(letter, origin)
     if reason is not None or transformed:
         return reason
     if letter.value is None:
@@ -216,6 +233,16 @@ def _not_a_place(origin: Origin, spec: JobSpec, info: TopicInfo | None) -> str |
             "it was made anew"
         )
     return None
+
+
+def _only_a_pointer(letter: Letter, origin: Origin) -> str | None:
+    """Of one that was not read back."""
+    if letter.whole_bytes is None:
+        return None
+    return (
+        f"it is a pointer to a record of {letter.whole_bytes} bytes, and that is no longer at "
+        f"{origin}: retention has removed it"
+    )
 
 
 def _without_origin(letter: Letter) -> str:
@@ -258,13 +285,20 @@ def original(letter: Letter, spec: JobSpec) -> bytes:
     return orjson.dumps({name: row[name] for name in source.columns if name in row})
 
 
+def fitting(target: Target, info: TopicInfo) -> Target:
+    """Without its headers where the topic takes the record, but not with them."""
+    if record_batch_bytes(target.key, target.value, target.headers) <= info.message_bytes_max:
+        return target
+    return replace(target, bare=True)
+
+
 def too_large(target: Target, info: TopicInfo) -> str | None:
     """Why the broker would not take the record; None when it would."""
     size = record_batch_bytes(target.key, target.value, target.headers)
     if size <= info.message_bytes_max:
         return None
     return (
-        f"it needs {size} bytes with its headers, and topic {target.topic} takes "
+        f"it needs {size} bytes, and topic {target.topic} takes "
         f"{info.message_bytes_max}: raise the topic's max.message.bytes"
     )
 

@@ -64,6 +64,27 @@ class Box:
         found = letters(self._ranges, starts, self._ends)
         return (letter for letter in found if letter.job == self.spec.name)
 
+    def whole(self, letter: Letter) -> Letter:
+        """The letter; one that only points to its record with that, if it is still there."""
+        from perseid.cli.dead_letters import read_back, source_of
+
+        origin = letter.origin
+        if letter.whole_bytes is None or origin is None or letter.place in self.trail.found:
+            return letter
+        if source_of(self.spec, origin.topic) is None:
+            return letter
+        info = self.cluster.topics.describe([origin.topic]).get(origin.topic)
+        if info is None or origin.partition >= info.partitions:
+            return letter
+        place = origin.topic, origin.partition
+        topics = self.cluster.topics
+        if not topics.starts([place])[place] <= origin.offset < topics.ends([place])[place]:
+            return letter
+        for batch in self._ranges.read(*place, origin.offset, origin.offset + 1):
+            for message in batch:
+                return read_back(letter, message.key(), message.value())
+        return letter
+
     def close(self) -> None:
         self._ranges.close()
         self.logs.close()
@@ -148,7 +169,7 @@ def redrive(
         infos = cache(lambda name: box.cluster.topics.describe([name]).get(name))
 
         def chosen() -> Iterator[Letter]:
-            return filter(choice.takes, box.letters())
+            return map(box.whole, filter(choice.takes, box.letters()))
 
         def made(letter: Letter) -> Target | None:
             if function is None:
@@ -158,6 +179,7 @@ def redrive(
             if value is None:
                 return None
             target = dead_letters.target(letter, value)
+            target = dead_letters.fitting(target, infos(target.topic))
             reason = dead_letters.too_large(target, infos(target.topic))
             if reason is not None:
                 raise PermanentError(f"{letter}: {reason}")
@@ -297,6 +319,7 @@ def _letter(letter: Letter, trail: Trail) -> dict[str, Any]:
         "operator": letter.operator,
         "key": as_text(letter.key),
         "value": as_text(letter.value),
+        "whole_bytes": letter.whole_bytes,
         "headers": letter.headers,
         "redriven": trail.found.get(letter.place),
     }
@@ -309,6 +332,8 @@ def _text(shown: dict[str, Any]) -> list[str]:
         f"  of     {shown['origin'] or 'no record of a source'}{by}",
         f"  value  {shown['value']}",
     ]
+    if (size := shown["whole_bytes"]) is not None:
+        lines[-1] += f" (the head of {size} bytes, too many for this topic)"
     if (to := shown["redriven"]) is not None:
         lines.append(f"  sent   to {_place(to)}")
     return lines

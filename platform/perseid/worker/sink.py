@@ -39,6 +39,7 @@ from perseid.topics.transactions import (
     Transactions,
     Written,
 )
+from perseid.worker.pointers import fitted
 from perseid.worker.sink_outputs import divide, windows
 
 __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
@@ -183,7 +184,7 @@ class SinkSession:
         while True:
             attempts += 1
             try:
-                batches = divide(outputs, self._describe(outputs), epoch + self.who.partition)
+                batches = self._divided(epoch, outputs)
                 return self._attempt(epoch, token_offset, generation, batches, attempts)
             except RetryableError as error:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
@@ -301,6 +302,16 @@ class SinkSession:
                     f"this sink wrote up to {before} before"
                 )
                 raise self._lost
+
+    def _divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
+        """What goes to each topic partition; letters that are too large for theirs as pointers."""
+        infos, who = self._describe(outputs), self.who
+        fitting = [
+            fitted(batch, infos[batch.topic].message_bytes_max) if batch.letters else batch
+            for batch in outputs
+        ]
+        place = f"operator {who.operator}, partition {who.partition}, epoch {epoch} of {who.job}"
+        return divide(fitting, infos, epoch + who.partition, place)
 
     def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
         """The sink topics, asked for once."""

@@ -24,16 +24,17 @@ _KEY_SHOWN_BYTES = 80
 
 
 def divide(
-    batches: Iterable[SinkBatch], topics: Mapping[str, TopicInfo], first_unkeyed: int
-) -> list[PartitionBatch]:
+    batches: Iterable[SinkBatch], topics: Mapping[str, TopicInfo], first_unkeyed: int,
+    who: str = "",
+) -> list[PartitionBatch]:  # fmt: skip
     """The records of each topic partition in their order; PermanentError for one that is too big.
 
-    Several batches for one topic are one after another.
+    Several batches for one topic are one after another. `who` writes them, for that error.
     """
     divided: list[PartitionBatch] = []
     for batch in _joined(batches):
         info = topics[batch.topic]
-        _check_sizes(batch, info.message_bytes_max)
+        _check_sizes(batch, info.message_bytes_max, who)
         where = partitions(batch.keys, info.partitions, first_unkeyed)
         divided += _parts(batch, where, info.partitions)
     return divided
@@ -79,6 +80,7 @@ def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
                 one(pa.chunked_array([b.keys for b in several])),
                 one(pa.chunked_array([b.values for b in several])),
                 headers if with_headers else None,
+                letters=all(b.letters for b in several),
             )
         )
     return joined
@@ -100,7 +102,7 @@ def _parts(
         yield PartitionBatch(batch.topic, partition, *part, headers)
 
 
-def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
+def _check_sizes(batch: SinkBatch, bytes_max: int, who: str) -> None:
     """Exact for the one record that could be too big: it would be alone in its record batch."""
     longest = (pc.max(pc.binary_length(some)).as_py() or 0 for some in (batch.keys, batch.values))
     if sum(longest) + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
@@ -111,10 +113,14 @@ def _check_sizes(batch: SinkBatch, bytes_max: int) -> None:
         size = record_batch_bytes(key, value, headers)
         if size > bytes_max:
             shown = "none" if key is None else repr(key[:_KEY_SHOWN_BYTES])
+            what = "pointer to a dead letter" if batch.letters else "output record"
+            kind = "dead-letter topic" if batch.letters else "sink topic"
             raise PermanentError(
-                f"output record for topic {batch.topic} with key {shown} needs {size} bytes, and "
-                f"the topic takes {bytes_max}: raise its max.message.bytes or make the record "
-                "smaller"
+                f"{who + ': ' if who else ''}{what} {row + 1} of {len(values)} for topic "
+                f"{batch.topic} with key {shown} needs {size} bytes, and the {kind} takes "
+                f"{bytes_max}: make the record smaller, or raise the topic's limit: "
+                f"`kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics "
+                f"--entity-name {batch.topic} --add-config max.message.bytes={2 * size}`"
             )
 
 

@@ -26,18 +26,21 @@ class SinkBatch:
     """Records for one sink topic, in order. `headers`, when given, are one list a record.
 
     Keys and values may be given as sequences of bytes and are binary arrays afterwards. A value is
-    null only in the dead letter of a record that had none.
+    null only in the dead letter of a record that had none. `letters`: they are dead letters.
     """
 
     topic: str
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: Sequence[Headers] | None = None
+    letters: bool = False
 
     def __init__(
-        self, topic: str, keys: Octets, values: Octets, headers: Sequence[Headers] | None = None
-    ) -> None:
-        _set(self, topic=topic, keys=octets(keys), values=octets(values), headers=headers)
+        self, topic: str, keys: Octets, values: Octets, headers: Sequence[Headers] | None = None,
+        *, letters: bool = False,
+    ) -> None:  # fmt: skip
+        _set(self, topic=topic, keys=octets(keys), values=octets(values), headers=headers,
+             letters=letters)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
