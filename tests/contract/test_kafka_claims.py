@@ -42,7 +42,13 @@ class Held:
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Makes no difference."""
 
-    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+    def longest_s(self) -> float:
+        return self._kafka.transactions.longest_s()
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> Transaction:  # fmt: skip
         self.reach("acquire")
         found = self._kafka.transactions.acquire(transactional_id, batch_bytes, timeout_s)
         return HeldTransaction(self, found)
@@ -63,6 +69,9 @@ class HeldTransaction:
         self._flushes += 1  # first the outputs, then the ledger record
         self._held.reach(f"flush {self._flushes}")
         return self._real.flush(timeout_s)
+
+    def idle_s(self) -> float | None:
+        return self._real.idle_s()
 
     def commit(self, timeout_s: float) -> bool:
         self._held.reach("commit")

@@ -36,7 +36,13 @@ class Killing:
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Nothing is prepared."""
 
-    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+    def longest_s(self) -> float:
+        return self._real.longest_s()
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> Transaction:  # fmt: skip
         self._at -= 1
         found = self._real.acquire(transactional_id, batch_bytes, timeout_s)
         return _Mortal(found, committed=self._committed) if self._at == 0 else found
@@ -67,7 +73,13 @@ class Overtaken:
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Nothing is prepared."""
 
-    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+    def longest_s(self) -> float:
+        return self._real.longest_s()
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> Transaction:  # fmt: skip
         self._at -= 1
         found = self._real.acquire(transactional_id, batch_bytes, timeout_s)
         if self._at == 0:

@@ -180,7 +180,13 @@ class FakeTransactions:
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Connecting takes no time here."""
 
-    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> FakeTransaction:
+    def longest_s(self) -> float:
+        return 900.0
+
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> FakeTransaction:  # fmt: skip
         epoch = self._kafka.does("acquire", lambda: self._kafka.fence(transactional_id))
         return FakeTransaction(self._kafka, transactional_id, epoch)
 
@@ -228,6 +234,10 @@ class FakeTransaction:
 
         self._kafka.does("commit", effect)
         return True
+
+    def idle_s(self) -> float | None:
+        """The model takes all at once, or nothing."""
+        return None
 
     def close(self) -> None:
         """A dead producer's transaction stays open, as when its process was killed."""

@@ -39,6 +39,7 @@ from perseid.topics.transactions import (
     Transactions,
     Written,
 )
+from perseid.worker import sink_time
 from perseid.worker.pointers import fitted
 from perseid.worker.sink_outputs import divide, windows
 
@@ -46,7 +47,7 @@ __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 
 LOG = logging.getLogger(__name__)
 
-ATTEMPT_S = 30.0  # one acquire, one flush or one commit
+ATTEMPT_S = 30.0  # one acquire or one commit; a flush has the transaction's time (`sink_time`)
 COMMIT_S = 120.0  # all attempts of one epoch; then the task fails and Spark tries it again
 _BACKOFF_S = 0.1
 
@@ -137,6 +138,10 @@ def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place
         )
 
 
+class _SlowError(RetryableError):
+    """The transaction's time was up while the broker took records."""
+
+
 class SinkSession:
     """The sink of one operator partition in one process. Not for two threads at once."""
 
@@ -158,6 +163,8 @@ class SinkSession:
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
         self._ends: dict[Partition, int] = {}  # last offset that is known to have been there
         self._lost: PermanentError | None = None
+        self._lasting_s = sink_time.FIRST_S  # of the next transaction
+        self._too_much: tuple[tuple[int, int, int], PermanentError] | None = None
 
     def prepare(self) -> None:
         """Connects ahead of the first commit; fences nobody, waits for nothing."""
@@ -179,6 +186,9 @@ class SinkSession:
         """
         if self._lost is not None:
             raise self._lost
+        call = epoch, token_offset, generation
+        if self._too_much is not None and self._too_much[0] == call:
+            raise self._too_much[1]  # Spark tries a task again
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
         while True:
@@ -186,6 +196,9 @@ class SinkSession:
             try:
                 batches = self._divided(epoch, outputs)
                 return self._attempt(epoch, token_offset, generation, batches, attempts)
+            except _SlowError as error:
+                self._give_longer(call, batches, error)
+                deadline_s = max(deadline_s, self._clock.monotonic_s() + timeout_s)
             except RetryableError as error:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
                 if self._clock.monotonic_s() > deadline_s:
@@ -222,7 +235,7 @@ class SinkSession:
                 self._held = transaction, last
                 outputs = last.outputs if last.epoch == epoch else ()
                 return CommitResult(True, outputs, acquire_ms, 0.0, attempts)
-            record, clean = self._write(transaction, epoch, token_offset, generation, batches)
+            record, clean = self._written(transaction, epoch, token_offset, generation, batches)
             if clean:
                 self._held = transaction, record
         finally:
@@ -230,6 +243,7 @@ class SinkSession:
                 transaction.close()
                 self.prepare()
         write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
+        self._lasting_s = sink_time.after_s(self._lasting_s, write_ms / 1000)
         return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
 
     def _take(self, epoch: int) -> tuple[Transaction, LedgerRecord | None]:
@@ -246,8 +260,9 @@ class SinkSession:
     def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
         """Step 1; the order of its two halves is what makes the ledger's answer final."""
         transaction = self._transactions.acquire(
-            self.who.transactional_id, self._batch_bytes, ATTEMPT_S
-        )
+            self.who.transactional_id, self._batch_bytes, ATTEMPT_S,
+            None if self._lasting_s == sink_time.FIRST_S else self._lasting_s,
+        )  # fmt: skip
         place = self._ledger_topic, self.who.ledger
         try:
             last, end = self._ledger.last_and_end(*place, timeout_s=ATTEMPT_S)
@@ -257,6 +272,44 @@ class SinkSession:
         # What another session wrote is remembered like what this one has: it may get lost, too.
         self._ends[place] = max(end - 1, self._ends.get(place, -1))
         return transaction, last
+
+    def _written(
+        self,
+        transaction: Transaction,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+    ) -> tuple[LedgerRecord, bool]:
+        """Step 3; a failure that comes of too little time is told from others."""
+        begun_s = self._clock.monotonic_s()
+        try:
+            return self._write(transaction, epoch, token_offset, generation, batches)
+        except RetryableError as error:
+            elapsed_s = self._clock.monotonic_s() - begun_s
+            if sink_time.too_slow(elapsed_s, transaction.idle_s(), self._lasting_s):
+                raise _SlowError(str(error)) from error
+            raise
+
+    def _give_longer(
+        self, call: tuple[int, int, int], batches: Sequence[PartitionBatch], error: RetryableError
+    ) -> None:
+        """The next transaction has more time; PermanentError when the broker allows no more."""
+        lasting_s = self._lasting_s
+        longer_s = sink_time.longer_s(lasting_s, self._transactions.longest_s())
+        if longer_s is None:
+            found = PermanentError(sink_time.said(self._place(call[0]), batches, lasting_s))
+            self._too_much = call, found
+            raise found from error
+        self._lasting_s = longer_s
+        LOG.warning(
+            "%s: Kafka did not take its output in %.0f s (%s); it is given %.0f s",
+            self._place(call[0]), lasting_s, error, longer_s,
+        )  # fmt: skip
+
+    def _place(self, epoch: int) -> str:
+        who = self.who
+        return f"operator {who.operator}, partition {who.partition}, epoch {epoch} of {who.job}"
 
     def _write(
         self,
@@ -271,7 +324,7 @@ class SinkSession:
         transaction.begin()
         for batch in batches:
             transaction.send(batch)
-        written = transaction.flush(ATTEMPT_S) if batches else {}
+        written = transaction.flush(self._lasting_s) if batches else {}
         crashpoints.reach("sink.after-produce", who.operator)
         record = LedgerRecord(
             who.job_uuid, who.layout, who.operator, who.partition,
@@ -305,13 +358,12 @@ class SinkSession:
 
     def _divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
         """What goes to each topic partition; letters that are too large for theirs as pointers."""
-        infos, who = self._describe(outputs), self.who
+        infos = self._describe(outputs)
         fitting = [
             fitted(batch, infos[batch.topic].message_bytes_max) if batch.letters else batch
             for batch in outputs
         ]
-        place = f"operator {who.operator}, partition {who.partition}, epoch {epoch} of {who.job}"
-        return divide(fitting, infos, epoch + who.partition, place)
+        return divide(fitting, infos, epoch + self.who.partition, self._place(epoch))
 
     def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
         """The sink topics, asked for once."""

@@ -177,7 +177,7 @@ def transactional(
         "partitioner": "murmur2",
     })  # fmt: skip
     try:
-        made.list_topics(timeout=timeout_ms / 1000)
+        made.list_topics(timeout=min(timeout_ms, TRANSACTION_TIMEOUT_MS) / 1000)
     except KafkaException as error:
         raise as_error(error.args[0], f"connecting as {transactional_id}") from error
     return made

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from perseid.errors import RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
-from perseid.topics.admin import Partition
+from perseid.topics.admin import Partition, TopicAdmin
 from perseid.topics.librdkafka import TopicProducer
 from perseid.topics.transactions import SPARES_MAX, PartitionBatch, Written
 
@@ -34,6 +34,7 @@ _CHUNK_RECORDS = 10_000  # far below the client's queue
 # partition can take. So it is told to again and again, and sleeps between until an answer comes.
 _FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
 _ABORT_S = 2.0
+_GIVEN_UP = 0.8  # of a transaction's time; the client gives records up a little later
 
 
 class KafkaTransactions:
@@ -44,44 +45,54 @@ class KafkaTransactions:
     ) -> None:
         """`timeout_ms`: when the broker aborts what a dead writer left open."""
         self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
-        self._spares: dict[tuple[str, int], Future[Producer]] = {}
+        self._spares: dict[tuple[str, int, int], Future[Producer]] = {}
         self._lock = Lock()  # of the spares: commits of several partitions run in threads
         self._pool = ThreadPoolExecutor(2, "perseid-sink-connect")
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        key = transactional_id, batch_bytes, self._timeout_ms
         with self._lock:
-            spare = self._spare(transactional_id, batch_bytes)
+            spare = self._spare(*key)
             while len(self._spares) >= SPARES_MAX:
                 self._spares.pop(next(iter(self._spares)))
-            self._spares[transactional_id, batch_bytes] = spare
+            self._spares[key] = spare
 
-    def _spare(self, transactional_id: str, batch_bytes: int) -> Future[Producer]:
+    def _spare(self, transactional_id: str, batch_bytes: int, lasting_ms: int) -> Future[Producer]:
         """The spare that there is, which is then no longer kept, or a new one."""
-        return self._spares.pop((transactional_id, batch_bytes), None) or self._pool.submit(
-            clients.transactional, self._bootstrap, transactional_id, self._timeout_ms, batch_bytes
+        key = transactional_id, batch_bytes, lasting_ms
+        return self._spares.pop(key, None) or self._pool.submit(
+            clients.transactional, self._bootstrap, transactional_id, lasting_ms, batch_bytes
         )
 
+    def longest_s(self) -> float:
+        brokers = TopicAdmin(self._bootstrap).brokers().values()
+        return min(int(settings["transaction.max.timeout.ms"]) for settings in brokers) / 1000
+
     def acquire(
-        self, transactional_id: str, batch_bytes: int, timeout_s: float
-    ) -> KafkaTransaction:
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> KafkaTransaction:  # fmt: skip
         """As the port says.
 
         While the broker aborts what an older producer left open it refuses a new one, and the
         client then waits 500 ms. A second producer, made after a shorter wait, is let in.
         """
         deadline_s = time.monotonic() + timeout_s
+        lasting_ms = self._timeout_ms if lasting_s is None else int(lasting_s * 1000)
+        key = transactional_id, batch_bytes, lasting_ms
         try:
-            producer = self._initialised(transactional_id, batch_bytes, FIRST_WAIT_S)
+            producer = self._initialised(key, FIRST_WAIT_S)
         except RetryableError:
             left_s = max(FIRST_WAIT_S, deadline_s - time.monotonic())
-            producer = self._initialised(transactional_id, batch_bytes, left_s)
-        return KafkaTransaction(producer, transactional_id)
+            producer = self._initialised(key, left_s)
+        return KafkaTransaction(producer, transactional_id, lasting_ms / 1000)
 
-    def _initialised(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Producer:
+    def _initialised(self, key: tuple[str, int, int], timeout_s: float) -> Producer:
         from confluent_kafka import KafkaException
 
+        transactional_id = key[0]
         with self._lock:
-            spare = self._spare(transactional_id, batch_bytes)
+            spare = self._spare(*key)
         what = f"init_transactions of {transactional_id}"
         try:
             producer = spare.result(timeout_s + CONNECT_S)
@@ -108,9 +119,15 @@ _NO_LOG = (
 class KafkaTransaction:
     """One producer and what it has open."""
 
-    def __init__(self, producer: Producer, transactional_id: str) -> None:
+    def __init__(
+        self, producer: Producer, transactional_id: str,
+        lasting_s: float = clients.TRANSACTION_TIMEOUT_MS / 1000,
+    ) -> None:  # fmt: skip
         self._producer: Producer | None = producer
-        self._id = transactional_id
+        self._id, self._lasting_s = transactional_id, lasting_s
+        self._begun_s = 0.0
+        self._taken_s: float | None = None
+        self._waiting = 0  # records that the broker had not taken at the last look
         self._open = False
         self._awaited: dict[Partition, int] = {}
         self._offsets: dict[Partition, list[int]] = {}
@@ -120,6 +137,7 @@ class KafkaTransaction:
     def begin(self) -> None:
         self._call("begin_transaction")
         self._open = True
+        self._begun_s, self._taken_s, self._waiting = time.monotonic(), None, 0
 
     def send(self, batch: PartitionBatch) -> None:
         from confluent_kafka import KafkaException
@@ -140,7 +158,8 @@ class KafkaTransaction:
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
         deadline_s, step_s = time.monotonic() + timeout_s, _FLUSH_S
-        while self._call("flush", step_s) > 0:
+        while (waiting := self._call("flush", step_s)) > 0:
+            self._look(waiting)
             self._check_failed()
             if time.monotonic() > deadline_s:
                 raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
@@ -155,6 +174,16 @@ class KafkaTransaction:
             places[place] = Written(seen[0], seen[-1])
         self._awaited, self._offsets = {}, {}
         return places
+
+    def idle_s(self) -> float | None:
+        return None if self._taken_s is None else time.monotonic() - self._taken_s
+
+    def _look(self, waiting: int) -> None:
+        """Takes note of a broker that takes records; late ones are given up, which is no taking."""
+        now_s = time.monotonic()
+        if waiting < self._waiting and now_s - self._begun_s < _GIVEN_UP * self._lasting_s:
+            self._taken_s = now_s
+        self._waiting = waiting
 
     def commit(self, timeout_s: float) -> bool:
         started_s = time.monotonic()
@@ -225,8 +254,9 @@ class KafkaTransaction:
     def _await_room(self, records: int) -> None:
         """Waits while the client's queue has no room for so many records."""
         producer = self._needed()
-        deadline_s = time.monotonic() + clients.TRANSACTION_TIMEOUT_MS / 1000
+        deadline_s = time.monotonic() + self._lasting_s
         while (waiting := len(producer)) + records > clients.QUEUE_MESSAGES_MAX:
+            self._look(waiting)
             self._call("poll", _FLUSH_REST_S)
             if len(producer) == waiting:  # perhaps no partition has enough for a request
                 self._call("flush", _FLUSH_AGAIN_S)

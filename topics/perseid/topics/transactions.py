@@ -101,6 +101,10 @@ class Transaction(Protocol):
         """Waits until all is delivered; where the records since the last flush went."""
         ...
 
+    def idle_s(self) -> float | None:
+        """How long ago the broker last took records of this transaction; None: it never did."""
+        ...
+
     def commit(self, timeout_s: float) -> bool:
         """True when another `begin` may follow: no request of this transaction can still arrive."""
         ...
@@ -120,11 +124,19 @@ class Transactions(Protocol):
         """
         ...
 
-    def acquire(self, transactional_id: str, batch_bytes: int, timeout_s: float) -> Transaction:
+    def acquire(
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> Transaction:  # fmt: skip
         """Fences everyone who has the id and aborts what they left open, then returns.
 
-        No batch of records will be larger than `batch_bytes`, which a topic limits.
+        No batch of records will be larger than `batch_bytes`, which a topic limits. The broker
+        aborts a transaction that is open for longer than `lasting_s`; None: than usual.
         """
+        ...
+
+    def longest_s(self) -> float:
+        """How long the broker lets a transaction be open at most."""
         ...
 
 

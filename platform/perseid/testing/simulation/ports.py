@@ -37,6 +37,8 @@ class SimulatedBroker:
         self, simulation: Simulation, gates: Gates, network: Network, kafka: ModelKafka
     ) -> None:
         self.simulation, self.gates, self.kafka = simulation, gates, kafka
+        self.record_s = 0.0  # for so long the broker is busy with each record of a transaction
+        self.transaction_max_s = 900.0
         self._network = network
         self._overdue: dict[str, list[Callable[[], None]]] = {}
 
@@ -143,19 +145,28 @@ class SimulatedTransactions:
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Connecting takes no time here."""
 
+    def longest_s(self) -> float:
+        return self._broker.transaction_max_s
+
     def acquire(
-        self, transactional_id: str, batch_bytes: int, timeout_s: float
-    ) -> SimulatedTransaction:
+        self, transactional_id: str, batch_bytes: int, timeout_s: float,
+        lasting_s: float | None = None,
+    ) -> SimulatedTransaction:  # fmt: skip
         kafka = self._broker.kafka
         epoch = self._broker.call("acquire", lambda: kafka.fence(transactional_id))
-        return SimulatedTransaction(self._broker, transactional_id, epoch)
+        return SimulatedTransaction(
+            self._broker, transactional_id, epoch, lasting_s or TRANSACTION_S
+        )
 
 
 class SimulatedTransaction:
     """One producer epoch. A late commit decides whatever its producer epoch has open by then."""
 
-    def __init__(self, broker: SimulatedBroker, transactional_id: str, epoch: int) -> None:
+    def __init__(
+        self, broker: SimulatedBroker, transactional_id: str, epoch: int, lasting_s: float
+    ) -> None:
         self._broker, self._id, self._epoch = broker, transactional_id, epoch
+        self._lasting_s, self._records = lasting_s, 0
         self._inner = FakeTransaction(broker.kafka, transactional_id, epoch)
         self._watched: ModelTransaction | None = None  # by the broker, which will abort it
 
@@ -168,6 +179,7 @@ class SimulatedTransaction:
             self._broker.kafka.expire(self._id)
 
     def send(self, batch: PartitionBatch) -> None:
+        self._records += len(batch.values)
         self._broker.call("send", lambda: self._send(batch))
 
     def _send(self, batch: PartitionBatch) -> None:
@@ -175,9 +187,15 @@ class SimulatedTransaction:
         opened = self._broker.kafka.transaction(self._id, self._epoch)
         if opened is not self._watched:
             self._watched = opened
-            self._broker.simulation.after(TRANSACTION_S, lambda: self._expire(opened))
+            self._broker.simulation.after(self._lasting_s, lambda: self._expire(opened))
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
+        busy_s, self._records = self._records * self._broker.record_s, 0
+        if busy_s > 0:
+            self._broker.simulation.sleep(min(busy_s, timeout_s))
+        if busy_s > timeout_s:
+            self._broker.gates.hit("too slow a broker")
+            raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
         found: Mapping[Partition, Written] = self._broker.call(
             "flush", lambda: self._inner.flush(timeout_s)
         )
@@ -187,6 +205,10 @@ class SimulatedTransaction:
         self._broker.call("commit", lambda: self._inner.commit(timeout_s), self._commit_late)
         self._broker.appended("commit")
         return True
+
+    def idle_s(self) -> float | None:
+        """A slow broker takes records all the time, one that is cut off none."""
+        return 0.0 if self._broker.record_s else None
 
     def _commit_late(self) -> None:
         try:
