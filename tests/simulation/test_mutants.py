@@ -64,6 +64,7 @@ FOUND_BY = {
     "ledgers_are_not_claimed": 13,
     "half_committed_epochs_are_taken_back": 0,
     "the_old_revision_ends_the_job": 0,
+    "slowness_is_waited_out": 0,
     "checked_afterwards": 2,
     "reset_on_issue": 115,
     "starts_at_theta": 18,

@@ -1,4 +1,4 @@
-"""Two Kafka requests that no client sends when asked: those of a retry that comes late.
+"""Kafka requests that no client sends when asked: those of a retry that comes late, and quotas.
 
 The client repeats EndTxn by itself when an answer is missing; a request that was on its way for
 long can so arrive after the next transaction has begun. Only by bytes can that be provoked.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 
-_DESCRIBE_TRANSACTIONS, _END_TXN = 65, 26
+_DESCRIBE_TRANSACTIONS, _END_TXN, _ALTER_CLIENT_QUOTAS = 65, 26, 49
 _TIMEOUT_S = 10.0
 
 
@@ -34,6 +34,17 @@ def end_transaction(
     body = _string(transactional_id) + struct.pack(">qh?", producer, epoch, commit)
     answer = _ask(port, struct.pack(">hhi", _END_TXN, 1, 1) + _string("late") + body)
     code: int = struct.unpack(">h", answer[8:10])[0]  # correlation id, throttle time
+    return code
+
+
+def limit_producers(port: int, client_id: str, bytes_s: float | None) -> int:
+    """Lets clients of that id produce so much a second, None: as much as they can; 0 when done."""
+    entity = struct.pack(">i", 1) + _string("client-id") + _string(client_id)
+    change = struct.pack(">d?", bytes_s or 0.0, bytes_s is None)
+    changes = struct.pack(">i", 1) + _string("producer_byte_rate") + change
+    body = struct.pack(">i", 1) + entity + changes + b"\0"  # not only validated
+    answer = _ask(port, struct.pack(">hhi", _ALTER_CLIENT_QUOTAS, 0, 1) + _string("quota") + body)
+    code: int = struct.unpack(">h", answer[12:14])[0]  # correlation id, throttle time, length
     return code
 
 

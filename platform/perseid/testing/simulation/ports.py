@@ -24,6 +24,7 @@ from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.columns import Records
 from perseid.topics.log import Entry
 from perseid.topics.transactions import PartitionBatch, Written
+from perseid.worker import sink_time
 
 TRANSACTION_S = 10.0  # then the broker aborts it
 LATE_S = 8.0  # an effect may come so much later than its error
@@ -196,6 +197,8 @@ class SimulatedTransaction:
         if busy_s > timeout_s:
             self._broker.gates.hit("too slow a broker")
             raise RetryableError(f"{self._id}: records were not delivered in {timeout_s} s")
+        if busy_s > sink_time.FIRST_S:
+            self._broker.gates.hit("slow, and given longer")
         found: Mapping[Partition, Written] = self._broker.call(
             "flush", lambda: self._inner.flush(timeout_s)
         )

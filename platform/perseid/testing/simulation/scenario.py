@@ -19,9 +19,11 @@ from perseid.testing.simulation.engine import START_S, Defect, Process, Reported
 from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
+from perseid.testing.simulation.ports import TRANSACTION_S
 from perseid.testing.simulation.scripts import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
+from perseid.worker import sink_time
 
 TIMED = 7  # modulo 9: a ninth of the seeds has event time
 ECHOED = 11  # modulo 13: likewise feedback
@@ -147,6 +149,7 @@ def small_numbers() -> Iterator[None]:
     with (
         patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN),
         patch.object(trimming, "TRIM_S", TRIM_S),
+        patch.object(sink_time, "FIRST_S", TRANSACTION_S),
     ):
         yield
 

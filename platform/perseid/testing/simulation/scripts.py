@@ -258,6 +258,42 @@ class DamagedLogs:
         simulation.after(self.FOR_S, world.faults.stop)
 
 
-SCRIPTS: dict[str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Swarm]] = {
-    kind.name: kind for kind in (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected)
-}  # fmt: skip
+@dataclass(frozen=True)
+class Slow:
+    """From a moment on the broker is busy for `record_s` with each record, whatever is tried.
+
+    It allows transactions of `longest_s`. Either a longer one has time for the epoch, or the job
+    fails with a sentence that names what to change. Then the user mends the broker, and applies
+    the job again where it has failed.
+    """
+
+    name: ClassVar[str] = "slow"
+    SHAPE: ClassVar[Shape] = Shape(workers=2, hosts=1, totals=2, relays=1, sink_on_totals=True)
+    AT_S: ClassVar[float] = 6.0
+    LOOK_S: ClassVar[float] = 0.3
+    SAID: ClassVar[str] = "epoch.maxRecords"
+
+    record_s: float = 3.0
+    longest_s: float = 900.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        world.broker.transaction_max_s = self.longest_s
+        world.to_be_told = self.SAID
+        simulation.after(self.AT_S, partial(self._slow_down, simulation, world))
+
+    def _slow_down(self, simulation: Simulation, world: World) -> None:
+        simulation.say(f"the broker is busy for {self.record_s} s with each record")
+        world.broker.record_s = self.record_s
+        self._look(simulation, world)
+
+    def _look(self, simulation: Simulation, world: World) -> None:
+        told = world.correct()
+        if told or world.gates.struck["slow, and given longer"]:
+            world.broker.record_s = 0.0
+        simulation.after(self.LOOK_S, partial(self._look, simulation, world))
+
+
+_KINDS = (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow)
+SCRIPTS: dict[
+    str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Slow | Swarm]
+] = {kind.name: kind for kind in _KINDS}

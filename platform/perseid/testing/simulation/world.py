@@ -77,6 +77,7 @@ class World:
         self.revisions = 1
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead, its process dies
+        self.to_be_told = RAISED  # what the error says that the user will do something about
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics), self.clock)
@@ -166,10 +167,10 @@ class World:
         self.simulation.say(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
-    def correct(self) -> None:
+    def correct(self) -> bool:
         """`jobs apply` of code that does not raise, if the job has failed by what does.
 
-        Where processes die instead, it is applied as soon as one did.
+        Where processes die instead, it is applied as soon as one did. Whether it was applied.
         """
         stored, status = self.registry.job_entry(job.JOB), self.registry.status(job.JOB)
         assert stored is not None
@@ -178,13 +179,16 @@ class World:
             dead = failures is not None and RAISED in failures.text
             if dead and stored.value.archive in self.broken:
                 self._apply(same_files=False)
-            return
+            return dead
         if status is None or (status.state, status.counter) != ("failed", stored.value.counter):
-            return
-        if status.error is not None and self.corrects(status.error):
+            return False
+        if status.error is None or not self.corrects(status.error):
+            return False
+        if self.broken:
             if stored.value.archive not in self.broken:
                 raise Defect(f"{stored.value.revision} is applied, and the one before failed again")
-            self._apply(same_files=False)
+        self._apply(same_files=False)
+        return True
 
     def ask_checkpoint(self) -> int:
         """`perseid checkpoint`; the epoch above which it has to be."""
@@ -259,7 +263,7 @@ class World:
 
     def corrects(self, error: Mapping[str, Any]) -> bool:
         """Whether the user will correct the code that raised it."""
-        return RAISED in error["text"]
+        return self.to_be_told in error["text"]
 
     def explains(self, error: Mapping[str, Any]) -> bool:
         """Whether the job may end with this error: what nobody can keep is gone."""

@@ -13,7 +13,14 @@ from perseid.testing.simulation.mutants import (
     tokens,
 )
 from perseid.testing.simulation.mutants.planting import Planted
-from perseid.testing.simulation.scripts import Corrected, LedgerCut, Overtaken, Swarm, SwitchedOff
+from perseid.testing.simulation.scripts import (
+    Corrected,
+    LedgerCut,
+    Overtaken,
+    Slow,
+    Swarm,
+    SwitchedOff,
+)
 
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
@@ -74,6 +81,7 @@ _TOLD = (
         mended.half_committed_epochs_are_taken_back, Corrected.SHAPE, Corrected(where="relay-0")
     ),
     Planted(mended.the_old_revision_ends_the_job, Corrected.SHAPE, Corrected(where="behind")),
+    Planted(mended.slowness_is_waited_out, Slow.SHAPE, Slow(longest_s=10.0)),
 )
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,

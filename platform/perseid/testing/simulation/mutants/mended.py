@@ -14,7 +14,7 @@ from perseid.state.log import adopt
 from perseid.testing.simulation import fragment
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE
-from perseid.worker import part_orders, parts, source
+from perseid.worker import part_orders, parts, sink_time, source
 from perseid.worker.restore import RestoreOrder
 from perseid.worker.sink import SinkSession
 
@@ -121,3 +121,8 @@ def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
         return correct(replace(job, ledger_highest=0), *rest)
 
     return patch.object(corrections, "correct", mutant)
+
+
+def slowness_is_waited_out() -> AbstractContextManager[Any]:
+    """A broker that takes records too slowly is taken for one that is away: for ever."""
+    return patch.object(sink_time, "too_slow", lambda *_: False)

@@ -30,7 +30,7 @@ def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
             """Commits before the ledger record, and then begins again."""
 
             begin, flush, close = transaction.begin, transaction.flush, transaction.close
-            commit = transaction.commit
+            commit, idle_s = transaction.commit, transaction.idle_s
 
             def send(self, batch: PartitionBatch) -> None:
                 if batch.topic.endswith(".ledger"):
