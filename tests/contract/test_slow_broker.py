@@ -51,7 +51,7 @@ def test_output_is_given_longer_or_ends_in_a_sentence(slow: Kafka) -> None:
     who = SinkIdentity(job, "u", 1, "op", 0, ledger=0, after_epoch=0)
     transactions = KafkaTransactions(slow.bootstrap, timeout_ms=int(FIRST_S * 1000))
     assert transactions.longest_s() == LONGEST_S
-    sink = SinkSession(who, transactions, slow.ledger, slow.topics)
+    sink = SinkSession(who, transactions, slow.ledger(), slow.topics)
     first = outputs(topic, BURST + 7)
     assert sink.commit(1, 1, 1, first).attempts >= 2
     assert slow.values(topic) == first[0].values.to_pylist()

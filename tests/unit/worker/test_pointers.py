@@ -61,15 +61,14 @@ def test_a_letter_that_fits_to_the_byte_is_whole_and_one_byte_more_makes_a_point
 @pytest.mark.parametrize("operator", [None, "counts"])
 def test_a_pointer_fits_whatever_is_large(bytes_max: int, operator: str | None) -> None:
     big = "ä".encode() * 1_000_000
-    for row in ({"value": big}, {"value": None, "key": big}, {"value": big, "key": big}):
-        cut = fitted(letters(**{"value": b"", "reason": "é" * 5000, "operator": operator, **row}),
-                     bytes_max)  # fmt: skip
+    for value, key in ((big, None), (None, big), (big, big)):
+        cut = fitted(letters(value, key, reason="é" * 5000, operator=operator), bytes_max)
         assert size(cut) <= bytes_max
         assert read(cut).origin == Origin("t" * 249, 1, 2**40)
         assert divide([cut], {"dlq": TopicInfo("dlq", "i", 1, message_bytes_max=bytes_max)}, 0)
         headers = dict((cut.headers or [()])[0])
-        assert int(headers[VALUE_BYTES]) == len(row["value"] or b"")
-        if "key" in row:
+        assert int(headers[VALUE_BYTES]) == len(value or b"")
+        if key is not None:
             assert int(headers[KEY_BYTES]) == len(big)
         headers["__connect.errors.exception.message"].decode()  # no half characters
 

@@ -23,13 +23,16 @@ from perseid.worker.sink_time import FIRST_S
 WHO = SinkIdentity("job", "u", 1, "op", 0, ledger=0, after_epoch=0)
 
 
-class SlowTransactions(FakeTransactions):
+class SlowTransactions:
     """Of a broker that needs `record_s` for each record; `away`: and takes none of them."""
 
     def __init__(self, kafka: ModelKafka, record_s: float, *, away: bool = False) -> None:
-        super().__init__(kafka)
+        self._real = FakeTransactions(kafka)
         self.kafka, self.record_s, self.away = kafka, record_s, away
         self.lasting: list[float | None] = []
+
+    def prepare(self, transactional_id: str, batch_bytes: int) -> None:
+        """Connecting takes no time."""
 
     def longest_s(self) -> float:
         return 300.0
@@ -39,7 +42,7 @@ class SlowTransactions(FakeTransactions):
         lasting_s: float | None = None,
     ) -> SlowTransaction:  # fmt: skip
         self.lasting.append(lasting_s)
-        return SlowTransaction(self, super().acquire(transactional_id, batch_bytes, timeout_s))
+        return SlowTransaction(self, self._real.acquire(transactional_id, batch_bytes, timeout_s))
 
 
 class SlowTransaction:
