@@ -144,6 +144,18 @@ def another_id_and_a_prepared_one_fence_nobody(side: KafkaSide) -> Iterator[obje
     yield side.read(name, 0)[:2]  # type: ignore[index]
 
 
+@SCRIPTS.add(900.0, None, None)
+def how_long_a_transaction_may_last_and_what_the_broker_took(side: KafkaSide) -> Iterator[object]:
+    """Nothing is taken until it is waited for."""
+    name = side.kafka.topic()
+    yield side.kafka.transactions.longest_s()
+    transaction = side.kafka.transactions.acquire(f"l-{name}", BATCH_BYTES, PATIENCE_S, 60.0)
+    yield transaction.idle_s()
+    transaction.begin()
+    yield transaction.idle_s()
+    transaction.close()
+
+
 @SCRIPTS.add("RetryableError", "RetryableError", None, "RetryableError", (0, 0), "committed")
 def calls_in_a_wrong_order(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
