@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,9 @@ class Topic:
         self.rows = [
             (40 + i, 1000 + i, b"k%d" % i, json.dumps(row).encode()) for i, row in enumerate(rows)
         ]
+
+    def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Nothing is to be opened."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]:
         yield Records.of(partition, self.rows[:2])
