@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from perseid.errors import PermanentError
 from perseid.kernels.library import all_bytes, one
 from perseid.topics.admin import Partition, TopicInfo
+from perseid.topics.durability import alter
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import SinkWindow
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
@@ -119,8 +120,7 @@ def _check_sizes(batch: SinkBatch, bytes_max: int, who: str) -> None:
                 f"{who + ': ' if who else ''}{what} {row + 1} of {len(values)} for topic "
                 f"{batch.topic} with key {shown} needs {size} bytes, and the {kind} takes "
                 f"{bytes_max}: make the record smaller, or raise the topic's limit: "
-                f"`kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics "
-                f"--entity-name {batch.topic} --add-config max.message.bytes={2 * size}`"
+                + alter(batch.topic, "max.message.bytes", str(2 * size))
             )
 
 
