@@ -43,6 +43,7 @@ from perseid.coordinator.actions import (
 from perseid.coordinator.adoption import adopted
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState, Now, Tip
+from perseid.errors import UnexpectedError
 from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
@@ -314,9 +315,10 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
         return job, []
     if event.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
-    if event.permanent:
-        return failing.permanent(job, now, event.kind, event.text)
     unloaded = failing.counted(job.unloaded, job, now, event.text)
+    tried = event.kind == UnexpectedError.__name__ and unloaded.count >= failing.TRIES_MAX
+    if event.permanent or tried:
+        return failing.permanent(job, now, event.kind, event.text)
     return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, unloaded=unloaded), []
 
 

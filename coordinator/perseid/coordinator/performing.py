@@ -22,7 +22,15 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.log_trimming import trim
-from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.errors import (
+    FencedError,
+    PermanentError,
+    PerseidError,
+    RetryableError,
+    UnexpectedError,
+)
+from perseid.errors.texts import kind_of
+from perseid.errors.untyped import typed
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.registry import FencedRegistry
 from perseid.state import checkpoint
@@ -37,6 +45,12 @@ SLOW_THREADS = 3  # a job that loads slowly must not hold up another one's manif
 TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # nobody waits for it: one after the other
 
 Emit = Callable[[ev.Event], None]
+
+
+def _typed(error: Exception, job: str) -> PerseidError:
+    if not isinstance(error, PerseidError):
+        _log.exception("a defect in loading a job", extra={"job": job})
+    return typed(error, f"loading job {job}")
 
 
 class StepDown(Exception):
@@ -146,19 +160,24 @@ class Performer:
     def _load(self, action: act.LoadJob) -> None:
         try:
             self._emit(self._loader().load(action.entry))
-        except (RetryableError, PermanentError) as error:
-            permanent = isinstance(error, PermanentError)
-            _log.warning("the job cannot be loaded: %s", error)
-            kind = type(error).__name__
-            self._emit(ev.JobLoadFailed(action.job, action.entry, kind, str(error), permanent))
+        except (FencedError, HigherClaim):
+            raise
+        except Exception as error:  # of one job: the others go on
+            found = _typed(error, action.job)
+            _log.warning("the job cannot be loaded: %s", found)
+            permanent, kind = isinstance(found, PermanentError), kind_of(found)
+            self._emit(ev.JobLoadFailed(action.job, action.entry, kind, str(found), permanent))
 
     def _load_program(self, action: act.LoadProgram) -> None:
         try:
             self._emit(self._loader().program(action))
-        except (RetryableError, PermanentError) as error:
-            permanent = isinstance(error, PermanentError)
-            kind = type(error).__name__
-            self._emit(ev.ProgramFailed(action.job, action.archive, kind, str(error), permanent))
+        except FencedError:
+            raise
+        except Exception as error:
+            found = _typed(error, action.job)
+            permanent = isinstance(found, PermanentError | UnexpectedError)  # it is named once more
+            kind = kind_of(found)
+            self._emit(ev.ProgramFailed(action.job, action.archive, kind, str(found), permanent))
 
     def _write_manifest(self, action: act.WriteManifest) -> None:
         parts = tuple(

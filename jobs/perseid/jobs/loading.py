@@ -121,7 +121,7 @@ def _import(module: str, folder: Path) -> types.ModuleType:
             return importlib.import_module(f"{package}.{module}")
     except BadInputError:
         raise
-    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
+    except BaseException as error:  # whatever a user's module does when it is imported
         raise BadInputError(_import_text(module, folder, error)) from error
 
 

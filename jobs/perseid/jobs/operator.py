@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PermanentError, PerseidError
+from perseid.errors import BadInputError, PermanentError, PerseidError, RetryableError
+from perseid.errors.texts import QUOTED_MAX, cut, named
+from perseid.errors.untyped import is_lost
 from perseid.jobs.problems import listed, nearest, raised_at, shown
 from perseid.jobs.spec import MAIN
 
@@ -227,18 +229,24 @@ def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, An
 
     Raises:
         PermanentError: the user's `__init__` or `open` raised, as it will again.
+        RetryableError: what it asks is away.
     """
     try:
         operator = kind()
         operator.open(identity, dict(parameters))
     except PerseidError:
         raise
-    except Exception as error:
-        raise PermanentError(
+    except BaseException as error:  # SystemExit, too
+        says = cut(named(error), QUOTED_MAX)
+        told = (
             f"operator {identity.operator} ({kind.__name__}), partition {identity.partition}: it "
-            f"cannot be opened: {type(error).__name__}: {error}\n{raised_at(error)}"
-            "Expected `open(self, identity, parameters)` to end well with the job's `with:`. "
-            "Correct the class or `with:` and `perseid jobs apply` it again"
+            f"cannot be opened: {says}\n{cut(raised_at(error), QUOTED_MAX)}"
+        )
+        if is_lost(error):
+            raise RetryableError(f"{told}What it asks is away, so it is opened again") from error
+        raise PermanentError(
+            f"{told}Expected `open(self, identity, parameters)` to end well with the job's "
+            "`with:`. Correct the class or `with:` and `perseid jobs apply` it again"
         ) from error
     return operator
 

@@ -11,18 +11,23 @@ finds it by the token of `perseid.errors.carried`.
 
 from __future__ import annotations
 
-import errno
 import re
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from perseid.errors import PerseidError, ProcessDied, RetryableError, UnexpectedError
+from perseid.errors import (
+    PerseidError,
+    ProcessDied,
+    RetryableError,
+    UnexpectedError,
+    untyped,
+)
 from perseid.errors.carried import describe, parse
-from perseid.errors.texts import QUOTED_MAX, cut, kind_of
+from perseid.errors.texts import cut, kind_of
 from perseid.errors.texts import named as quoted
+from perseid.errors.untyped import is_lost
 from perseid.records.redaction import masked
 
 if TYPE_CHECKING:
@@ -30,54 +35,21 @@ if TYPE_CHECKING:
 
 # Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
 DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-# Of a Python exception's classes, ours and other libraries': what was asked does not answer.
-_LOST = frozenset({
-    "ConnectionError", "TimeoutError", "Timeout", "gaierror",    # Python, requests, redis
-    "TransportError",                                             # httpx
-    "EndpointConnectionError", "HTTPClientError",                 # botocore
-    "KafkaException", "KazooException", "Py4JNetworkError",
-})  # fmt: skip
-_LOST_NUMBERS = frozenset({
-    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
-    errno.EAGAIN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN,
-})  # fmt: skip
 # Of the JVM: its disk, its network, its memory, or somebody has ended what ran.
 _LOST_IN_JVM = re.compile(
     r"\bjava\.(?:io|net|nio\.\w+)\.(?!NotSerial|Invalid)\w+(?:Exception|Error)\b|\bFetchFailed|\bTimeoutException\b"
     r"|\bjava\.lang\.(?:OutOfMemoryError|InterruptedException)\b|\bTaskKilled|\bTaskResultLost\b"
     r"|SparkContext was shut ?down|stopped SparkContext|\bJob \d+ cancelled"
 )
-_MASKED_MAX = 4 * QUOTED_MAX  # characters of a text that are looked at
-_DEPTH_MAX = 20  # of causes
-_FRAMES_MAX = 8  # that are shown, the last ones
 _OF_PYTHON = "Traceback (most recent call last)"
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def is_lost(error: BaseException) -> bool:
-    """Whether it, or what it came from, is about a service or a resource that is away for now."""
-    return any(map(_is_lost, _chain(error)))
-
-
-def _is_lost(one: BaseException) -> bool:
-    if isinstance(one, BaseExceptionGroup):
-        return all(map(is_lost, one.exceptions))
-    named = any(c.__name__ in _LOST for c in type(one).__mro__)
-    return named or (isinstance(one, OSError) and one.errno in _LOST_NUMBERS)
-
-
 def typed(error: BaseException, where: str) -> PerseidError:
-    """`error` as one of the tree; `where` says what raised it.
-
-    Of a text that is not ours, what may be a value of a record is masked.
-    """
-    if isinstance(error, PerseidError):
-        return error
-    says = cut(masked(quoted(error)[:_MASKED_MAX]), QUOTED_MAX)
-    told = f"{where} raised {says}\n{_frames(error)}"
-    return RetryableError(told) if is_lost(error) else UnexpectedError(told)
+    """`error` as one of the tree; what its text may quote of records is masked."""
+    return untyped.typed(error, where, masked)
 
 
 @contextmanager
@@ -131,17 +103,3 @@ def classify(error: BaseException, token: str) -> PerseidError:
     if is_lost(error) or kind_of(error) == "Py4JError" or _LOST_IN_JVM.search(told):
         return RetryableError(text)
     return UnexpectedError(text)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    for _ in range(_DEPTH_MAX):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def _frames(error: BaseException) -> str:
-    """Where in the code it came from: places alone, without what stands there."""
-    found = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
-    return "".join(f"  {f.filename}:{f.lineno} in {f.name}\n" for f in found)

@@ -154,7 +154,12 @@ class Daemon:
 
     def _fork(self, index: int) -> Home:
         mine, theirs = socket.socketpair()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            theirs.close()
+            raise
         if pid == 0:
             mine.close()
             self._close_all()

@@ -15,10 +15,10 @@ from perseid.errors import (
     UnexpectedError,
 )
 from perseid.errors.texts import QUOTED_MAX, cut, kind_of, named
+from perseid.errors.untyped import is_lost
 from perseid.jobs.operator import as_table, ends_epochs
 from perseid.jobs.problems import raised_at
 from perseid.state.timers import due_of
-from perseid.worker.failures import is_lost
 from perseid.worker.poison import Raised, guarded
 
 if TYPE_CHECKING:

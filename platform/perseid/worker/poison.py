@@ -260,9 +260,9 @@ class Sieve:
             topic, partition, offset,
             key=encode.keys(row, key[0] if len(key) == 1 else None)[0] if own is None else own,
             value=encode.json_values(_with_json_forms(row))[0],
-            kind=cut(kind_of(cause)), reason=cut(said(cause)), operator=self.operator,
+            kind=kind_of(cause), reason=said(cause), operator=self.operator,
             operator_partition=self.partition, input=poison.input,
-            trace=cut("".join(traceback.format_tb(cause.__traceback__))),
+            trace="".join(traceback.format_tb(cause.__traceback__)),
         )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from perseid.errors.texts import cut
+
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -67,8 +69,8 @@ def to_table(refused: list[Refused]) -> pa.Table:
 
 
 def _writable(value: Any) -> Any:
-    """Text may quote half a surrogate pair, which has no UTF-8: it is written as an escape."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    """Text may quote a megabyte, or half a surrogate pair, which has no UTF-8."""
+    return cut(value) if isinstance(value, str) else value
 
 
 def of_operators(letters: pa.Table) -> int:

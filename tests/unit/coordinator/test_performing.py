@@ -103,14 +103,38 @@ def test_a_higher_claim_asks_for_a_higher_epoch(setting: Setting) -> None:
     assert acting.ends.get(timeout=20).above == 9
 
 
-def test_a_defect_ends_the_leader_instead_of_hanging_the_job(
+def broken() -> Loader:
+    raise ZeroDivisionError("half a pair \ud800")
+
+
+def test_a_job_on_which_loading_raises_something_unexpected_is_that_jobs_affair(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> Loader:
-        raise ZeroDivisionError
-
+    """Each next leader would meet it, too, and no job would be led any more."""
     acting = Acting(setting, broken)
     acting.performer.perform(act.LoadJob(JOB, setting.entry))
+    failed = acting.events.get(timeout=20)
+    assert isinstance(failed, ev.JobLoadFailed)
+    assert (failed.kind, failed.permanent) == ("UnexpectedError", False)
+    told = f"loading job {JOB} raised ZeroDivisionError: half a pair \\ud800\n"
+    assert failed.text.startswith(told)
+    acting.performer.perform(act.LoadProgram(JOB, "r1", "archive", frozenset()))
+    program = acting.events.get(timeout=20)
+    assert isinstance(program, ev.ProgramFailed)
+    assert (program.kind, program.permanent) == ("UnexpectedError", True)
+    assert acting.ends.empty()
+    assert caplog.text.count("ZeroDivisionError") >= 2
+
+
+def test_a_defect_ends_the_leader_instead_of_hanging_the_job(
+    setting: Setting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(checkpoint, "write_manifest", defect)
+    acting = Acting(setting)
+    acting.performer.perform(manifest(5))
     assert "defect" in acting.ends.get(timeout=20).reason
     assert "ZeroDivisionError" in caplog.text
 

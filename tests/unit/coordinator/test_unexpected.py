@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perseid.coordinator import events as ev
 from perseid.coordinator import failing, statuses
 from perseid.coordinator.failing import TRIES_MAX
 from perseid.coordinator.model import EVENTS_MAX, JobState, Now
@@ -83,6 +84,16 @@ def test_started_again_it_has_all_tries(world: World, leader: Leader) -> None:
     leader.tick(LATER_S)
     fail(world, leader, TRIES_MAX - 1)
     assert world.statuses[JOB].state != "failed"
+
+
+def test_a_job_that_cannot_be_loaded_for_a_defect_ends_at_the_third_try(
+    world: World, leader: Leader
+) -> None:
+    entry = world.entries[JOB]
+    for tried in range(1, TRIES_MAX + 1):
+        leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))  # it is to be loaded again
+        leader.feed(ev.JobLoadFailed(JOB, entry, "UnexpectedError", TEXT, permanent=False))
+        assert (world.statuses[JOB].state == "failed") is (tried == TRIES_MAX)
 
 
 ANY_TEXT = st.builds(

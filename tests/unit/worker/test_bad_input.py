@@ -12,7 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.errors import BadInputError, PermanentError
+from perseid.errors import (
+    BadInputError,
+    PermanentError,
+    PerseidError,
+    RetryableError,
+    UnexpectedError,
+)
 from perseid.testing.operators import Harness
 
 JOB = """\
@@ -305,3 +311,43 @@ def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str
     assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'\n")
     assert re.search(r'm\.py", line \d+, in (open|__init__)\n    raise KeyError', said)
     assert "Correct the class or `with:`" in said
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("raise ConnectionRefusedError('no rates today')", RetryableError),
+        ("raise TimeoutError", RetryableError),
+        ("raise MemoryError", UnexpectedError),
+        ("raise SystemExit(3)", PermanentError),
+        ("raise KeyboardInterrupt", PermanentError),
+        ("raise RecursionError", PermanentError),
+        ("raise ExceptionGroup('many', [ValueError(1)])", PermanentError),
+        ("from perseid.errors import PermanentError; raise PermanentError('no')", PermanentError),
+    ],
+)
+def test_what_an_operator_raises_has_a_type_and_a_place(
+    tmp_path: Path, step: str, kind: type[Exception]
+) -> None:
+    """A service that is away makes no record a bad one, nor does a host without memory."""
+    job = JOB.replace('use: "m:O"', 'use: "m:O", errors: {operator: bisect}')
+    job += "errors: {deadletterqueue: {topic: dlq}}\n"
+    bisects = kind is not PermanentError
+    (tmp_path / "job.yaml").write_text(job if bisects else JOB)
+    (tmp_path / "m.py").write_text(CODE.replace("STEP", step))
+    harness = Harness(tmp_path, "o")
+    with pytest.raises(PerseidError) as caught:
+        harness.epoch({"k": ["ann", "bob"], "x": [1.0, 2.0]})
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith("operator o (O), partition 0, epoch 1: ")
+    assert harness.letters == []
+
+
+def test_an_operator_whose_service_is_away_when_it_is_opened_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    raising = "    def __init__(self):\n        raise ConnectionRefusedError('no model')\n\n"
+    (tmp_path / "m.py").write_text(CODE.replace("    def process", f"{raising}    def process"))
+    with pytest.raises(RetryableError, match="What it asks is away"):
+        Harness(tmp_path, "o")

@@ -123,6 +123,31 @@ def test_a_second_task_of_an_index_gets_a_process_of_its_own(daemon: Daemon) -> 
     finish(busy)
 
 
+def test_a_task_that_is_given_up_before_it_is_greeted_costs_nobody_else(daemon: Daemon) -> None:
+    before = run(daemon, 0)
+    daemon.process.send_signal(signal.SIGSTOP)
+    for _ in range(3):
+        gone = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        gone.connect(daemon.path)
+        gone.close()
+    daemon.process.send_signal(signal.SIGCONT)
+    assert run(daemon, 0) == before
+
+
+def test_a_host_without_room_for_a_process_gives_the_task_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", no_room)
+    with socket.socket(socket.AF_UNIX) as listening:
+        ours, spark = socket.socketpair()
+        assert homes.Daemon(listening, lambda task: 0)._place(0, ours)
+        assert spark.recv(1) == b""  # hung up: Spark tries the task again
+        spark.close()
+
+
 def test_a_dead_process_is_replaced(daemon: Daemon) -> None:
     before = run(daemon, 0)
     with daemon.task(0, b"x") as task:

@@ -18,7 +18,7 @@ from perseid.coordinator.loading import Clients, Loader, source_topics
 from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.token_time import Time
-from perseid.errors import PermanentError, ProcessDied, RetryableError
+from perseid.errors import PermanentError, ProcessDied, RetryableError, UnexpectedError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
@@ -42,6 +42,7 @@ TOPICS_EVERY = 5
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
 DIED = ProcessDied.__name__  # of an error
+UNEXPECTED = UnexpectedError.__name__
 
 
 class SimulatedLoader(Loader):
@@ -211,6 +212,8 @@ class Life:
                 if event.reason.startswith("a defect"):
                     raise Defect(event.reason)
                 raise event
+            if isinstance(event, ev.JobLoadFailed | ev.ProgramFailed) and event.kind == UNEXPECTED:
+                raise Defect(event.text)
             self._feed(event)
 
     def _keep(self, keeper: LeaseKeeper) -> None:

@@ -1,0 +1,60 @@
+"""An exception that is none of the tree: passing where a service is away, else unexpected. Pure."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable, Iterator
+
+from perseid.errors import PerseidError, RetryableError, UnexpectedError
+from perseid.errors.texts import QUOTED_MAX, cut, named
+
+# Classes of Python and of libraries: what was asked does not answer.
+_LOST = frozenset({
+    "ConnectionError", "TimeoutError", "Timeout", "gaierror",    # Python, requests, redis
+    "TransportError",                                             # httpx
+    "EndpointConnectionError", "HTTPClientError",                 # botocore
+    "KafkaException", "KazooException", "Py4JNetworkError",
+})  # fmt: skip
+_LOST_NUMBERS = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+    errno.EAGAIN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN,
+})  # fmt: skip
+_QUOTED_MAX = 4 * QUOTED_MAX  # characters of a text that are looked at
+_DEPTH_MAX = 20  # of causes
+_FRAMES_MAX = 8  # that are shown, the last ones
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether it, or what it came from, is about a service or a resource that is away for now."""
+    return any(map(_is_lost, _chain(error)))
+
+
+def typed(error: BaseException, where: str, quote: Callable[[str], str] = str) -> PerseidError:
+    """`error` as one of the tree. `where`: what raised it; `quote`: what is told of its text."""
+    if isinstance(error, PerseidError):
+        return error
+    says = cut(quote(named(error)[:_QUOTED_MAX]), QUOTED_MAX)
+    told = f"{where} raised {says}\n{_frames(error)}"
+    return RetryableError(told) if is_lost(error) else UnexpectedError(told)
+
+
+def _is_lost(one: BaseException) -> bool:
+    if isinstance(one, BaseExceptionGroup):
+        return all(map(is_lost, one.exceptions))
+    known = any(c.__name__ in _LOST for c in type(one).__mro__)
+    return known or (isinstance(one, OSError) and one.errno in _LOST_NUMBERS)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_DEPTH_MAX):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _frames(error: BaseException) -> str:
+    """Where in the code it came from: places alone, without what stands there."""
+    found = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
+    return "".join(f"  {f.filename}:{f.lineno} in {f.name}\n" for f in found)
