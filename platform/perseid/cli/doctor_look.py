@@ -128,6 +128,7 @@ def _redis(settings: Deployment) -> Iterator[Finding]:
 
 def _brokers(settings: Deployment) -> Iterator[Finding]:
     from perseid.embedded.kafka_probe import brokers
+    from perseid.errors import PermanentError
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.durability import TRANSACTION_LOG
 
@@ -138,7 +139,10 @@ def _brokers(settings: Deployment) -> Iterator[Finding]:
         found = admin.brokers()
         for broker, values in found.items():
             yield from doctor_checks.broker_settings(broker, values)
-        log = admin.describe([TRANSACTION_LOG]).get(TRANSACTION_LOG)
+        try:
+            log = admin.describe([TRANSACTION_LOG]).get(TRANSACTION_LOG)
+        except PermanentError:  # not everybody may ask for it
+            return
         yield from doctor_checks.transaction_log(found, log)
 
 
