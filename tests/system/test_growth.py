@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perseid.coordinator import trimming
 from perseid.embedded.rotation import LOG_BYTES_MAX
 from perseid.logs.lengths import LINE_CHARS_MAX
 from perseid.testing.running import RunningCluster
@@ -20,6 +19,7 @@ from perseid.topics.admin import TopicAdmin
 from perseid.topics.records import Claim, LedgerRecord, Token
 
 JOB, LINES, COUNTS = "growth", "growth-lines", "growth-counts"
+TRIMMED_S = 240.0  # 200 epochs, and the next checkpoint behind 20 s
 PRINTED = "what the operator has"
 
 
@@ -48,17 +48,20 @@ def test_logs_of_a_job_and_of_its_processes_stay_small(
 ) -> None:
     topics = TopicAdmin(running.kafka)
     tokens, ledger = (names.tokens(job), 0), names.ledger(job)
+    running.produce(LINES, lines(20, 0))
+    running.wait_caught_up(job)
+    places = [(ledger, p) for p in range(topics.describe([ledger])[ledger].partitions)]
     seed = 0
 
     def trimmed() -> bool:
-        """A trim behind the first one has come, with some checkpoints before it."""
+        """Many epochs were run, and a trim has come since the ledgers were worth it."""
         nonlocal seed
         seed += 1
-        running.produce(LINES, lines(200, seed))
-        running.wait_caught_up(job)
-        return topics.starts([tokens])[tokens] > 10
+        running.produce(LINES, lines(20, seed))
+        return min(topics.starts([tokens, *places]).values()) > 0
 
-    until(trimmed, 4 * trimming.TRIM_S, "the token log is trimmed")
+    until(trimmed, TRIMMED_S, "token log and ledger to be trimmed")
+    running.wait_caught_up(job)
     running.do("jobs", "stop", job, "--checkpoint")
     shown = running.do("jobs", "show", job)
     oldest = min(checkpoint["epoch"] for checkpoint in shown["checkpoints"])
@@ -68,7 +71,6 @@ def test_logs_of_a_job_and_of_its_processes_stay_small(
     assert begins_with.checkpoint
     assert 1 < begins_with.epoch <= oldest
 
-    places = [(ledger, p) for p in range(topics.describe([ledger])[ledger].partitions)]
     starts = topics.starts(places)
     held: dict[tuple[str, int], list[int]] = {place: [] for place in places}
     for record in read_topic(running.kafka, ledger):
@@ -77,7 +79,8 @@ def test_logs_of_a_job_and_of_its_processes_stay_small(
         held[ledger, record.partition].append(entry.epoch)
     for place in places:
         assert starts[place] > 0
-        assert held[place][0] == begins_with.epoch + 1
+        # A later trim of the token log may have found the ledgers too short to be worth it.
+        assert 1 < held[place][0] <= begins_with.epoch + 1
 
     claims = [r for r in read_topic(running.kafka, tokens[0])
               if isinstance(codec.decode(r.value or b""), Claim)]  # fmt: skip

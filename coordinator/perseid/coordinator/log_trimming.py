@@ -14,6 +14,7 @@ from perseid.topics import codec, names
 from perseid.topics.admin import Partition
 from perseid.topics.records import Begin, LedgerRecord, Token
 
+WORTH_OFFSETS = 400    # a shorter ledger partition is not looked into: each look is a client
 LOOK_OFFSETS = 2_000   # of a ledger partition, read at once
 LOOKS_MAX = 10         # of one in one trim; the first trim of a long ledger takes several
 
@@ -58,6 +59,7 @@ def _ledger_cuts(clients: Clients, job: str, kept_epoch: int) -> dict[Partition,
     cuts = {
         place: ledger_cut(_records(clients, place, starts[place], ends[place]), kept_epoch)
         for place in places
+        if ends[place] - starts[place] >= WORTH_OFFSETS
     }
     return {place: cut for place, cut in cuts.items() if cut is not None}
 

@@ -10,7 +10,7 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import trimming
+from perseid.coordinator import log_trimming, trimming
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.log_trimming import trim
 from perseid.coordinator.model import Tip
@@ -28,6 +28,11 @@ from perseid.topics.records import LedgerRecord
 
 TOKENS, LEDGER = (names.tokens(JOB), 0), names.ledger(JOB)
 PERIOD_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_trimming, "WORTH_OFFSETS", 1)
 
 
 def epoch(world: World, leader: Leader, seconds: float = 0.0) -> None:
@@ -169,6 +174,16 @@ def test_both_logs_begin_with_what_is_needed(setting: Setting) -> None:
     ledger = LedgerReader(FakeLogReader(setting.kafka), setting.topics)
     last = [ledger.last(LEDGER, p, timeout_s=1) for p in range(4)]
     assert [record.epoch for record in last if record is not None] == [3, 3, 3, 1]
+
+
+def test_a_short_ledger_partition_is_not_worth_a_look(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_trimming, "WORTH_OFFSETS", 3)
+    with_ledger(setting)
+    committed(setting, 3, 2)  # has two, the others three
+    trim(setting.loader().clients, act.TrimLogs(JOB, "u1", Tip(2, 3), 0))
+    assert starts(setting) == [3, 2, 2, 2, 0]
 
 
 def test_a_leader_and_a_user_read_a_log_that_begins_elsewhere(setting: Setting) -> None:

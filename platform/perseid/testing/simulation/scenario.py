@@ -12,7 +12,7 @@ from enum import Enum
 from random import Random
 from unittest.mock import patch
 
-from perseid.coordinator import splits, trimming
+from perseid.coordinator import log_trimming, splits, trimming
 from perseid.errors import RetryableError
 from perseid.testing.simulation import again, job, mishaps
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -150,6 +150,7 @@ def small_numbers() -> Iterator[None]:
         patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN),
         patch.object(trimming, "TRIM_S", TRIM_S),
         patch.object(sink_time, "FIRST_S", TRANSACTION_S),
+        patch.object(log_trimming, "WORTH_OFFSETS", 1),
     ):
         yield
 
