@@ -10,6 +10,7 @@ from pathlib import Path
 from perseid import logs
 from perseid.errors import RefusedError, UsageError, exit_code
 from perseid.records import Deployment
+from perseid.worker.surroundings import settle
 
 STOP_LIMIT, STOP_CHECKPOINT = "PERSEID_STOP_LIMIT", "PERSEID_STOP_CHECKPOINT"
 
@@ -59,6 +60,7 @@ def _limit(text: str) -> float:
 
 def run() -> int:
     """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
+    settle()
     try:
         main()
     except (UsageError, RefusedError) as error:

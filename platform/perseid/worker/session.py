@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import UsageError
-from perseid.worker import spare_memory, sql_errors
+from perseid.worker import spare_memory, sql_errors, surroundings
 from perseid.worker.edges import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ SETTINGS = {
     "spark.executor.logs.rolling.strategy": "size",     # of a standalone cluster's executors
     "spark.executor.logs.rolling.maxSize": str(16 << 20),
     "spark.executor.logs.rolling.maxRetainedFiles": "3",
-    **{f"spark.executorEnv.{name}": value for name, value in spare_memory.WORKERS.items()},
+    **{
+        f"spark.executorEnv.{name}": value
+        for name, value in {**spare_memory.WORKERS, **surroundings.VARIABLES}.items()
+    },
 }  # fmt: skip
 
 

@@ -1,0 +1,41 @@
+"""The environment in which operators run: the same on every host, whatever the host's own is.
+
+An epoch that another worker computes again must give the same bytes. So what a host decides, and
+the interpreter, the C library or a numerical library takes into account, is set here: time zone,
+locale and default encoding, the order of sets (`hash` of text), and threads, whose number decides
+in which order floating-point numbers are added. All other variables are passed on as they are.
+
+The driver's process takes it on by starting itself anew (`settle`), since an interpreter reads
+these once; its JVM and its Python workers inherit it, and executors elsewhere get it by Spark's
+settings (`session.SETTINGS`). Not settable is what the processor does: results of a vectorised sum
+may differ in the last bit between generations of processors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+VARIABLES: Mapping[str, str] = {
+    "TZ": "UTC",
+    "LC_ALL": "C.UTF-8",
+    "LANG": "C.UTF-8",
+    "LANGUAGE": "",
+    "PYTHONUTF8": "1",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",  # a task has one core anyway
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+}
+
+
+def settle(
+    environment: Mapping[str, str] | None = None,
+    become: Callable[[str, Sequence[str], Mapping[str, str]], object] = os.execve,
+) -> None:
+    """Does not return where `environment` (this process's) is another: the process starts anew."""
+    found = os.environ if environment is None else environment
+    if any(found.get(name) != value for name, value in VARIABLES.items()):
+        become(sys.executable, sys.orig_argv, {**found, **VARIABLES})
