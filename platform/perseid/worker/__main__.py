@@ -10,7 +10,7 @@ from pathlib import Path
 from perseid import logs
 from perseid.errors import RefusedError, UsageError, exit_code
 from perseid.records import Deployment
-from perseid.worker.surroundings import settle
+from perseid.worker.surroundings import check_user, settle
 
 STOP_LIMIT, STOP_CHECKPOINT = "PERSEID_STOP_LIMIT", "PERSEID_STOP_CHECKPOINT"
 
@@ -62,6 +62,7 @@ def run() -> int:
     """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
     settle()
     try:
+        check_user(os.getuid())
         main()
     except (UsageError, RefusedError) as error:
         sys.stderr.write(f"perseid: {error}\n")

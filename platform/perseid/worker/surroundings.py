@@ -14,8 +14,11 @@ may differ in the last bit between generations of processors.
 from __future__ import annotations
 
 import os
+import pwd
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+
+from perseid.errors import UsageError
 
 VARIABLES: Mapping[str, str] = {
     "TZ": "UTC",
@@ -33,9 +36,22 @@ VARIABLES: Mapping[str, str] = {
 
 def settle(
     environment: Mapping[str, str] | None = None,
-    become: Callable[[str, Sequence[str], Mapping[str, str]], object] = os.execve,
+    become: Callable[[str, list[str], Mapping[str, str]], object] = os.execve,
 ) -> None:
     """Does not return where `environment` (this process's) is another: the process starts anew."""
     found = os.environ if environment is None else environment
     if any(found.get(name) != value for name, value in VARIABLES.items()):
         become(sys.executable, sys.orig_argv, {**found, **VARIABLES})
+
+
+def check_user(uid: int) -> None:
+    """UsageError where the user has no name: the JVM's Hadoop asks for one, and takes no other."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise UsageError(
+            f"the worker runs as user id {uid}, which has no entry in /etc/passwd, and Spark "
+            f"starts for no user without a name: add the line "
+            f"`perseid:x:{uid}:{os.getgid()}::/tmp:/bin/sh` there, or run it as a user that has "
+            "one (10001 in perseid's image)"
+        ) from None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+from perseid.errors import UsageError
 from perseid.worker import session, surroundings
+
+KNOWN = {entry.pw_uid for entry in pwd.getpwall()}
 
 # A process as a worker is, and what its operators could see of the host.
 PROGRAM = """
@@ -58,3 +64,10 @@ def test_a_process_that_has_it_does_not_start_anew() -> None:
 def test_executors_elsewhere_get_it_by_sparks_settings() -> None:
     for name, value in surroundings.VARIABLES.items():
         assert session.SETTINGS[f"spark.executorEnv.{name}"] == value
+
+
+def test_a_user_id_without_a_name_is_refused_with_what_to_do() -> None:
+    nobodys = next(uid for uid in range(50_000, 60_000) if uid not in KNOWN)
+    with pytest.raises(UsageError, match=f"user id {nobodys}.*perseid:x:{nobodys}:"):
+        surroundings.check_user(nobodys)
+    surroundings.check_user(os.getuid())
