@@ -75,6 +75,10 @@ class Emitter:
             )
         self._tables[to].append(self._conform(rows, to))
 
+    def emitted(self, to: str) -> Sequence[pa.Table]:
+        """What was emitted to an output so far."""
+        return self._tables[to]
+
     def tables(self) -> dict[str, pa.Table]:
         """Everything emitted, by output; the emitter is empty then.
 

@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
 from perseid.jobs import avro_types
@@ -122,6 +123,7 @@ def _units(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> dict[str, in
 
 def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
     """One schemaless Avro value a row; BadInputError when a row does not fit the schema."""
+    _check_ints(table, avro)
     numbers, plain = _without_times(table, avro)
     parsed = fastavro.parse_schema(plain)
     try:
@@ -135,13 +137,33 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
             row = rows[number] if rows else numbers.slice(number, 1).to_pylist()[0]
             fastavro.schemaless_writer(stream, parsed, row)
         except Exception as error:  # whatever it is, this row is what was written
-            raise BadInputError(
-                f"an output row does not fit the sink's Avro schema ({type(error).__name__}): "
-                f"{redacted(table.slice(number, 1))}; change the schema file or the operator's "
-                "output columns"
-            ) from None
+            raise _misfit(table, number, type(error).__name__) from None
         found.append(stream.getvalue())
     return found
+
+
+def _check_ints(table: pa.Table, avro: dict[str, Any]) -> None:
+    """Raises for a number of more than 32 bits in an Avro int: fastavro would write it."""
+    for field in avro["fields"]:
+        name = field["name"]
+        if avro_types.plain(field["type"])[0] != "int" or name not in table.column_names:
+            continue
+        column, bounds = table[name], np.iinfo(np.int32)
+        if not pa.types.is_integer(column.type) or column.type.bit_width < 32:
+            continue
+        wide = pc.greater(column, pa.scalar(bounds.max, column.type))
+        if pa.types.is_signed_integer(column.type):
+            wide = pc.or_(wide, pc.less(column, pa.scalar(bounds.min, column.type)))
+        row = pc.index(wide, True).as_py()
+        if row >= 0:
+            raise _misfit(table, row, f"column {name} is out of the range of int")
+
+
+def _misfit(table: pa.Table, row: int, why: str) -> BadInputError:
+    return BadInputError(
+        f"an output row does not fit the sink's Avro schema ({why}): "
+        f"{redacted(table.slice(row, 1))}; change the schema file or the operator's output columns"
+    )
 
 
 def _without_times(table: pa.Table, avro: dict[str, Any]) -> tuple[pa.Table, dict[str, Any]]:

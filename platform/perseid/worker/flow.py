@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from perseid.jobs.operator import (
     outputs_of,
 )
 from perseid.jobs.spec import output_of, producer
-from perseid.worker import event_time, graph, null_keys
+from perseid.worker import encode, event_time, graph, null_keys
 from perseid.worker.context import is_small
 from perseid.worker.edges import Route, Row, deal
 from perseid.worker.failures import named
@@ -97,6 +98,34 @@ def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
     return sieve_of(spec_of(context.job_folder), name, partition, combined=combined)
 
 
+def accepts(context: FragmentContext, name: str) -> Callable[[Emitter], None] | None:
+    """Raises for emitted rows that a sink cannot write, where the operator bisects.
+
+    So the row is a dead letter that makes it emit such a one. Only Avro has columns that take some
+    values of their type; None: nothing is to be looked at.
+    """
+    spec = spec_of(context.job_folder)
+    schemas = [
+        (output_of(sink.input), read_avro(context, sink.schema_file))
+        for sink in spec.sinks.values()
+        if producer(sink.input) == name and sink.format == "avro"
+    ]
+    if spec.operators[name].errors != "bisect" or not schemas:
+        return None
+
+    def check(out: Emitter) -> None:
+        for output, schema in schemas:
+            for table in out.emitted(output):
+                encode.values(table, "avro", schema)
+
+    return check
+
+
+def read_avro(context: FragmentContext, name: str | None) -> Any:
+    """The parsed schema file beside job.yaml, None without one."""
+    return json.loads((context.job_folder / name).read_text()) if name else None
+
+
 def emitter(context: FragmentContext, name: str) -> Emitter:
     found = operator_class(context.job_folder, name)
     return Emitter(name, found.output, found.outputs)
@@ -168,10 +197,13 @@ def _run_stateless(
     places: Places | None,
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
     out = emitter(context, name)
+    check = accepts(context, name)
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
         out.tables()  # forgets what an earlier try has emitted
         call(instance(context, name, origin), token, inputs, out)
+        if check is not None:
+            check(out)
 
     letters = guarded(attempt, {"input": table}, sieve(context, name, origin), places)
     return out.tables(), letters

@@ -191,8 +191,6 @@ class EpochFrames:
 
 def source_plan(context: FragmentContext, name: str) -> SourcePlan:
     """How the source `name` is read."""
-    from perseid.worker.tasks import read_avro
-
     def metadata(operator: str) -> tuple[str, ...]:
         return flow.operator_class(context.job_folder, operator).metadata
 
@@ -202,7 +200,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         name=name,
         format=source.format,
         columns=dict(source.columns),
-        avro=read_avro(context, source.schema_file),
+        avro=flow.read_avro(context, source.schema_file),
         metadata=metadata_columns(name, spec, metadata),
         tolerate=spec.errors.tolerance == "all",
         event_time=source.event_time,

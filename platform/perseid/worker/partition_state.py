@@ -76,11 +76,13 @@ class PartitionState:
         sieve: Sieve | None = None,
         *,
         feeds_back: Collection[str] = (),
+        accepts: Callable[[Emitter], None] | None = None,
         at_once: Callable[[int, int], bool] = at_once,
     ) -> None:
         self.operator = operator
         self.sieve = sieve
         self.feeds_back = feeds_back  # the outputs that the next epoch reads (`feedback`)
+        self.accepts = accepts  # raises for emitted rows that cannot be written
         self.at_once = at_once
         self.live = live
         self.log = log
@@ -145,6 +147,8 @@ class PartitionState:
                     primitive.rollback()
             self.epoch = None
             call(self.operator, token, rows, out, self.live)
+            if self.accepts is not None:
+                self.accepts(out)
 
         return guarded(attempt, inputs, self.sieve)
 

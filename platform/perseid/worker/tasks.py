@@ -186,6 +186,7 @@ def state_of(context: FragmentContext, task: Task) -> PartitionState:
         keep.states[task.gid] = PartitionState(
             operator, bind(operator), log_of(context, task), sieve,
             feeds_back=flow.graph_of(context).feeds_back(task.operator),
+            accepts=flow.accepts(context, task.operator),
         )  # fmt: skip
     return keep.states[task.gid]
 
@@ -342,7 +343,7 @@ def _sink_batches(
 
 
 def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> pa.BinaryArray:
-    values = encode.values(output, sink.format, read_avro(context, sink.schema_file))
+    values = encode.values(output, sink.format, flow.read_avro(context, sink.schema_file))
     if sink.registry is None:
         return values
     schema = (context.job_folder / str(sink.schema_file)).read_text(encoding="utf-8")
@@ -358,8 +359,3 @@ def _headers(
         ("perseid.generation", str(context.generation).encode()),
     ]
     return [[*fixed, ("perseid.seq", str(index).encode())] for index in range(count)]
-
-
-def read_avro(context: FragmentContext, name: str | None) -> Any:
-    """The parsed schema file beside job.yaml, None without one."""
-    return json.loads((context.job_folder / name).read_text()) if name else None
