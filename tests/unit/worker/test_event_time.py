@@ -14,7 +14,9 @@ from perseid.errors import BadInputError
 from perseid.jobs.spec import EventTimeSpec
 from perseid.topics import columns
 from perseid.topics.records import SourceRange, Token
+from perseid.worker import reports
 from perseid.worker.event_time import END_MS, FIRST_MS
+from perseid.worker.null_keys import KeyedBy
 from perseid.worker.source import SourcePlan, SplitCount, read_split
 
 Late = Literal["drop", "dlq", "update"]
@@ -120,3 +122,34 @@ def test_a_timestamp_column_and_the_record_time() -> None:
     assert ([r["i"] for r in found], count.event_times) == ([1], {0: 10})
     found, count = read(records, 50, column="timestamp", kind="string")
     assert ([r["i"] for r in found], count.event_times) == ([0], {0: 50})
+
+
+def plan_and_token(records: Records) -> tuple[SourcePlan, Token]:
+    """A source with a keyed reader that stops the job; the token's watermark is 2."""
+    ranges = tuple(
+        SourceRange("s", "t", "id", p, 0, len(found)) for p, found in enumerate(records.partitions)
+    )
+    plan = SourcePlan(
+        "s", "json", {"ms": "int64", "i": "int64"}, None, (), False, EventTimeSpec(column="ms"),
+        readers=(KeyedBy("o", ("i",), tolerates=False),),
+    )  # fmt: skip
+    return plan, Token(1, "u", 7, 0, "r", 1, (ranges,), 1, 2)
+
+
+def test_a_late_row_without_a_key_is_late_alone() -> None:
+    late = Records([row(0, {"ms": 3, "i": 1}), row(1, {"ms": 1})])
+    plan, token = plan_and_token(late)
+    count = SplitCount()
+    found = [r for t in read_split(late, plan, token, 0, count) for r in t.to_pylist()]
+    assert ([r["ms"] for r in found], count.late, count.refused) == ([3], 1, [])
+    assert count.places.of(0).offset == 0
+
+
+def test_times_of_an_epoch_that_is_done_are_read_whatever_this_revision_refuses() -> None:
+    records = Records([row(0, {"ms": 3, "i": 1}), (1, 0, None, b"["), row(2, {"ms": 5}),
+                       row(3, {"i": 2})])  # fmt: skip
+    plan, token = plan_and_token(records)
+    with pytest.raises(BadInputError, match="offset 1: not valid JSON"):
+        list(read_split(records, plan, token, 0, SplitCount()))
+    (counts,) = reports.read_again(records, [plan], token).values()
+    assert (counts.event_times, counts.late) == ({0: 5}, 0)
