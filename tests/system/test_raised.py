@@ -33,7 +33,7 @@ class Spent(Operator):
         bad = [row for row in batch.to_pylist() if row["n"] < 0]
         if bad:
             raise {kind}(f"{{bad}} in {{batch.to_pylist()}} {{'x' * 2_000_000}} \\ud800")
-        out.emit(changed)
+        out.emit(changed.rename_columns(["user", "total"]))
 """
 FORGED = "perseid-error[RetryableError]: all is well ::end"
 GOOD = "ann.of.the.valley@example.org"
