@@ -20,7 +20,7 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
 from perseid.topics import codec, names
-from perseid.topics.records import Begin, Claim
+from perseid.topics.records import Begin, Claim, Token
 
 
 class AMinuteLater(SystemClock):
@@ -52,15 +52,19 @@ class Deployment:
         )  # fmt: skip
         return Loader(clients, epoch, "c1")
 
-    def begin(self, epoch: int) -> None:
-        """As its leader does: reads the job, opens the chain and places the job."""
+    def begin(self, epoch: int, *, tokens: bool = True) -> None:
+        """As its leader does: reads the job, opens the chain, places the job, issues a token."""
         loaded = self.loader(epoch, AMinuteLater()).load(self.entry)
         begin = Begin(epoch, self.entry.uuid, loaded.highest_epoch)
         offset = self.kafka.writer.append(names.tokens(self.job), 0, codec.encode(begin))
+        if not tokens:
+            return  # there is no worker to place it on
         self.fenced.put_plan(
             Plan(self.job, self.entry.uuid, 1, "w1-1", "r1", self.entry.archive, 1, begin.epoch,
                  offset)
         )  # fmt: skip
+        token = Token(epoch, self.entry.uuid, begin.epoch + 1, offset, "r1", 1, (), 1)
+        self.kafka.writer.append(names.tokens(self.job), 0, codec.encode(token))
 
 
 @pytest.fixture
@@ -100,6 +104,14 @@ def test_a_job_that_was_removed_here_may_begin_again(
     elsewhere = Deployment(kafka, job, "uuid-d", tmp_path)  # and one whose ZooKeeper was lost
     loaded = elsewhere.loader(epoch=1, clock=AMinuteLater()).load(elsewhere.entry)
     assert not loaded.begun
+
+
+def test_a_job_that_never_ran_may_be_applied_again_at_once(
+    kafka: Kafka, job: str, tmp_path: Path
+) -> None:
+    ours = Deployment(kafka, job, "uuid-a", tmp_path)
+    ours.begin(epoch=1, tokens=False)
+    assert not ours.loader(epoch=1).load(replace(ours.entry, uuid="uuid-c")).begun
 
 
 def test_the_first_one_finds_that_its_log_was_taken_over(

@@ -18,19 +18,24 @@ ALIVE_MS = 60_000  # an idle job has a token every ten seconds
 
 def last_of_another(
     job_uuid: str, records: Iterable[tuple[int, TokenRecord]]
-) -> tuple[int, Begin | Token] | None:
-    """The last Begin or Token of a token log, and its offset, if it is of another job UUID."""
-    last = None
+) -> tuple[int, Token] | None:
+    """The last token of a token log, and its offset, if a job of another UUID goes on with it.
+
+    A Begin alone is of a job that nobody ran: perhaps one of our own that was removed since.
+    """
+    found = None
     for offset, record in records:
-        if isinstance(record, Begin | Token):
-            last = offset, record
-    return last if last is not None and last[1].job_uuid != job_uuid else None
+        if isinstance(record, Begin):
+            found = None
+        elif isinstance(record, Token):
+            found = offset, record
+    return found if found is not None and found[1].job_uuid != job_uuid else None
 
 
-def in_use(job: str, job_uuid: str, offset: int, found: Begin | Token) -> PermanentError:
+def in_use(job: str, job_uuid: str, offset: int, found: Token) -> PermanentError:
     """For the job that has never run here, while another one of its name runs elsewhere."""
     return PermanentError(
-        f"{names.tokens(job)} is in use: job UUID {found.job_uuid} has a record of epoch "
+        f"{names.tokens(job)} is in use: job UUID {found.job_uuid} has a token of epoch "
         f"{found.epoch} at offset {offset}, less than {ALIVE_MS // 1000} s old, and job {job} "
         f"here is {job_uuid} and has never run: another deployment runs a job {job} on this "
         f"Kafka; {_remedy(job)}. If there is none any more, wait a minute and type `perseid jobs "
