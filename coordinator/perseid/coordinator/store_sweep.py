@@ -79,8 +79,8 @@ class StoreSweeper(Watcher):
     def _look(self) -> float:
         waited_s = self._clock.monotonic_s() - self._swept_s
         if waited_s >= SWEEP_S and self._leads():
-            self.sweep()
             self._swept_s, waited_s = self._clock.monotonic_s(), 0.0
+            self.sweep()  # a store that is away is looked at again in an hour
         return max(1.0, SWEEP_S - waited_s)
 
     def sweep(self) -> int:

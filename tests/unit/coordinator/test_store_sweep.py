@@ -8,7 +8,7 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.coordinator.store_sweep import SWEEP_S, YOUNG_MS, StoreSweeper
-from perseid.errors import DamagedFile
+from perseid.errors import DamagedFile, RetryableError
 from perseid.jobs.trees import archive_path
 from perseid.records import CheckpointPointers
 from perseid.registry import paths
@@ -74,6 +74,15 @@ def test_nothing_goes_while_an_entry_cannot_be_read(filled: Setting) -> None:
     with pytest.raises(DamagedFile):
         sweeper(filled).sweep()
     assert archive_path(OLD) in filled.store.written_ms()
+
+
+def test_a_store_that_is_away_is_not_asked_again_and_again(filled: Setting) -> None:
+    leading = sweeper(filled)
+    leading._clock.sleep(SWEEP_S)
+    filled.store.failing = True
+    with pytest.raises(RetryableError):
+        leading._look()
+    assert leading._look() == SWEEP_S
 
 
 def test_only_the_leader_looks_and_once_an_hour(filled: Setting) -> None:
