@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from perseid.testing.conformance import Scripts, outcome
 from perseid.testing.conformance.kafka_side import PATIENCE_S, KafkaSide
+from perseid.testing.wait import until
 from perseid.topics.log import Entry
 from perseid.topics.transactions import PartitionBatch
 
@@ -43,10 +44,26 @@ def a_range_has_all_its_records_or_fails(side: KafkaSide) -> Iterator[object]:
     def read(start: int, end: int) -> list[Entry]:
         return reader.read_range(name, 1, start, end, timeout_s=1.0)
 
-    yield [tuple(e) for e in read(2, 5)]
-    yield [tuple(e) for e in read(5, 6)]
+    yield [(e.offset, e.value) for e in read(2, 5)]
+    yield [(e.offset, e.value) for e in read(5, 6)]
     yield read(3, 3)
     yield outcome(read, 4, 7)
+    reader.close()
+
+
+@SCRIPTS.add("LogAppendTime", "CreateTime", True)
+def the_broker_stamps_records_where_the_topic_says_so(side: KafkaSide) -> Iterator[object]:
+    topics, name, usual = side.kafka.topics, side.kafka.topic(), side.kafka.topic()
+    topics.delete([name])
+    settings = {"message.timestamp.type": "LogAppendTime"}
+    until(lambda: topics.create(name, 1, settings), PATIENCE_S, "the topic can be made anew")
+    yield topics.describe([name])[name].stamped
+    yield topics.describe([usual])[usual].stamped
+    reader = side.kafka.reader()
+    for i in range(3):
+        side.kafka.writer.append(name, 0, b"%d" % i)
+    stamps = [e.stamp_ms for e in reader.read_range(name, 0, 0, 3, timeout_s=PATIENCE_S)]
+    yield 0 < stamps[0] and stamps == sorted(stamps)
     reader.close()
 
 
