@@ -35,11 +35,15 @@ if TYPE_CHECKING:
 
 # Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
 DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-# Of the JVM: its disk, its network, its memory, or somebody has ended what ran.
+# Of the JVM: its disk, its network, its memory, its processes, or somebody has ended what ran.
 _LOST_IN_JVM = re.compile(
-    r"\bjava\.(?:io|net|nio\.\w+)\.(?!NotSerial|Invalid)\w+(?:Exception|Error)\b|\bFetchFailed|\bTimeoutException\b"
-    r"|\bjava\.lang\.(?:OutOfMemoryError|InterruptedException)\b|\bTaskKilled|\bTaskResultLost\b"
-    r"|SparkContext was shut ?down|stopped SparkContext|\bJob \d+ cancelled"
+    r"\bjava\.(?:io|net|nio\.\w+)\.(?!NotSerial|Invalid)\w+(?:Exception|Error)\b"
+    r"|\bjava\.lang\.(?:OutOfMemoryError|InterruptedException)\b|\bTimeoutException\b"
+    r"|\bRejectedExecutionException\b|\bRpcEnvStoppedException\b|\bBlockNotFoundException\b"
+    r"|\bFetchFailed|\bTaskKilled|\bTaskResultLost\b|\bJob \d+ cancelled|\bFailed to get broadcast_"
+    r"|Python (?:daemon|worker) failed to (?:launch|connect)|for the Python worker to connect"
+    r"|SparkContext was shut ?down|stopped SparkContext|Master removed our application"
+    r"|All masters are unresponsive|CoarseGrainedScheduler|heartbeat timed out"
 )
 _OF_PYTHON = "Traceback (most recent call last)"
 
