@@ -61,6 +61,8 @@ def decode_avro(
         stream = io.BytesIO(value)
         try:
             row = fastavro.schemaless_reader(stream, parsed, resolved)
+        except MemoryError:  # of the host, not of the record
+            raise
         except Exception as error:  # whatever it is, this record's bytes made fastavro raise it
             refused[index] = f"not an Avro record of the schema: {type(error).__name__} {error}"
             continue
@@ -83,6 +85,8 @@ def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.Table, dic
     def table(start: int, end: int) -> pa.Table | None:
         try:
             return pa.Table.from_pylist(rows[start:end], schema=raw)
+        except MemoryError:  # of the host, not of the row
+            raise
         except Exception:  # Arrow has many errors for values that are none of a column
             return None
 
@@ -136,6 +140,8 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
         try:
             row = rows[number] if rows else numbers.slice(number, 1).to_pylist()[0]
             fastavro.schemaless_writer(stream, parsed, row)
+        except MemoryError:  # of the host, not of the row
+            raise
         except Exception as error:  # whatever it is, this row is what was written
             raise _misfit(table, number, type(error).__name__) from None
         found.append(stream.getvalue())

@@ -59,6 +59,8 @@ def _json_value(value: pa.Scalar, name: str, row: int) -> str:
     """The value as JSON text; times also where Python has no value for them."""
     try:
         return orjson.dumps(value.as_py()).decode()
+    except MemoryError:  # of the host, not of the row
+        raise
     except Exception as error:
         if pa.types.is_timestamp(value.type) or pa.types.is_date32(value.type):
             return orjson.dumps(_iso(value)).decode()

@@ -187,6 +187,8 @@ def _json_row(value: bytes | None, schema: pa.Schema) -> pa.Table | str:
         one = orjson.dumps(row)
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         return pj.read_json(io.BytesIO(one), parse_options=options)
+    except MemoryError:  # of the host, not of the record
+        raise
     except Exception:  # Arrow and orjson have many errors for what is no value of a column
         return misfit(row, schema)
 

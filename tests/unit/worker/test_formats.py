@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import orjson
 import pyarrow as pa
+import pyarrow.json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -377,3 +378,22 @@ def test_deeply_nested_json_is_a_record_like_another(opened: str, depth: int) ->
     values = [b'{"n": 1}', b'{"n": %s}' % deep.encode(), b"[", b'{"n": 2}']
     found, refused = make("json", COLUMNS, None).decode(octets(values))
     assert (found["n"].to_pylist(), list(refused)) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("made", "where", "records"),
+    [
+        (make("json", COLUMNS, None), (pyarrow.json, "read_json"), [b"[", b'{"n": 1.0, "on": 3}']),
+        (make("avro", None, AVRO), (fastavro, "schemaless_reader"), [b"\x02a\x02\x02\x00"]),
+    ],
+    ids=["json", "avro"],
+)
+def test_a_host_without_memory_makes_no_record_a_bad_one(
+    made: Any, where: tuple[Any, str], records: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(*where, short)
+    with pytest.raises(MemoryError):
+        made.decode(octets(records))
