@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from confluent_kafka import KafkaError
 
 from perseid.errors import PermanentError, RetryableError
 from perseid.testing.kafka import (
@@ -14,6 +15,7 @@ from perseid.testing.kafka import (
     FakeTransactions,
     ModelKafka,
 )
+from perseid.topics import clients
 from perseid.topics.admin import Partition
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
@@ -132,3 +134,9 @@ def test_a_broker_that_is_away_is_no_broker_that_is_too_slow() -> None:
     slow.away, slow.record_s = False, 0.0
     sink.commit(1, 1, 1, outputs(100))
     assert len(committed(kafka)) == 100
+
+
+def test_a_broker_that_allows_less_than_any_transaction_takes_says_what_to_raise() -> None:
+    error = clients.as_error(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT), "init")
+    assert isinstance(error, PermanentError)
+    assert "raise its transaction.max.timeout.ms, at least to 30000" in str(error)

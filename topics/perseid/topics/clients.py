@@ -214,6 +214,8 @@ def as_error(
         Codes.GROUP_AUTHORIZATION_FAILED: "the broker denies the consumer group" + _ACLS,
         Codes.CLUSTER_AUTHORIZATION_FAILED: "the broker denies this to us" + _ACLS,
         Codes.SASL_AUTHENTICATION_FAILED: "the broker does not know this user and password",
+        Codes.INVALID_TRANSACTION_TIMEOUT: "the broker allows no transaction of so long a time; "
+        f"raise its transaction.max.timeout.ms, at least to {TRANSACTION_TIMEOUT_MS}",
         Codes.MSG_SIZE_TOO_LARGE: "the broker refuses a record as too large; raise the topic's "
         "max.message.bytes or make the record smaller",
         Codes.OFFSET_OUT_OF_RANGE: "the partition does not have that offset",
