@@ -123,6 +123,13 @@ def test_a_token_that_names_10_000_partitions_fits_into_a_record_ten_times() -> 
     assert codec.decode(data) == token
 
 
+def test_event_times_of_10_000_partitions_fit_into_a_record() -> None:
+    """Of sources with the longest name that there can be."""
+    times = tuple(EventTime("s" * 63, p, 1_800_000_000_000 + p) for p in range(10_000))
+    data = codec.encode(EventTimes("u" * 36, 10**6, 10**9, 10**9, 10**9, times))
+    assert len(data) < 1_000_000  # what the client sends at most
+
+
 def test_a_token_of_protocol_3_can_be_read() -> None:
     before = bytes.fromhex(
         "c301350157c151fb8d230802750e060472310402020a6c696e657302740269020a120000d00f02880e010002"
