@@ -3,8 +3,8 @@
 What a token says cannot be taken back once an epoch is committed, so no single clock is believed:
 
 - *A coordinator's time* is the wall clock of when its process started, and passes as the monotonic
-  clock does, which nobody sets. It follows the wall clock by SLACK of that at most: it keeps up
-  with slow corrections, and not with jumps.
+  clock does, which nobody sets and which goes on while the machine sleeps. It follows the wall
+  clock by SLACK of that at most: it keeps up with slow corrections, and not with jumps.
 - *A job's time* passes in the same way under one leader, and follows the leader's likewise. So it
   never stands still, also where the last token is ahead of all clocks.
 - *A leader that has just read a job* has no monotonic clock in common with whoever issued the last

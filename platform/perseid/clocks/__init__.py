@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+# Goes on while the machine sleeps: a lease has run out then, and state is as much older.
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Must not jump backwards in `monotonic_s`; `sleep` must return early never."""
@@ -22,7 +25,7 @@ class SystemClock:
     """The clocks of this machine."""
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_SINCE_BOOT)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
