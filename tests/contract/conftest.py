@@ -49,18 +49,18 @@ def real_kafka(_real_kafka: Kafka) -> Kafka:
 
 
 @pytest.fixture
-def in_spark(tmp_path: Path) -> Callable[[str, str], Any]:
+def in_spark(tmp_path: Path) -> Callable[..., Any]:
     """Runs a script that opens a Spark session, in an empty folder, with a text as its input.
 
-    What it printed last, a line of JSON, is what it found.
+    What it printed last, a line of JSON, is what it found. `host`: environment variables.
     """
     environment = {**os.environ, **spark_environment(java_home(), spark_home())}
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
 
-    def run(script: str, given: str) -> Any:
+    def run(script: str, given: str, *, timeout_s: float = 150, **host: str) -> Any:
         ran = subprocess.run(
             [sys.executable, "-c", script], check=False, input=given, capture_output=True,
-            text=True, cwd=tmp_path, env=environment, timeout=150,
+            encoding="utf-8", cwd=tmp_path, env={**environment, **host}, timeout=timeout_s,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout.splitlines()[-1])

@@ -15,7 +15,14 @@ PASSING = [
     "SELECT v FROM (SELECT value AS v FROM input) t",
     "SELECT value, part FROM input LATERAL VIEW explode(split(value, ',')) t AS part",
     "SELECT CASE WHEN value LIKE 'a%' THEN 1 ELSE 2 END AS kind FROM input",
-    "select value from input -- all of them",
+    "select value from input -- all of them, with rand() and now()",
+    "SELECT value FROM input WHERE value LIKE '%buy now%' AND value RLIKE 'v.*'",
+    "SELECT 'rand()' AS a, 'current_date' AS b, 2 * 3 AS c FROM input /* count(*) */",
+    "SELECT cast('epoch' AS timestamp) AS a, 'DATE ''today''' AS b FROM input",
+    "SELECT unix_timestamp(value) AS a, date_format(DATE '2026-01-01', 'y') AS b FROM input",
+    "WITH input AS (SELECT value AS v FROM input) SELECT v FROM input",
+    "SELECT i.value, offset FROM INPUT AS i",
+    "SELECT now FROM (SELECT value AS now FROM input) t",
 ]
 REFUSED = {
     "ADD JAR 'https://elsewhere/x.jar'": "AddJar",
@@ -28,7 +35,29 @@ REFUSED = {
     "DROP VIEW input": "Drop",
     "SHOW TABLES": "Show",
     "SELECT * FROM csv.`/etc/passwd`": "csv",
-    "SELECT value FROM input WHERE value IN (SELECT * FROM text.`/etc/passwd`)": "text",
+    "SELECT value FROM input WHERE value IN (SELECT * FROM text.`/etc/passwd`)": "subquery",
+    "SELECT value FROM input WHERE value > (SELECT max(value) FROM input)": "subquery",
+    "SELECT value FROM inputs": "it reads 'inputs', expected its input; write `FROM input`",
+    "SELECT id FROM range(5)": "it contains Range",
+    "SELECT 1 AS one": "it contains OneRowRelation",
+    "SELECT a.value FROM input a, input b": "Join",
+    "SELECT value, now() AS t FROM input": "clock, or who and where it runs (now)",
+    "SELECT value FROM input WHERE current_date = DATE '2026-01-01'": "(current_date)",
+    "SELECT unix_timestamp() AS t FROM input": "(current_timestamp)",
+    "SELECT current_user() AS t, current_catalog() c FROM input": "(current_catalog, current_user",
+    "SELECT '🚀' AS r, TIMESTAMP 'now' AS t FROM input": "it reads the clock (TIMESTAMP 'now')",
+    "SELECT date 'Today' AS t FROM input": "it reads the clock (date 'Today')",
+    "SELECT cast(concat('to', 'day') AS date) AS t FROM input": "it reads the clock ('today')",
+    "SELECT value, rand() AS r FROM input": "deterministic",
+    "SELECT uuid() AS r FROM input": "deterministic",
+    "SELECT shuffle(array(1, 2)) AS r FROM input": "deterministic",
+    "SELECT spark_partition_id() AS r, input_file_name() AS f FROM input": "deterministic",
+    "SELECT value, row_number() OVER (ORDER BY value) AS n FROM input": "Window",
+    "SELECT value FROM input ORDER BY value LIMIT 1": "Limit",
+    "SELECT value, value FROM input": "two columns of its output are called value; write `AS NAME`",
+    "SELECT make_interval(1) AS i FROM input": "column 'i' of its output has type interval, which",
+    "SELECT INTERVAL '1' YEAR AS i FROM input": "write `CAST(i AS STRING) AS i`",
+    "SELECT * EXCEPT (offset) FROM input": "`offset` cannot be resolved",
     "WITH f AS (SELECT * FROM text.`http://10.0.0.1/`) SELECT * FROM f": "text",
     "SELECT TRANSFORM(value) USING 'sh' AS x FROM input": "Transform",
     "SELECT count(*) FROM input": "Aggregate",
@@ -45,12 +74,12 @@ from perseid.worker import sql
 from perseid.worker.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
-spark.createDataFrame([("a b",)], "value string").createOrReplaceTempView("input")
+rows = spark.createDataFrame([("a b", 1)], "value string, offset long")
 said = []
 for statement in json.load(sys.stdin):
     try:
-        sql.check_query(spark, statement, "o")
-        sql.check_row_wise(spark.sql(statement), "o")
+        sql.names(spark, statement, "o")
+        sql.answer(rows, statement, "input", "o", ["offset"])
         said.append(None)
     except BadInputError as error:
         said.append(str(error))
@@ -74,11 +103,10 @@ def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, s
 SHIPPED = """
 import json
 from pathlib import Path
-from pyspark.sql.pandas.types import from_arrow_schema
 from perseid.jobs import parse, repository
 from perseid.jobs.operator import load, outputs_of
 from perseid.jobs.spec import output_of, producer
-from perseid.worker import sql
+from perseid.worker import spark_types, sql
 from perseid.worker.session import open_session
 from perseid.worker.source import SourcePlan
 
@@ -99,12 +127,8 @@ for example in repository.examples():
         if operator.sql is None:
             continue
         ((view, read),) = operator.inputs.items()
-        schema = from_arrow_schema(columns(job, folder, read))
-        spark.createDataFrame([], schema).createOrReplaceTempView(view)
-        sql.check_query(spark, operator.sql, name)
-        found = spark.sql(operator.sql)
-        sql.check_row_wise(found, name)
-        told[f"{example}.{name}"] = found.columns
+        rows = spark.createDataFrame([], spark_types.struct(columns(job, folder, read), name))
+        told[f"{example}.{name}"] = sql.answer(rows, operator.sql, view, name)[1].names
 print("\\n" + json.dumps(told))
 spark.stop()
 """

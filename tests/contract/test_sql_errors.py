@@ -32,7 +32,7 @@ from perseid.worker.session import open_session
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 rows = spark.createDataFrame([("SECRET@x", 1), ("SECRET@x", 0)], "w string, n bigint")
 rows.createOrReplaceTempView("input")
-told = []
+told, other = [], {"p": "SELECT a FROM b"}
 for query in json.load(sys.stdin):
     try:
         plan = spark.sql(query)._jdf.queryExecution().executedPlan()
@@ -40,7 +40,7 @@ for query in json.load(sys.stdin):
     except AnalysisException as error:
         told.append(str(sql_errors.of_query("o", str(error))))
     except Exception as error:
-        told.append(str(sql_errors.on_data(str(error), {"o": query, "p": "SELECT a FROM b"}, 7)))
+        told.append(str(sql_errors.on_data(str(error), {"o": query, **other}, 7, "t")))
     else:
         told.append("nothing was wrong")
 print("\\n" + json.dumps(told))

@@ -53,9 +53,14 @@ class Topics(Protocol):
     def brokers(self) -> dict[int, dict[str, str]]: ...
 
 
+# Raises JobFileErrors. Nobody is asked where a Spark would be too much, as when a branch is
+# followed: a worker says it then.
+CheckQueries = Callable[[Sequence[Validated], Mapping[str, Classes]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where jobs are applied to."""
+    """Where jobs are applied to. `check_queries`: who asks Spark what it makes of their SQL."""
 
     registry: Registry
     topics: Topics
@@ -63,6 +68,7 @@ class Cluster:
     clock: Clock
     allow_code: bool = True
     schema_registries: Mapping[str, SchemaRegistry] = field(default_factory=dict)
+    check_queries: CheckQueries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
     classes = load_jobs(jobs, allow_code=cluster.allow_code)
     schemas.check_names(jobs, sorted(cluster.schema_registries))
     jobs = [schemas.pinned(job, cluster.schema_registries) for job in jobs]
+    if cluster.check_queries is not None:
+        cluster.check_queries(jobs, classes)
     specs = [job.spec for job in jobs]
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))

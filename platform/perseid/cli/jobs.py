@@ -34,12 +34,13 @@ def group() -> None:
 
 @app.command(epilog="Example: perseid jobs validate my-job")
 def validate(path: Repo, data: output.Data = None, as_json: output.Json = False) -> None:
-    """Check job files and import their operators; needs no cluster."""
+    """Check job files, import their operators and ask Spark about their SQL; needs no cluster."""
+    from perseid.cli import queries
     from perseid.jobs import repository
     from perseid.jobs.classes import load_jobs
 
     with repository.validated(repository.find(path)) as jobs:
-        load_jobs(jobs)
+        queries.check(jobs, load_jobs(jobs))
         found = [{"name": j.spec.name, "folder": j.tree.name, "revision": j.tree.revision}
                  for j in jobs]  # fmt: skip
         if as_json:
@@ -293,11 +294,14 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
 @contextmanager
 def connected(data: Path | None) -> Iterator[Any]:
     """Connections to the cluster in `data`, closed at the end."""
+    from dataclasses import replace
+
+    from perseid.cli import queries
     from perseid.embedded import deployment
     from perseid.jobs import connecting
 
     with connecting.connected(deployment(data)) as cluster:
-        yield cluster
+        yield replace(cluster, check_queries=queries.check)
 
 
 def _wait_s(no_wait: bool, timeout: float) -> float | None:

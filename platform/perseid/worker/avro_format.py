@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -123,6 +125,52 @@ def _units(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> dict[str, in
         origin = next((written[name] for name in names if name in written), field)
         found[field["name"]] = avro_types.microseconds(origin["type"]) or unit
     return found
+
+
+def check_columns(columns: pa.Schema, avro: dict[str, Any]) -> None:
+    """Raises BadInputError where rows of `columns` cannot be written with the schema.
+
+    As far as that can be known without a row: fields that are missing, and columns of another type
+    than a field that is primitive.
+    """
+    for field in avro["fields"]:
+        name = field["name"]
+        if name not in columns.names:
+            if "default" not in field and not _takes_null(field["type"]):
+                raise BadInputError(
+                    f"the sink's Avro schema has the field {name!r}, and its input has only "
+                    f"{', '.join(columns.names)}; add the column, or give the field a default"
+                )
+            continue
+        kind = columns.field(name).type
+        sample = _sample(kind)
+        base, _ = avro_types.plain(field["type"])
+        if sample is not None and isinstance(base, str) and base in avro_types.PRIMITIVES:
+            try:
+                encode_avro(pa.table({name: pa.array([sample], kind)}), {**avro, "fields": [field]})
+            except BadInputError:
+                raise BadInputError(
+                    f"output column {name!r} has type {kind}, and the sink's Avro schema "
+                    f"{json.dumps(field['type'])} for it; cast the column, or change the schema "
+                    "file"
+                ) from None
+
+
+def _takes_null(kind: Any) -> bool:
+    return kind == "null" or (isinstance(kind, list) and "null" in kind)
+
+
+def _sample(kind: pa.DataType) -> Any:
+    """A value of a column of `kind`, as rows have it; None where one value tells nothing."""
+    types = pa.types
+    for fits, value in (
+        (types.is_string, "1"), (types.is_binary, b"1"), (types.is_boolean, True),
+        (types.is_integer, 1), (types.is_floating, 1.5), (types.is_decimal, Decimal(1)),
+        (types.is_timestamp, datetime(2026, 1, 1, tzinfo=UTC)), (types.is_date, date(2026, 1, 1)),
+    ):  # fmt: skip
+        if fits(kind):
+            return value
+    return None
 
 
 def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:

@@ -151,25 +151,44 @@ def rows_of(
     *,
     sql: bool = True,
     places: Places | None = None,
+    metadata: tuple[str, ...] = (),
 ) -> Iterator[Row]:
     """All rows that `stream` becomes for the stages behind it, barriers included.
 
     `sql` False: the SQL operators right behind it read its frame and need no rows. `places`: where
-    the rows are in their topic, of a source that this task reads.
+    the rows are in their topic, of a source that this task reads. `metadata`: the columns of a
+    source's table that only consumers which declare them get.
     """
     edges = graph_of(context)
     out = edges.outlets[stream]
     for consumer, route in out.shuffles:
-        yield from _shuffled(context, token, stream, consumer, route, table, origin, places)
+        given = _declared(context, consumer, table, metadata)
+        yield from _shuffled(context, token, stream, consumer, route, given, origin, places)
     for name in out.sql if sql else ():
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        results, letters = run_stateless(context, token, name, table, origin, places)
+        given = _declared(context, name, table, metadata)
+        results, letters = run_stateless(context, token, name, given, origin, places)
         for behind in edges.streams(name):
             yield from rows_of(context, token, behind, results[output_of(behind)], origin)
         if letters is not None:
             yield from letter_rows(context, letters, origin)
+
+
+def _declared(
+    context: FragmentContext, consumer: str, table: pa.Table, metadata: tuple[str, ...]
+) -> pa.Table:
+    """`table` as `consumer` knows it, whatever another one of the same source reads of `metadata`.
+
+    The writer of a source has the source's name, and none of them.
+    """
+    operator = spec_of(context.job_folder).operators.get(consumer) if metadata else None
+    wanted: set[str] = set()
+    if operator is not None:
+        wanted = {*operator_class(context.job_folder, consumer).metadata, *operator.key}
+    left_out = [name for name in metadata if name not in wanted]
+    return table.drop_columns(left_out) if left_out else table
 
 
 def run_stateless(

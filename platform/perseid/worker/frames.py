@@ -11,22 +11,21 @@ producers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 
 from perseid.jobs.environments import activating
 from perseid.jobs.spec import producer
-from perseid.worker import flow, null_keys, schemas, sql_errors, stages
+from perseid.worker import flow, null_keys, schemas, spark_types, sql, stages
 from perseid.worker.edges import DDL, REPORT
 from perseid.worker.graph import Graph, metadata_columns
 from perseid.worker.source import SourcePlan
-from perseid.worker.sql import check_query, check_row_wise
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -74,7 +73,7 @@ class EpochFrames:
         self.graph: Graph = flow.graph_of(context)
         self.persisted: list[DataFrame] = []
         self._prefix = ""
-        self.plans = {name: source_plan(context, name) for name in self.spec.sources}
+        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
 
     def build(self, splits: int, *, narrow: bool) -> DataFrame:
         """The rows that reach the driver: the reports of all tasks, no data."""
@@ -107,30 +106,45 @@ class EpochFrames:
 
     def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
         read = partial(stages.read_typed, self.context, plan, self.counts)
-        ddl = _spark_schema(stages.typed_schema(plan))
+        ddl = spark_types.struct(stages.typed_schema(plan), plan.name)
         frame = self._python(numbers, read, ddl, "source")
+        columns, hidden = plan.schema(), plan.metadata
         if not plan.has_letters:
-            return self._from_typed(frame, plan.name)
+            return self._from_typed(frame, plan.name, columns, hidden)
         frame = self._persist(frame)
         bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
         letters = self._python(bad, partial(stages.encode_refused, self.context), DDL, "encode")
         good = frame.filter(frame[stages.REFUSED].isNull()).drop(stages.REFUSED)
-        return [*self._from_typed(good, plan.name), letters]
+        return [*self._from_typed(good, plan.name, columns, hidden), letters]
 
-    def _from_typed(self, frame: DataFrame, node: str) -> list[DataFrame]:
-        """What `node`'s frame becomes: its SQL operators' output and rows for everything else."""
+    def _from_typed(
+        self, frame: DataFrame, node: str, columns: pa.Schema, hidden: tuple[str, ...] = ()
+    ) -> list[DataFrame]:
+        """What `node`'s frame becomes: its SQL operators' output and rows for everything else.
+
+        `columns`: the node's, `hidden` those that only who names them gets.
+        """
         out = self.graph.outlets[node]
         others = bool(out.shuffles or out.python)
         if len(out.sql) + others > 1:
             frame = self._persist(frame)
         members: list[DataFrame] = []
         if others:
-            schema = _arrow_schema(frame)
-            encode = partial(stages.encode_typed, self.context, node, schema)
+            encode = partial(stages.encode_typed, self.context, node, columns, hidden)
             members.append(self._python(frame, encode, DDL, "encode"))
         for name in out.sql:
-            members += self._from_typed(self._sql(frame, name), name)
+            members += self._answered(frame, name, hidden)
         return members
+
+    def _answered(
+        self, frame: DataFrame, name: str, hidden: tuple[str, ...] = ()
+    ) -> list[DataFrame]:
+        """What the answer of SQL operator `name` to `frame` becomes."""
+        operator = self.spec.operators[name]
+        assert operator.sql is not None, f"{name} is an SQL operator"
+        (view,) = operator.inputs
+        found, columns = sql.answer(frame, operator.sql, view, name, hidden)
+        return self._from_typed(found, name, columns)
 
     def _sql_of_rows(self, rows: DataFrame, level: int) -> DataFrame:
         """Replaces rows that Python operators sent to SQL operators by what SQL makes of them."""
@@ -143,8 +157,9 @@ class EpochFrames:
             columns = flow.columns_of(self.context, self._upstream(name))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
             read = partial(stages.decode_rows, self.context, name, columns)
-            typed = self._python(sent, read, _spark_schema(columns), "encode")
-            members += self._from_typed(self._sql(typed, name), name)
+            whose = f"operator {name}: its input {self._upstream(name)}"
+            typed = self._python(sent, read, spark_types.struct(columns, whose), "encode")
+            members += self._answered(typed, name)
         return _union(members)
 
     def _behind_python(self, name: str, level: int) -> bool:
@@ -167,17 +182,17 @@ class EpochFrames:
         with in_pool(self.spark, self._prefix + STATE_POOL, self.context.environment):
             return groups.applyInArrow(anchored, DDL)
 
-    def _sql(self, frame: DataFrame, name: str) -> DataFrame:
-        operator = self.spec.operators[name]
-        assert operator.sql is not None, f"{name} is an SQL operator"
-        try:
-            check_query(self.spark, operator.sql, name)
-            frame.createOrReplaceTempView(next(iter(operator.inputs)))  # resolved at once, below
-            found = self.spark.sql(operator.sql)
-        except AnalysisException as error:  # a ParseException is one, too
-            raise sql_errors.of_query(name, str(error)) from None
-        check_row_wise(found, name)
-        return found
+    def _source_plan(self, name: str) -> SourcePlan:
+        plan = source_plan(self.context, name)
+
+        def declared(operator: str) -> Collection[str]:
+            query = self.spec.operators[operator].sql
+            if query is not None:
+                return sql.names(self.spark, query, operator)
+            return flow.operator_class(self.context.job_folder, operator).metadata
+
+        own = plan.schema().names
+        return replace(plan, metadata=metadata_columns(name, self.spec, own, declared))
 
     def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
         with in_pool(self.spark, self._prefix + pool, self.context.environment):
@@ -190,10 +205,7 @@ class EpochFrames:
 
 
 def source_plan(context: FragmentContext, name: str) -> SourcePlan:
-    """How the source `name` is read."""
-    def metadata(operator: str) -> tuple[str, ...]:
-        return flow.operator_class(context.job_folder, operator).metadata
-
+    """How the source `name` is read, without metadata columns."""
     spec = flow.spec_of(context.job_folder)
     source = spec.sources[name]
     return SourcePlan(
@@ -201,7 +213,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         format=source.format,
         columns=dict(source.columns),
         avro=flow.read_avro(context, source.schema_file),
-        metadata=metadata_columns(name, spec, metadata),
+        metadata=(),
         tolerate=spec.errors.tolerance == "all",
         event_time=source.event_time,
         registry=schemas.address(context.deployment, source.registry) if source.registry else None,
@@ -220,15 +232,3 @@ def timed_plans(context: FragmentContext) -> list[SourcePlan]:
 
 def _union(members: list[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.union(right), members)
-
-
-def _spark_schema(schema: pa.Schema) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)
-
-
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema)

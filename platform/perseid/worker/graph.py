@@ -8,8 +8,7 @@ the main one. A stream goes, by edge, to the operator partitions of keyed operat
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from perseid.jobs.layout import (
@@ -137,20 +136,15 @@ def stage_slots(layout: Layout, level: int, width: int) -> dict[int, int]:
 
 
 def metadata_columns(
-    source: str, spec: JobSpec, declared: Callable[[str], tuple[str, ...]]
+    source: str, spec: JobSpec, own: Collection[str], declared: Callable[[str], Collection[str]]
 ) -> tuple[str, ...]:
-    """The metadata columns of `source` that somebody reads: SQL by name, Python as `declared`.
+    """The metadata columns of `source`, whose `own` columns come first, that somebody reads.
 
-    They cost a quarter of the reading speed and more, so who names none goes without.
+    `declared`: what an operator names, SQL in its query and Python in its class. They cost a
+    quarter of the reading speed and more, so who names none goes without.
     """
     found: set[str] = set()
-    columns = spec.sources[source].columns
     for name, operator in spec.operators.items():
-        if source not in operator.inputs.values():
-            continue
-        if operator.sql is None:
+        if source in operator.inputs.values():
             found |= {*declared(name), *operator.key}
-            continue
-        words = set(re.findall(r"\w+", operator.sql.lower()))
-        found |= {column for column in METADATA if column in words or "*" in operator.sql}
-    return tuple(column for column in METADATA if column in found and column not in columns)
+    return tuple(column for column in METADATA if column in found and column not in own)

@@ -28,8 +28,16 @@ COMPILE_LATE = (
     "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
 )
 # Few cores: no parallel collector; deep plans and long stack traces need stack.
-JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE}"
+# What SQL makes of a row must not depend on the host: not on its time zone, language or encoding.
+SAME_EVERYWHERE = (
+    "-Duser.timezone=UTC -Dfile.encoding=UTF-8 -Duser.language=en -Duser.country=US -Duser.variant="
+)
+JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE} {SAME_EVERYWHERE}"
 SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",           # else ${env:X} in a query reads the host's
+    "spark.sql.ansi.enabled": "true",                   # else $SPARK_ANSI_SQL_MODE decides
+    "spark.executor.extraJavaOptions": SAME_EVERYWHERE,
     "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -13,10 +13,11 @@ from perseid.errors import BadInputError, PermanentError
 from perseid.errors.carried import parse
 from perseid.errors.texts import QUOTED_MAX, cut
 
-# SQLSTATE class 22, data exceptions, and what raise_error raises: of the record and the query
-# alone, so they come again. Everything else may pass.
+# SQLSTATE class 22, data exceptions, what Spark does not do (0A000) or does otherwise than it once
+# did (42K0B), and what raise_error raises: of the record and the query alone, so they come again.
+# Everything else may pass.
 _STATE = "SQLSTATE: "
-STATES = rf"{_STATE}(22\w{{3}}|P0001)"
+STATES = rf"{_STATE}(22\w{{3}}|0A000|42K0B|P0001)"
 _OF_DATA = re.compile(STATES)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]*)\]")
 _PLACE = re.compile(r"== SQL \((?P<place>line \d+, position \d+)\) ==\n(?P<line>[^\n]*)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid import logs
-from perseid.worker import feedback, flow, refused, spare_memory, tasks
+from perseid.worker import feedback, flow, refused, spare_memory, spark_types, tasks
 from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, check_columns, from_batches, size_bytes, to_batches
 from perseid.worker.failures import named, stage
@@ -67,7 +67,10 @@ def _split_rows(
             _finish(plan, order, split, count, counts)
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
-        rows += flow.rows_of(context, order.token, plan.name, table, split, places=count.places)
+        rows += flow.rows_of(
+            context, order.token, plan.name, table, split,
+            places=count.places, metadata=plan.metadata,
+        )  # fmt: skip
     return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
 
 
@@ -103,14 +106,23 @@ def read_typed(
 
 @stage
 def encode_typed(
-    context: FragmentContext, node: str, schema: pa.Schema, batches: Batches
+    context: FragmentContext,
+    node: str,
+    columns: pa.Schema,
+    metadata: tuple[str, ...],
+    batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
-    """The output of an SQL operator, or of a source, as rows for the stages behind it."""
+    """The output of an SQL operator, or of a source, as rows for the stages behind it.
+
+    `columns`: the node's, whatever Spark has made of their types in between.
+    """
     order = begun(context)
     found = list(batches)
-    table = pa.Table.from_batches(found) if found else schema.empty_table()
+    table = _cast(pa.Table.from_batches(found), columns) if found else columns.empty_table()
     level = flow.graph_of(context).levels[node]
-    rows = list(flow.rows_of(context, order.token, node, table, _index(), sql=False))
+    rows = list(
+        flow.rows_of(context, order.token, node, table, _index(), sql=False, metadata=metadata)
+    )
     yield from _batches(context, order, rows, level + 1)
 
 
@@ -137,7 +149,7 @@ def decode_rows(
         if len(row.blob):
             table = ipc_table(row.blob)
             check_columns(name, columns, table.schema)
-            yield from table.to_batches()
+            yield from _cast(table, spark_types.into(columns, name)).to_batches()
 
 
 @stage
@@ -160,7 +172,8 @@ def run_anchored(
 
 
 def typed_schema(plan: SourcePlan) -> pa.Schema:
-    schema = plan.schema()
+    """The columns of a source as Spark takes them."""
+    schema = spark_types.into(plan.schema(), f"source {plan.name}")
     return schema.append(pa.field(REFUSED, pa.binary())) if plan.has_letters else schema
 
 
@@ -186,8 +199,13 @@ def _finish(
 
 def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if REFUSED in schema.names:
-        return table.append_column(REFUSED, pa.nulls(table.num_rows, pa.binary()))
-    return table
+        table = table.append_column(REFUSED, pa.nulls(table.num_rows, pa.binary()))
+    return _cast(table, schema)
+
+
+def _cast(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """With other units of time, and other widths of offsets, where Spark has but one."""
+    return table if table.schema.equals(columns) else table.cast(columns, safe=False)
 
 
 def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.cli import jobs
+from perseid.cli import jobs, queries
 from perseid.clocks import ManualClock
 from perseid.jobs.applying import Cluster
 from perseid.records import JobStatus
@@ -60,7 +60,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return found
 
 
-def test_validate(run: Run, tmp_path: Path) -> None:
+def test_validate(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_remembered", lambda asked: [[] for _ in asked])
     text = run("jobs", "validate", "example:wordcount")
     assert text == "wordcount/job.yaml: job wordcount is valid\n"
     document = run("jobs", "validate", "example:grep", "--json")

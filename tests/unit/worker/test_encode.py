@@ -135,9 +135,9 @@ def test_a_value_without_a_json_form_names_its_row_and_is_not_said() -> None:
 
 def test_a_type_without_text_is_no_key_and_no_text() -> None:
     table = pa.table({"value": pa.array([[1]]), "n": pa.array([{"a": 1}])})
-    with pytest.raises(BadInputError, match=r"value of format text is of type list<.*no text"):
+    with pytest.raises(BadInputError, match=r"value of format text is column .* list<.*no text"):
         encode.values(table, "text", None)
-    with pytest.raises(BadInputError, match=r"key is of type struct<.*no text"):
+    with pytest.raises(BadInputError, match=r"key is column 'n' of type struct<.*no text"):
         encode.keys(table, "n")
 
 
@@ -165,3 +165,86 @@ def test_a_row_that_avro_cannot_take_is_named_without_what_it_says() -> None:
     far = pa.table({"at": pa.array([2**62]).cast(pa.timestamp("us"))})
     with pytest.raises(BadInputError, match=r"schema \(OverflowError\): {at: timestamp\[us\]}"):
         encode.values(far, "avro", schema)
+CANNOT = {
+    "json": {
+        pa.binary(): r"'c' of type binary .*`base64\(c\) AS c`",
+        pa.decimal128(9, 2): r"'c' of type decimal128\(9, 2\) .*`CAST\(c AS STRING\) AS c`",
+        pa.duration("us"): "no JSON form",
+        pa.list_(pa.struct([("b", pa.binary())])): "no JSON form",
+        pa.map_(pa.string(), pa.binary()): "no JSON form",
+    },
+    "text": {
+        pa.list_(pa.int64()): r"value of format text is column 'c' .*`to_json\(COLUMN\)`",
+        pa.struct([("a", pa.int64())]): "has no text",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("format_", "kind", "told"), [(f, *one) for f, kinds in CANNOT.items() for one in kinds.items()]
+)
+def test_a_column_that_cannot_be_written_is_known_without_a_row(
+    format_: str, kind: pa.DataType, told: str
+) -> None:
+    schema = pa.schema([("c", kind)])
+    with pytest.raises(BadInputError, match=told):
+        encode.check(schema, format_, None, None)
+    with pytest.raises(BadInputError, match=told):
+        encode.values(schema.empty_table(), format_, None)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.int32(), pa.float32(), pa.bool_(), pa.null(), pa.date32(),
+             pa.timestamp("us", "UTC"), pa.time64("ns"),
+             pa.list_(pa.map_(pa.string(), pa.float64()))]
+)  # fmt: skip
+def test_what_passes_the_check_can_be_written(kind: pa.DataType) -> None:
+    schema = pa.schema([("c", kind)])
+    encode.check(schema, "json", None, None)
+    assert encode.values(pa.table([pa.nulls(1, kind)], schema), "json", None).to_pylist() == [
+        b'{"c": null}'
+    ]
+
+
+def test_a_missing_column_is_known_without_a_row() -> None:
+    schema = pa.schema([("c", pa.string()), ("d", pa.string())])
+    with pytest.raises(BadInputError, match="key is column 'k', and its input has only c, d"):
+        encode.check(schema, "json", "k", None)
+    with pytest.raises(BadInputError, match="value of format bytes is column 'value'"):
+        encode.check(schema, "bytes", None, None)
+    encode.check(schema, "json", "d", None)
+
+
+AVRO = {
+    "type": "record", "name": "R",
+    "fields": [
+        {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "kind", "type": {"type": "enum", "name": "K", "symbols": ["a"]}, "default": "a"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}, None),
+        ({"id": pa.int32(), "at": pa.timestamp("ms", "UTC"), "kind": pa.string()}, None),
+        ({"id": pa.int64()}, "has the field 'at', and its input has only id; add the column"),
+        ({"id": pa.string(), "at": pa.timestamp("us", "UTC")}, "column 'id' has type string, and"),
+        ({"id": pa.int64(), "at": pa.string()}, "column 'at' has type string, and the sink's Avro"),
+        (
+            {"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "note": pa.float64()},
+            "column 'note' has type double, and",
+        ),
+    ],
+)
+def test_columns_are_held_against_the_avro_schema(
+    columns: dict[str, pa.DataType], told: str | None
+) -> None:
+    schema = pa.schema(list(columns.items()))
+    if told is None:
+        encode.check(schema, "avro", None, AVRO)
+    else:
+        with pytest.raises(BadInputError, match=told):
+            encode.check(schema, "avro", None, AVRO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", st
 def context(folder: Path, more: str) -> FragmentContext:
     (folder / "job.yaml").write_text(JOB % more)
     (folder / "picky.py").write_text(CODE)
+    return context_of(folder)
+
+
+def context_of(folder: Path) -> FragmentContext:
     return FragmentContext(
         deployment=DEPLOYMENT, job="picky", job_uuid="u", generation=1, incarnation="w1-a",
         revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
@@ -119,3 +124,45 @@ def test_a_process_that_meets_a_thousand_revisions_forgets_the_modules_of_old_on
     made = [name for name in set(sys.modules) - before if name.startswith("_perseid_job_")]
     assert len(made) <= 2 * 4  # a package and a module each
     assert flow.operator_class(folder, "checked") is found  # the newest is as it was
+
+
+SHARED = """
+name: shared
+sources:
+  orders: {topic: orders-in, format: json, columns: {user: string, n: int64}}
+operators:
+  all: {input: orders, use: "shared:Everything"}
+  some: {input: orders, key: user, use: "shared:Some"}
+sinks:
+  raw: {input: orders, topic: raw, format: json, order: free}
+  all: {input: all, topic: all, format: json}
+  some: {input: some, topic: out, format: json, key: user}
+"""
+SEEN = """
+from perseid.jobs import Operator, pa
+
+class Everything(Operator):
+    metadata = ("partition", "offset")
+    def process(self, batch, out):
+        out.emit(batch)
+
+class Some(Operator):
+    metadata = ("offset",)
+    def process(self, batch, out):
+        out.emit(batch)
+"""
+
+
+def test_who_names_no_metadata_gets_none_whatever_others_of_the_source_read(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SHARED)
+    (tmp_path / "shared.py").write_text(SEEN)
+    job = replace(context_of(tmp_path), job="shared")
+    metadata = ("partition", "offset")
+    rows = list(flow.rows_of(job, TOKEN, "orders", orders(1, 2), 0, metadata=metadata))
+
+    def columns(name: str) -> list[str]:
+        return list(of(rows, {t.gid for t in job.layout.of(name)}).column_names)
+
+    assert columns("orders") == ["user", "n"]  # what its sink writes
+    assert columns("all") == ["user", "n", "partition", "offset"]
+    assert columns("some") == ["user", "n", "offset"]

@@ -181,24 +181,19 @@ def test_sql_behind_python_is_known_as_such() -> None:
 
 
 def test_metadata_columns_are_those_that_somebody_reads() -> None:
-    def seen(operators: dict[str, OperatorSpec], *declared: str) -> tuple[str, ...]:
-        return graph.metadata_columns("lines", job(operators, ["p"]), lambda _: declared)
+    def seen(operators: dict[str, OperatorSpec], **named: tuple[str, ...]) -> tuple[str, ...]:
+        spec = job(operators, ["p"])
+        return graph.metadata_columns("lines", spec, ["value"], lambda name: named.get(name, ()))
 
-    def in_sql(text: str) -> tuple[str, ...]:
-        return seen({"p": sql("lines", text)}, *METADATA)
-
-    assert in_sql("SELECT value FROM input") == ()
-    assert in_sql("SELECT value, OFFSET FROM input WHERE partition = 1") == ("partition", "offset")
-    assert in_sql("SELECT * FROM input") == METADATA
     assert seen({"p": python("lines")}) == ()
-    assert seen({"p": python("lines")}, "offset", "key") == ("key", "offset")
-    by_offset = sql("lines", "SELECT offset FROM input")
-    assert seen({"p": python("lines"), "q": by_offset}, "key") == ("key", "offset")
+    assert seen({"p": python("lines")}, p=("offset", "key")) == ("key", "offset")
+    queries = {"p": python("lines"), "q": sql("lines")}
+    assert seen(queries, p=("key",), q=("offset", "value", "other")) == ("key", "offset")
     assert seen({"p": keyed("lines", 1, "key")}) == ("key",)  # it is dealt out by what it declares
+    behind = {"p": python("lines"), "q": sql("p")}
+    assert seen(behind, q=("offset",)) == ()  # not of the source
     spec = job({"p": python("lines")}, ["p"])
-    source = SourceSpec(topic="t", format="json", columns={"key": "string"})
-    own = spec.model_copy(update={"sources": {"lines": source}})
-    assert graph.metadata_columns("lines", own, lambda _: METADATA) == METADATA[1:]
+    assert graph.metadata_columns("lines", spec, ["key"], lambda _: METADATA) == METADATA[1:]
 
 
 def test_metadata_has_the_names_that_operators_know() -> None:

@@ -43,7 +43,7 @@ def test_what_data_made_is_told_without_the_data(text: str, said: str) -> None:
     [
         "java.net.ConnectException: Connection refused",
         "[EXECUTOR_LOST] it went away. SQLSTATE: 58030",
-        "[A] first. SQLSTATE: 42703\n[B] then. SQLSTATE: 4",
+        "[A] first. SQLSTATE: 58030\n[B] then. SQLSTATE: 4",
         f"[PYTHON] {describe(RetryableError('[X] SQLSTATE: 22018'), TOKEN)} SQLSTATE: 22000",
     ],
 )
