@@ -61,7 +61,7 @@ FOUND_BY = {
     "complete_checkpoints_prove_nothing": 2,
     "markers_are_forgotten": 0,
     "what_others_wrote_is_forgotten": 1,
-    "ledgers_are_not_claimed": 13,
+    "ledgers_are_not_claimed": 156,
     "half_committed_epochs_are_taken_back": 0,
     "the_old_revision_ends_the_job": 0,
     "slowness_is_waited_out": 0,
