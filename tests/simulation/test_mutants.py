@@ -50,7 +50,7 @@ FOUND_BY = {
     "checkpoints_without_output": 15,
     "logs_are_trimmed_behind_the_newest": 3,
     "last_ledger_records_are_trimmed": 1,
-    "unfounded_checkpoints_are_waited_for": 1779,
+    "unfounded_checkpoints_are_waited_for": 669,
     "passed_over_checkpoints_are_waited_for": 47,
     "topics_are_not_identified": 41,
     "orders_die_with_their_process": 49,
