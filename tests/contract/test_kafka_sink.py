@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perseid.errors import FencedError, LedgerGap, PermanentError
+from perseid.errors import FencedError, LedgerGap, PermanentError, RetryableError
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import names
 from perseid.topics.partitioner import partitions
@@ -174,5 +174,7 @@ def test_an_oversize_record_is_named_and_nothing_is_written(kafka: Kafka) -> Non
 
 
 def test_an_unknown_sink_topic_is_named(kafka: Kafka) -> None:
-    with pytest.raises(PermanentError, match="sink topic nowhere does not exist"):
-        session(kafka, identity(kafka)).commit(11, 100, 1, outputs("nowhere", b"a"))
+    with pytest.raises(RetryableError, match="sink topic nowhere does not exist"):
+        session(kafka, identity(kafka)).commit(
+            11, 100, 1, outputs("nowhere", b"a"), timeout_s=0.0
+        )

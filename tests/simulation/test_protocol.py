@@ -41,3 +41,14 @@ def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> No
 def test_seeds_that_found_defects_hold(seed: int) -> None:
     outcome = run(seed)
     assert not outcome.error, outcome.explain()
+
+
+# Of brokers that lose what they had acknowledged; each stood still once, or went on in silence.
+TAILS = (2170, 2774, 3354, 3430, 3714, 4302, 4384, 4792, 4912)
+
+
+@pytest.mark.parametrize("seed", TAILS)
+def test_seeds_that_lose_tails_finish_or_say_why(seed: int) -> None:
+    outcome = run(seed)
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["tails lost"]

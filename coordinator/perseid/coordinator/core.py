@@ -43,7 +43,13 @@ from perseid.coordinator.actions import (
 from perseid.coordinator.adoption import adopted
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState, Now, Tip
-from perseid.errors import UnexpectedError
+from perseid.errors import (
+    PassingAnswer,
+    PermanentError,
+    PerseidError,
+    UnexpectedError,
+    settling,
+)
 from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
@@ -315,6 +321,9 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
         return job, []
     if event.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
+    job, text, final = failing.settled(job, "load", event.kind, event.text, now)
+    if final:
+        return failing.permanent(job, now, PermanentError.__name__, text)
     unloaded = failing.counted(job.unloaded, job, now, event.text)
     tried = event.kind == UnexpectedError.__name__ and unloaded.count >= failing.TRIES_MAX
     if event.permanent or tried:
@@ -379,7 +388,22 @@ def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
     if job.program is None or corrections.is_under_way(job):
         return job, []  # another revision may read another topic
     error = sources.fault(job.program.spec, job.positions, event.topics)
+    job, error = _settled(job, error, now)
     if error is not None:
         return corrections.fail(job, now, type(error).__name__, str(error))
     job = stalled.looked(job, event.highs, now)
     return sources.with_new_partitions(job, event.topics, now), []
+
+
+def _settled(
+    job: JobState, error: PerseidError | None, now: Now
+) -> tuple[JobState, PerseidError | None]:
+    """Without an error that may pass: a broker that starts does not know all topics yet."""
+    known = job.answer if job.answer is not None and job.answer.where == "topics" else None
+    if not isinstance(error, PassingAnswer):
+        return replace(job, answer=None) if known is not None else job, error
+    job, text, final = failing.settled(job, "topics", PassingAnswer.__name__, str(error), now)
+    if known is None:
+        job = job.told(f"if the broker still says so in {settling.FINAL_S['PassingAnswer']:.0f} s, "
+                       f"the job fails: {error}")
+    return job, PermanentError(text) if final else None

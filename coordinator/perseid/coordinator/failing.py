@@ -25,6 +25,7 @@ from perseid.errors import (
     ReplayDataLost,
     TopicIdentityChanged,
     UnexpectedError,
+    settling,
 )
 from perseid.errors.headline import headline
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
@@ -90,6 +91,20 @@ def forgotten(job: JobState, now: Now) -> Step:
     return job, [PutFailures(job.name, failures)]
 
 
+def settled(
+    job: JobState, where: str, kind: str, text: str, now: Now
+) -> tuple[JobState, str, bool]:
+    """The job after an error that was heard `where`; its text, and whether it is final now.
+
+    Only answers of a broker become so, by having been repeated (`perseid.errors.settling`).
+    """
+    answer = settling.heard(job.answer, where, kind, now.monotonic_s)
+    final = answer is not None and answer.is_final(now.monotonic_s)
+    if answer is not None and final:
+        text = settling.told(text, answer, now.monotonic_s)
+    return replace(job, answer=None if final else answer), text, final
+
+
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
     """A worker that leaves has ended its epoch: no failure, the job is placed again at once."""
     return _passed_on(job, now, f"worker {worker} leaves and hands it over behind epoch {job.done}")
@@ -107,6 +122,8 @@ def _passed_on(job: JobState, now: Now, text: str) -> JobState:
 
 def progressed(job: JobState, now: Now) -> Step:
     """Forgets the failures once an epoch got done that was not done at the last one."""
+    if job.answer is not None and job.answer.where == "worker":
+        job = replace(job, answer=None)
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)

@@ -15,6 +15,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
+from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec
@@ -175,6 +176,7 @@ class JobState:
     checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
     failures: JobFailures | None = None
     unloaded: JobFailures | None = None   # while LOADING: what it could not be read for
+    answer: Repeated | None = None        # of a broker, which may pass
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
     unexpected: int = 0                   # and errors of code or data without a type (`failing`)

@@ -24,6 +24,7 @@ from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.log_trimming import trim
 from perseid.errors import (
     FencedError,
+    PassingAnswer,
     PermanentError,
     PerseidError,
     RetryableError,
@@ -135,6 +136,8 @@ class Performer:
     def _append(self, job: str, record: TokenRecord) -> int:
         try:
             return self._writer.append(names.tokens(job), 0, codec.encode(record))
+        except PassingAnswer:
+            raise  # it is not in the log, and the client sends it no more
         except RetryableError as error:
             text = f"an append to the token log of {job} has an unknown outcome: {error}"
             raise StepDown(text) from error

@@ -19,7 +19,7 @@ from perseid.coordinator.actions import Action
 from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import RECENT_S, Done, JobState, Now
-from perseid.errors import FencedError, ProcessDied
+from perseid.errors import FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
     EventTimes,
@@ -168,6 +168,7 @@ def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     job = failing.tried(job, kind)
     if job.unexpected >= failing.TRIES_MAX:
         return corrections.fail(job, now, kind, failing.told_of_tries(job, text))
-    if record.permanent:
-        return corrections.fail(job, now, kind, text)
+    job, text, final = failing.settled(job, "worker", kind, text, now)
+    if final or record.permanent:
+        return corrections.fail(job, now, PermanentError.__name__ if final else kind, text)
     return failing.passing(job, now, text, died=kind == ProcessDied.__name__)

@@ -9,29 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from perseid.clocks import Clock
 from perseid.coordinator import events as ev
-from perseid.coordinator import issue, telling, view
+from perseid.coordinator import telling, view
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import Lease, LeaseKeeper
-from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.mirror import OffsetsMirror
-from perseid.coordinator.model import ClusterState, JobState, Now
+from perseid.coordinator.model import ClusterState, Now
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.store_sweep import StoreSweeper
 from perseid.coordinator.token_time import Time
-from perseid.coordinator.watching import (
-    EndsWatcher,
-    ProgressWatcher,
-    RegistryWatcher,
-    TopicsWatcher,
-    Wanted,
-)
+from perseid.coordinator.watching import Watcher
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, SessionState
 from perseid.topics.groups import GroupWriter
@@ -41,8 +35,6 @@ _log = logging.getLogger(__name__)
 
 TICK_S = 0.1          # the clock's share: idle tokens, retries, checkpoints that take too long
 LEASE_LOOK_S = 0.1    # how often a leader without a lease looks whether it must step down
-
-_ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +69,16 @@ class Service:
             fenced, clients.writer, clients.store, self._loader, self._queue.put,
             self._queue.put,
         )  # fmt: skip
-        self._ends = EndsWatcher(
-            clients.topics, self.wanted, self._queue.put, self._clock.monotonic_s
-        )
+        self._looking = Looking(
+            Sources(
+                clients.registry, clients.topics, ports.new_clients().topics, ports.new_reader
+            ),
+            lambda: self.state, self._queue.put, Watcher.start, self._clock.monotonic_s,
+        )  # fmt: skip
         self._mirror = OffsetsMirror(
             lambda: self.state.jobs, ports.new_group, self._leads, self._clock.monotonic_s
         )
-        self._watchers = [
-            RegistryWatcher(clients.registry, self._queue.put),
-            self._ends,
-            TopicsWatcher(ports.new_clients().topics, self.wanted, self._queue.put),
-            self._mirror,
-            StoreSweeper(clients.registry, clients.store, self._leads, self._clock),
-        ]
-        self._progress: dict[str, ProgressWatcher] = {}
+        self._sweeper = StoreSweeper(clients.registry, clients.store, self._leads, self._clock)
         self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
@@ -100,7 +88,8 @@ class Service:
     def run(self) -> None:
         """Leads until StepDown is raised."""
         self._keeper.start()
-        for watcher in self._watchers:
+        self._looking.begin()
+        for watcher in (self._mirror, self._sweeper):
             watcher.start()
         try:
             while True:
@@ -108,7 +97,8 @@ class Service:
         finally:
             self._keeper.stop()
             self._performer.close()
-            for watcher in [*self._watchers, *self._progress.values()]:
+            self._looking.stop()
+            for watcher in (self._mirror, self._sweeper):
                 watcher.stop()
 
     def stop(self, reason: str) -> None:
@@ -118,15 +108,6 @@ class Service:
 
     def look(self) -> view.Look:
         return view.Look(self.state, self._leader, self._now(), self._mirror.failed)
-
-    def wanted(self) -> Wanted:
-        """What the source watchers are to look at now."""
-        jobs = [job for job in self.state.jobs.values() if job.phase in _ACTIVE]
-        return Wanted(
-            frozenset(job.entry.uuid for job in jobs),
-            frozenset().union(*(job.source_partitions for job in jobs)),
-            any(issue.may_issue(job) for job in jobs),
-        )
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -155,7 +136,7 @@ class Service:
         self.state, actions = decide(self.state, event, self._now())
         for level, text, about in telling.news(before, self.state.jobs):
             _log.log(level, "%s", text, extra=about)
-        self._follow(event, before)
+        self._looking.follow(event, before)
         outcomes: list[ev.Event] = []
         failed: set[str] = set()
         for action in actions:
@@ -180,33 +161,7 @@ class Service:
                     raise event
                 self._held_back.append(event)
 
-    def _follow(self, event: ev.Event, before: Mapping[str, JobState]) -> None:
-        """Follows the progress of a job from where its load ended; no longer of removed jobs."""
-        if isinstance(event, ev.JobLoaded) and self._is_loaded(event):
-            old = self._progress.pop(event.job, None)
-            if old is not None:
-                old.stop()
-            watcher = ProgressWatcher(
-                event.job, event.progress_offset, self._ports.new_reader(), self._queue.put,
-                self._look_at_ends,
-            )  # fmt: skip
-            self._progress[event.job] = watcher
-            watcher.start()
-        if self.state.jobs is not before:
-            for name in [n for n in self._progress if n not in self.state.jobs]:
-                self._progress.pop(name).stop()
-
-    def _is_loaded(self, event: ev.JobLoaded) -> bool:
-        job: JobState | None = self.state.jobs.get(event.job)
-        return job is not None and job.phase is not Phase.LOADING
-
     # -- from other threads ----------------------------------------------------------------------
-
-    def _look_at_ends(self, name: str) -> None:
-        """The epoch that follows one without backlog takes what has come up to this moment."""
-        job = self.state.jobs.get(name)
-        if job is not None and not job.cut:
-            self._ends.look_at(job.source_partitions)
 
     def _leads(self) -> bool:
         return self._lease.holds(self._clock.monotonic_s())

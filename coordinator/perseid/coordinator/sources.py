@@ -16,6 +16,7 @@ from perseid.coordinator.model import (
 )
 from perseid.errors import (
     LogTruncated,
+    PassingAnswer,
     PermanentError,
     PerseidError,
     ReplayDataLost,
@@ -28,7 +29,10 @@ Topics = Mapping[str, SourceTopic | None]
 
 
 def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError | None:
-    """The first reason why the job must not go on; topics that were not asked for are left out."""
+    """The first reason why the job must not go on; topics that were not asked for are left out.
+
+    PassingAnswer: only if that is heard for longer.
+    """
     for name, source in spec.sources.items():
         if source.topic not in topics:
             continue
@@ -96,10 +100,13 @@ def _fault_of(
     name: str, known: Mapping[int, Position], topic: SourceTopic | None
 ) -> PerseidError | None:
     recorded = next(iter(known.values()), None)
+    if topic is None and recorded is not None:
+        return PassingAnswer(
+            f"source topic {name} does not exist any more (it had the id {recorded.topic_id}): one "
+            "of that name is another topic, so remove the job and apply it again"
+        )
     if topic is None:
-        if recorded is not None:
-            return TopicIdentityChanged(name, recorded.topic_id, "no such topic")
-        return PermanentError(
+        return PassingAnswer(
             f"source topic {name} does not exist; create it with `perseid topics create {name}`"
         )
     if recorded is not None and recorded.topic_id != topic.topic_id:

@@ -25,12 +25,15 @@ from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import (
     DamagedFile,
     LogTruncated,
+    PassingAnswer,
     PermanentError,
     PerseidError,
     ReplayDataLost,
+    TopicIdentityChanged,
 )
 from perseid.records import JobEntry
 from perseid.registry import Registry
+from perseid.topics import names
 from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.log import LogReader, ProgressLog
 from perseid.topics.records import EpochDone
@@ -41,6 +44,7 @@ Emit = Callable[[Event], None]
 
 REGISTRY_S = 1.0        # a look without a change being reported, in case a report was lost
 RETRY_S = 0.2
+IDENTITY_S = 5.0        # between looks whether the progress topic is still the one that it was
 PROGRESS_WAIT_S = 0.5   # one blocking read; records are handed out as soon as they come
 ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
 ENDS_READY_S = 0.02     # an epoch could begin, and nothing has come for a while
@@ -61,30 +65,38 @@ class Wanted:
 
 
 class Watcher:
-    """A thread that calls `_look` until it is stopped. `_wake` ends its pause early."""
+    """A thread that calls `turn` until it is stopped. `wake` ends its pause early."""
 
     def __init__(self, name: str) -> None:
-        self._stopped = False
-        self._wake = threading.Event()
+        self.stopped = False
+        self.wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        self.prepare()
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopped = True
-        self._wake.set()
+        self.stopped = True
+        self.wake.set()
+
+    def turn(self) -> float:
+        """One look, whose error is logged; how long to pause behind it."""
+        try:
+            return self._look()
+        except PerseidError as error:
+            _log.warning("%s: %s", self._thread.name, error)
+            return RETRY_S
 
     def _run(self) -> None:
-        while not self._stopped:
-            try:
-                pause_s = self._look()
-            except PerseidError as error:
-                _log.warning("%s: %s", self._thread.name, error)
-                pause_s = RETRY_S
+        while not self.stopped:
+            pause_s = self.turn()
             if pause_s > 0:
-                self._wake.wait(pause_s)
-            self._wake.clear()
+                self.wake.wait(pause_s)
+            self.wake.clear()
+
+    def prepare(self) -> None:
+        """What comes before the first look."""
 
     def _look(self) -> float:
         """One look; how long to pause after it."""
@@ -99,9 +111,8 @@ class RegistryWatcher(Watcher):
         self._registry, self._emit = registry, emit
         self._last: RegistrySeen | None = None
 
-    def start(self) -> None:
-        super().start()
-        self._registry.watch(self._wake.set)
+    def prepare(self) -> None:
+        self._registry.watch(self.wake.set)
 
     def _look(self) -> float:
         entries, damaged = self._entries()
@@ -138,30 +149,44 @@ class ProgressWatcher(Watcher):
     Once the topic no longer has that offset, ProgressLost, and then no more: whoever reads the job
     again makes another watcher.
 
+    A topic that was made again and has grown as long is found by its id.
+
     `before_done` is called with the job in front of each epoch's end: another epoch may begin now.
     """
 
     def __init__(
-        self, job: str, offset: int, reader: LogReader, emit: Emit,
-        before_done: Callable[[str], None],
+        self, job: str, offset: int, reader: LogReader, topics: TopicReader, emit: Emit,
+        before_done: Callable[[str], None], monotonic_s: Callable[[], float],
     ) -> None:  # fmt: skip
         super().__init__(f"progress-{job}")
         self._job, self._offset, self._reader, self._emit = job, offset, reader, emit
-        self._before_done = before_done
+        self._topics, self._before_done, self._now = topics, before_done, monotonic_s
+        self._topic_id = ""
+        self._identified_s = float("-inf")
         self._log = ProgressLog(job, reader)
 
     def _look(self) -> float:
         try:
+            self._identify()
             return self._read()
-        except (LogTruncated, ReplayDataLost) as error:
+        except (LogTruncated, ReplayDataLost, TopicIdentityChanged) as error:
             self._emit(ProgressLost(self._job, f"workers' words may be lost: {error}"))
             self.stop()
             return 0.0
 
+    def _identify(self) -> None:
+        if self._now() - self._identified_s < IDENTITY_S:
+            return
+        topic = names.progress(self._job)
+        found = self._topics.identities([topic]).get(topic, "")
+        if found and self._topic_id not in ("", found):
+            raise TopicIdentityChanged(topic, self._topic_id, found)
+        self._topic_id, self._identified_s = found or self._topic_id, self._now()
+
     def _read(self) -> float:
         for offset, record in self._log.read_from(self._offset, timeout_s=PROGRESS_WAIT_S):
             self._offset = offset + 1
-            if self._stopped:
+            if self.stopped:
                 continue
             if isinstance(record, EpochDone):
                 self._before_done(self._job)
@@ -229,14 +254,14 @@ class EndsWatcher(Watcher):
     def _ends(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
         try:
             return self._topics.ends(partitions)
-        except PermanentError:
+        except (PermanentError, PassingAnswer):
             # One topic is gone. The others go on; TopicsWatcher tells about that one.
             found: dict[Partition, int] = {}
             for topic in sorted({topic for topic, _ in partitions}):
                 own = [place for place in partitions if place[0] == topic]
                 try:
                     found.update(self._topics.ends(own))
-                except PermanentError as error:
+                except (PermanentError, PassingAnswer) as error:
                     _log.warning("ends: %s", error)
             return found
 

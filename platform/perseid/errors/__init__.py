@@ -4,6 +4,8 @@
       RetryableError          try again, nothing is lost: a client timed out, a broker is away
         ProcessDied           one that computed an epoch was killed, or crashed in native code
         UnexpectedError       code or data raised what nobody gave a type: a few tries, then the end
+        PassingAnswer         the broker says what may pass: final when repeated (`settling`)
+          UndecidedTransaction  likewise, of readers that wait for a transaction's end
       FencedError             stop at once: a newer owner exists
       PermanentError          stop the job and tell the user: trying again gives the same error
         BadInputError         a record, or a file of the user, is not what was declared
@@ -42,6 +44,17 @@ class UnexpectedError(RetryableError):
 
     Of code or of data, so it will come again; but who knows. The coordinator counts the tries.
     """
+
+
+class PassingAnswer(RetryableError):
+    """The broker does not know a topic, or denies it: true or not, a moment later it may be other.
+
+    Who hears it again and again makes it final by `perseid.errors.settling`.
+    """
+
+
+class UndecidedTransaction(PassingAnswer):
+    """A broker that answers holds readers back for a transaction that nobody has ended."""
 
 
 class FencedError(PerseidError):

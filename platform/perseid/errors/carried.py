@@ -15,11 +15,13 @@ from perseid.errors import (
     DamagedFile,
     FencedError,
     LedgerGap,
+    PassingAnswer,
     PermanentError,
     PerseidError,
     ProcessDied,
     RefusedError,
     RetryableError,
+    UndecidedTransaction,
     UnexpectedError,
     UsageError,
 )
@@ -28,8 +30,9 @@ from perseid.errors.texts import cut, said
 _KINDS: dict[str, type[PerseidError]] = {
     c.__name__: c
     for c in (
-        RetryableError, ProcessDied, UnexpectedError, FencedError, PermanentError, BadInputError,
-        UsageError, RefusedError, LedgerGap, DamagedFile,
+        RetryableError, ProcessDied, PassingAnswer, UndecidedTransaction, UnexpectedError,
+        FencedError, PermanentError, BadInputError, UsageError, RefusedError, LedgerGap,
+        DamagedFile,
     )
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from perseid.errors import RetryableError
+from perseid.errors import LogTruncated, RetryableError
 from perseid.testing.kafka_model import Fault, ModelKafka, ModelRecord
 from perseid.testing.kafka_topics import FakeTopics
 from perseid.topics.admin import Partition
@@ -29,19 +29,31 @@ __all__ = [
 
 
 class FakeLogReader:
-    """LogReader on the model; waiting is the clock's `sleep`."""
+    """LogReader on the model; waiting is the clock's `sleep`.
+
+    Going on from where it stands it knows, as a consumer does by the leaders' epochs, when the log
+    was cut below that in the meantime.
+    """
 
     def __init__(self, kafka: ModelKafka) -> None:
         self._kafka = kafka
+        self._stands: dict[Partition, tuple[int, int]] = {}  # next offset, power failures seen
 
     def read_from(
         self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
     ) -> list[Entry]:
-        end = self._kafka.log(topic, partition).stable_end
-        found = _entries(self._kafka.readable(topic, partition, offset, max(end, offset)))
-        if not found:
+        log, place = self._kafka.log(topic, partition), (topic, partition)
+        stands, seen = self._stands.pop(place, (offset, len(self._kafka.lost_tails)))
+        cuts = [end for where, end in self._kafka.lost_tails[seen:] if where == place]
+        if stands == offset and min(cuts, default=offset) < offset:
+            raise LogTruncated(topic, partition, offset, log.end)
+        end = max(log.stable_end, offset)
+        found = _entries(self._kafka.readable(topic, partition, offset, end))[:max_records]
+        behind = found[-1].offset + 1 if found else offset
+        self._stands[place] = behind, len(self._kafka.lost_tails)
+        if not found and timeout_s:
             self._kafka.clock.sleep(timeout_s)
-        return found[:max_records]
+        return found
 
     def read_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_s: float

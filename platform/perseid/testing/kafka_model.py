@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perseid.clocks import Clock, ManualClock
-from perseid.errors import LogTruncated, PermanentError, ReplayDataLost, RetryableError
+from perseid.errors import (
+    LogTruncated,
+    PassingAnswer,
+    PermanentError,
+    ReplayDataLost,
+    RetryableError,
+)
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.transactions import Headers
 from perseid.worker.sink_outputs import record_batch_bytes
@@ -148,7 +154,7 @@ class ModelKafka:
     def log(self, topic: str, partition: int) -> ModelLog:
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.logs):
-            raise PermanentError(f"{topic}[{partition}]: the topic or partition does not exist")
+            raise PassingAnswer(f"{topic}[{partition}]: the topic or partition does not exist")
         return found.logs[partition]
 
     def append(

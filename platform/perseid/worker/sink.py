@@ -23,10 +23,13 @@ from perseid.clocks import Clock, SystemClock
 from perseid.errors import (
     FencedError,
     LedgerGap,
+    PassingAnswer,
     PermanentError,
     RetryableError,
     lost_by_broker,
+    settling,
 )
+from perseid.errors.settling import Repeated
 from perseid.records import crashpoints
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicInfo, TopicReader
@@ -191,6 +194,7 @@ class SinkSession:
             raise self._too_much[1]  # Spark tries a task again
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
+        answer: Repeated | None = None
         while True:
             attempts += 1
             try:
@@ -201,6 +205,10 @@ class SinkSession:
                 deadline_s = max(deadline_s, self._clock.monotonic_s() + timeout_s)
             except RetryableError as error:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
+                now_s = self._clock.monotonic_s()
+                answer = settling.heard(answer, "sink", type(error).__name__, now_s)
+                if isinstance(error, PassingAnswer) and answer and answer.is_final(now_s):
+                    raise settling.final(error, answer, now_s) from error
                 if self._clock.monotonic_s() > deadline_s:
                     raise RetryableError(
                         f"epoch {epoch} of {self.who.transactional_id} could not be committed in "
@@ -266,12 +274,31 @@ class SinkSession:
         place = self._ledger_topic, self.who.ledger
         try:
             last, end = self._ledger.last_and_end(*place, timeout_s=ATTEMPT_S)
+            self._check_outputs(last)
         except BaseException:
             transaction.close()
             raise
         # What another session wrote is remembered like what this one has: it may get lost, too.
         self._ends[place] = max(end - 1, self._ends.get(place, -1))
         return transaction, last
+
+    def _check_outputs(self, last: LedgerRecord | None) -> None:
+        """The last epoch's outputs are where the ledger says: their topic alone may have lost them.
+
+        Of the topics that this session writes: another revision may have had others.
+        """
+        if last is None or last.job_uuid != self.who.job_uuid:
+            return
+        ours = {(w.topic, w.partition): w.last for w in last.outputs if w.topic in self._infos}
+        ends = self._topics.ends(sorted(ours), committed=False) if ours else {}
+        for (topic, partition), written in sorted(ours.items()):
+            end = ends[topic, partition]
+            if end <= written:
+                self._lost = lost_by_broker(
+                    f"{topic}[{partition}] ends at {end}, and the ledger has outputs of epoch "
+                    f"{last.epoch} up to {written}"
+                )
+                raise self._lost
 
     def _written(
         self,
@@ -372,7 +399,7 @@ class SinkSession:
             self._infos.update(self._topics.describe(missing))
         for topic in missing:
             if topic not in self._infos:
-                raise PermanentError(
+                raise PassingAnswer(
                     f"sink topic {topic} does not exist; create it with "
                     f"`perseid topics create {topic} --partitions N`"
                 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged
+from perseid.errors import BadInputError, PassingAnswer, PermanentError, TopicIdentityChanged
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
 from perseid.worker import event_time, formats, null_keys, schemas
@@ -179,9 +179,9 @@ def _check_identity(reader: Ranges, ranges: Sequence[SourceRange]) -> None:
     there = reader.identities(list(wanted))
     for topic, topic_id in wanted.items():
         if topic not in there:
-            raise PermanentError(
-                f"source topic {topic} does not exist any more; the job is stopped with its state "
-                "kept; restore the topic, or remove the job and apply it again"
+            raise PassingAnswer(
+                f"source topic {topic} does not exist any more; restore the topic, or remove the "
+                "job and apply it again"
             )
         if there[topic] != topic_id:
             raise TopicIdentityChanged(topic, topic_id, there[topic])

@@ -11,7 +11,7 @@ from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim
 from perseid.coordinator.model import ranges_of
 from perseid.coordinator.token_time import Time
-from perseid.errors import DamagedFile, PermanentError, RetryableError
+from perseid.errors import DamagedFile, PassingAnswer, PermanentError, RetryableError
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
 from perseid.registry.port import Set
@@ -78,7 +78,7 @@ def test_a_start_that_is_not_there_is_refused(setting: Setting) -> None:
 
 
 def test_a_missing_source_topic_is_named(setting: Setting) -> None:
-    with pytest.raises(PermanentError, match="perseid topics create lines"):
+    with pytest.raises(PassingAnswer, match="perseid topics create lines"):
         setting.loader().load(setting.entry)
 
 

@@ -85,8 +85,15 @@ def test_a_job_that_cannot_be_loaded_comes_as_an_event(setting: Setting) -> None
     acting.performer.perform(act.LoadJob(JOB, setting.entry))
     failed = acting.events.get(timeout=20)
     assert isinstance(failed, ev.JobLoadFailed)
+    assert (failed.kind, failed.permanent) == ("PassingAnswer", False)  # the core ends it
+
+    setting.source(cleanup="compact")
+    acting.performer.perform(act.LoadJob(JOB, setting.entry))
+    failed = acting.events.get(timeout=20)
+    assert isinstance(failed, ev.JobLoadFailed)
     assert (failed.kind, failed.permanent) == ("PermanentError", True)
 
+    setting.topics.delete(["lines"])
     setting.source()
     setting.kafka.fail("append", "lost")
     acting.performer.perform(act.LoadJob(JOB, setting.entry))

@@ -40,8 +40,28 @@ def test_a_topic_made_anew_stops_the_job(world: World, leader: Leader) -> None:
 
 
 def test_a_deleted_topic_stops_the_job(world: World, leader: Leader) -> None:
+    for passed_s in range(30):
+        leader.feed(TopicsSeen({"lines": None}))
+        assert world.statuses[JOB].state == "running", passed_s
+        leader.tick(1)
     leader.feed(TopicsSeen({"lines": None}))
-    assert error_of(world)["kind"] == "TopicIdentityChanged"
+    error = error_of(world)
+    assert error["kind"] == "PermanentError"
+    assert "source topic lines does not exist any more" in str(error["text"])
+    assert "(the same answer for 30 s)" in str(error["text"])
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_second_is_an_event(
+    world: World, leader: Leader
+) -> None:
+    """While brokers restart one of them says so, in between good looks."""
+    for _ in range(20):
+        leader.feed(TopicsSeen({"lines": None}))
+        leader.tick(1)
+        seen(leader)
+        leader.tick(1)
+    assert world.statuses[JOB].state == "running"
+    assert "if the broker still says so in 30 s, the job fails" in world.statuses[JOB].events[-1]
 
 
 def test_a_compacted_topic_is_refused(world: World, leader: Leader) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from perseid.coordinator.events import EndsSeen, Event, ProgressLost, ProgressSeen, RegistrySeen
-from perseid.coordinator.watching import EndsWatcher, ProgressWatcher, RegistryWatcher, Wanted
+from perseid.coordinator.watching import (
+    IDENTITY_S,
+    EndsWatcher,
+    ProgressWatcher,
+    RegistryWatcher,
+    Wanted,
+)
 from perseid.errors import LogTruncated, RetryableError
 from perseid.records import JobEntry, WorkerInfo
 from perseid.registry import Registry, paths
@@ -47,8 +55,9 @@ def test_ends_are_looked_at_in_front_of_the_end_of_an_epoch() -> None:
     place, seen = (source, 0), list[Event]()
     ends = EndsWatcher(kafka.topics, Wanted, seen.append, lambda: 0.0)
     watcher = ProgressWatcher(
-        job, 0, kafka.reader(), seen.append, lambda _: ends.look_at(frozenset({place}))
-    )
+        job, 0, kafka.reader(), kafka.topics, seen.append,
+        lambda _: ends.look_at(frozenset({place})), lambda: 0.0,
+    )  # fmt: skip
     kafka.writer.append(source, 0, b"record")
     running = FragmentState("u", 1, "w", "running", 0)
     done = EpochDone("u", 1, "w", 1, 1, 10, 10, 5)
@@ -82,6 +91,14 @@ def told(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
         log.append(FragmentState("u", 1, "w", state, 0))
 
 
+def progress_watcher(
+    kafka: kafka_handle.Kafka, job: str, seen: list[Event], now: Callable[[], float] = lambda: 0.0
+) -> ProgressWatcher:
+    return ProgressWatcher(
+        job, 0, kafka.reader(), kafka.topics, seen.append, lambda _: None, now
+    )
+
+
 @pytest.mark.parametrize("grown", [0, 6])
 def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
     """Also where it has grown beyond the watcher before that looked: what is there is not all."""
@@ -89,19 +106,34 @@ def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
     job, seen = kafka.job(), list[Event]()
     assert kafka.model is not None
     kafka.topics.create(names.progress(job), 1)
-    watcher = ProgressWatcher(job, 0, kafka.reader(), seen.append, lambda _: None)
+    watcher = progress_watcher(kafka, job, seen)
     told(kafka, job, *["running"] * 10)
     watcher._look()
     assert len(seen) == 10
     ModelDisk(kafka.model).cut((names.progress(job), 0), 4)
-    told(kafka, job, "failed")
+    told(kafka, job, "failed", *["warning"] * grown)
     watcher._look()
-    told(kafka, job, *["warning"] * grown)
-    assert watcher._stopped
-    (lost,) = seen[10:]
-    assert lost == ProgressLost(
-        job, f"workers' words may be lost: {LogTruncated(names.progress(job), 0, 10, 5)}"
-    )
+    assert watcher.stopped
+    lost = LogTruncated(names.progress(job), 0, 10, 5 + grown)
+    assert seen[10:] == [ProgressLost(job, f"workers' words may be lost: {lost}")]
+
+
+def test_a_progress_topic_that_was_made_again_is_told_however_long_it_is() -> None:
+    kafka, clock_s, seen = kafka_handle.fake(), [0.0], list[Event]()
+    job = kafka.job()
+    topic = names.progress(job)
+    kafka.topics.create(topic, 1)
+    told(kafka, job, "running")
+    watcher = progress_watcher(kafka, job, seen, lambda: clock_s[0])
+    watcher._look()
+    kafka.topics.delete([topic])
+    kafka.topics.create(topic, 1)
+    told(kafka, job, "failed", "warning", "warning")
+    clock_s[0] = IDENTITY_S
+    watcher._look()
+    (_, lost) = seen
+    assert isinstance(lost, ProgressLost)
+    assert "TopicIdentityChanged" in lost.text
 
 
 def test_ends_that_fell_are_told_at_every_look() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PassingAnswer, RetryableError
 from perseid.topics import shared
 from perseid.topics.columns import Records
 from perseid.topics.cursor import Cursor
@@ -74,7 +74,7 @@ def test_two_reads_of_a_partition_at_once_leave_one_cursor() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, PermanentError),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, PassingAnswer),
         (KafkaError.GROUP_SUBSCRIBED_TO_TOPIC, RetryableError),
     ],
 )

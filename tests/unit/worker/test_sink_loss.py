@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perseid.errors import LedgerGap, PermanentError
@@ -106,3 +108,45 @@ def test_where_the_ledger_has_its_old_end_again(kafka: ModelKafka) -> None:
         sink.commit(13, 102, 1, rows(b"c"))
     values = [r.value for r in kafka.readable("out", 0, 0, 100)]
     assert values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_where_only_the_sink_topic_has_lost_it(kafka: ModelKafka, again: bool) -> None:
+    """A process that has written nothing yet knows it from the ledger; `again`: made once more."""
+    session(kafka).commit(11, 100, 1, rows(b"a"))
+    if again:
+        topics = FakeTopics(kafka)
+        topics.delete(["out"])
+        topics.create("out", 1, {})
+    else:
+        ModelDisk(kafka).cut(("out", 0), 0)
+    fresh = session(kafka)
+    for _ in range(2):  # for good
+        with pytest.raises(PermanentError, match=r"out\[0\] ends at 0, and the ledger has outputs"):
+            fresh.commit(12, 101, 2, rows(b"b"))
+    assert kafka.log("out", 0).end == 0
+
+
+def test_where_another_job_has_written_it(kafka: ModelKafka) -> None:
+    """One that was started from scratch may have its sink topic made again."""
+    session(kafka).commit(11, 100, 1, rows(b"a"))
+    topics = FakeTopics(kafka)
+    topics.delete(["out"])
+    topics.create("out", 1, {})
+    ledger = LedgerReader(FakeLogReader(kafka), topics)
+    other = SinkSession(replace(WHO, job_uuid="v"), FakeTransactions(kafka), ledger, topics)
+    assert not other.commit(11, 200, 2, rows(b"b")).skipped
+
+
+def test_a_sink_topic_that_is_not_there_is_waited_for(kafka: ModelKafka) -> None:
+    """Half a minute; a broker that starts does not know all topics yet."""
+    topics = FakeTopics(kafka)
+    topics.delete(["out"])
+    ledger, clock = LedgerReader(FakeLogReader(kafka), topics), kafka.clock
+    sink = SinkSession(WHO, FakeTransactions(kafka), ledger, topics, clock=clock)
+    started_s = clock.monotonic_s()
+    with pytest.raises(PermanentError, match=r"topic out does not exist.*same answer for 30 s"):
+        sink.commit(11, 100, 1, rows(b"a"))
+    assert 30 <= clock.monotonic_s() - started_s < 31
+    topics.create("out", 1, {})
+    assert not sink.commit(11, 100, 1, rows(b"a")).skipped

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PassingAnswer, PermanentError, RetryableError
 from perseid.records.access import SYSTEM, Access, Bootstrap, Brokers
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,  # a restarted broker is found within half a second
         "retry.backoff.ms": 20,
+        "broker.address.ttl": 1_000,  # of a name: a broker may come back under another address
         "allow.auto.create.topics": False,
         "topic.metadata.propagation.max.ms": 5_000,  # then a topic that is not there is an error
     }
@@ -198,12 +199,14 @@ def as_error(
 ) -> RetryableError | PermanentError:
     """The client's error in the project's tree: only what a person must change is permanent.
 
+    What a broker may say for a moment, of a topic that it has yet to hear of, is a PassingAnswer.
+
     `client` may have heard why the broker does not let us in, which no answer says. `hint`: what
     else may be wrong where the broker does not answer.
     """
     from confluent_kafka import KafkaError as Codes
 
-    permanent = {
+    passing = {
         Codes.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist; "
         "create it with `perseid topics create`",
         Codes._UNKNOWN_TOPIC: "the topic does not exist; create it with `perseid topics create`",
@@ -214,6 +217,8 @@ def as_error(
         Codes.GROUP_AUTHORIZATION_FAILED: "the broker denies the consumer group" + _ACLS,
         Codes.CLUSTER_AUTHORIZATION_FAILED: "the broker denies this to us" + _ACLS,
         Codes.SASL_AUTHENTICATION_FAILED: "the broker does not know this user and password",
+    }
+    permanent = {
         Codes.INVALID_TRANSACTION_TIMEOUT: "the broker allows no transaction of so long a time; "
         f"raise its transaction.max.timeout.ms, at least to {TRANSACTION_TIMEOUT_MS}",
         Codes.MSG_SIZE_TOO_LARGE: "the broker refuses a record as too large; raise the topic's "
@@ -223,6 +228,8 @@ def as_error(
         Codes.INVALID_REPLICATION_FACTOR: "there are fewer brokers than copies asked for",
     }
     code = error.code()
+    if code in passing:
+        return PassingAnswer(f"{what}: {passing[code]} ({error.str()})")
     if code in permanent:
         return PermanentError(f"{what}: {permanent[code]} ({error.str()})")
     hint = (client and _heard(client)) or hint

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from perseid.errors import LogTruncated, PermanentError, ReplayDataLost, RetryableError
+from perseid.errors import LogTruncated, PassingAnswer, PerseidError, ReplayDataLost
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
@@ -29,13 +29,14 @@ class _Position:
 
     def __init__(self, topic: str, partition: int, start: int) -> None:
         self.topic, self.partition, self.position = topic, partition, start
+        self.at_end = False  # the broker has said so, of the position: of what readers may see
         self._seen = False
         self._ask_at_s: float | None = None  # from the first fetch on, which may come later
 
     def _heard(self, anything: bool) -> None:
         """Asks whether the partition is there when nothing has come of it for a while."""
         if anything:
-            self._seen = True
+            self._seen, self.at_end = True, False
         if self._seen:
             return
         now_s = time.monotonic()
@@ -49,6 +50,7 @@ class _Position:
         from confluent_kafka import KafkaError
 
         if error.code() == KafkaError._PARTITION_EOF:
+            self.at_end = True
             self.position = max(self.position, offset)
         elif error.code() in {
             KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE,
@@ -74,9 +76,9 @@ class _Position:
         if seen.error is not None:
             raise clients.as_error(seen.error, here)
         if self.partition not in seen.partitions:
-            raise PermanentError(f"{here}: the topic has only {len(seen.partitions)} partitions")
+            raise PassingAnswer(f"{here}: the topic has only {len(seen.partitions)} partitions")
 
-    def _out_of_range(self, client: Consumer) -> PermanentError | RetryableError:
+    def _out_of_range(self, client: Consumer) -> PerseidError:
         from confluent_kafka import KafkaException, TopicPartition
 
         here = f"{self.topic}[{self.partition}]"

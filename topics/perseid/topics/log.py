@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PermanentError, RetryableError, UndecidedTransaction
 from perseid.records.access import Bootstrap
 from perseid.topics import clients, codec, names
 from perseid.topics.chain import Accepted, Base, Chain, Void
@@ -101,10 +101,7 @@ class KafkaLogReader:
             found += cursor.fetch(min(end - cursor.position, RECORDS_MAX), _STEP_S)
             if cursor.position < end and time.monotonic() > deadline_s:
                 cursor.close()
-                raise RetryableError(
-                    f"{topic}[{partition}]: offset {cursor.position} of a range to {end} was not "
-                    f"readable for {timeout_s} s; is the broker up, or a transaction left open?"
-                )
+                raise _not_readable(cursor, end, timeout_s)
         self._cursors[topic, partition] = cursor
         return [e for e in _entries(found) if e.offset < end]
 
@@ -236,6 +233,20 @@ class ProgressLog:
             self._topic, 0, offset, max_records=max_records, timeout_s=timeout_s
         )
         return [(e.offset, cast(ProgressRecord, codec.decode(e.value))) for e in found]
+
+
+def _not_readable(cursor: Cursor, end: int, timeout_s: float) -> RetryableError:
+    """At the end of what readers may see it is a transaction, else the broker."""
+    text = (
+        f"{cursor.topic}[{cursor.partition}]: offset {cursor.position} of a range to {end} was not "
+        f"readable for {timeout_s} s"
+    )
+    if cursor.at_end:
+        return UndecidedTransaction(
+            f"{text}: a transaction was left open there, or the broker has lost its end; `perseid "
+            "txn list` shows what holds readers back"
+        )
+    return RetryableError(f"{text}; is the broker up?")
 
 
 def _entries(messages: list[Message]) -> list[Entry]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from perseid.errors import RetryableError
 from perseid.testing.conformance import Scripts, outcome
 from perseid.testing.conformance.kafka_side import KafkaSide
+from perseid.testing.wait import until
+from perseid.topics.log import Entry, LogReader
 
 SCRIPTS: Scripts[KafkaSide] = Scripts()
 
 
 @SCRIPTS.add(
-    (0, 2, 2), "PermanentError", "RetryableError", 2, [b"0", b"1", b"other"],
+    (0, 2, 2), "LogTruncated", "RetryableError", 2, [b"0", b"1", b"other"],
     (0, 2, 2), [b"0", b"1"], "RetryableError", "committed", [b"x"],
 )  # fmt: skip
 def an_unflushed_tail_is_lost_and_its_offsets_are_given_again(side: KafkaSide) -> Iterator[object]:
@@ -75,3 +79,41 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
     yield side.commit(silent)  # sends nothing more, so nobody tells it
     side.settle(f"m-{three}")
     yield side.offsets(three)[0], side.offsets(three)[1] - 1, side.offsets(three)[2] - 1
+
+
+@SCRIPTS.add([b"0", b"1", b"2", b"3"], "LogTruncated", [b"0", b"1", b"new", b"new", b"new"])
+def a_reader_that_stands_behind_a_cut_knows_it_although_the_log_has_grown(
+    side: KafkaSide,
+) -> Iterator[object]:
+    """By the epochs of the leaders; one that knows nothing reads what there is."""
+    name = side.kafka.topic()
+    for i in range(4):
+        side.kafka.writer.append(name, 0, b"%d" % i)
+    reader = side.kafka.reader()
+    found: list[bytes] = []
+    while len(found) < 4:
+        read = reader.read_from(name, 0, len(found), max_records=9, timeout_s=5.0)
+        found += [entry.value for entry in read]
+    yield found
+    side.flush()
+    side.power_failure({(name, 0): 2})
+    for _ in range(3):
+        until(lambda: _appends(side, name), 30.0, "a new producer is taken")
+    yield outcome(lambda: _read_on(reader, name))
+    reader.close()
+    yield side.read(name, 0)
+
+
+def _appends(side: KafkaSide, name: str) -> bool:
+    return isinstance(outcome(side.kafka.writer.append, name, 0, b"new"), int)
+
+
+def _read_on(reader: LogReader, name: str) -> list[Entry]:
+    """Until there is something at the reader's place, or it says what is wrong with that."""
+    found: list[Entry] = []
+    tries = 0
+    while not found and tries < 100:
+        tries += 1
+        with suppress(RetryableError):  # the broker was just away
+            found = reader.read_from(name, 0, 4, max_records=9, timeout_s=0.3)
+    return found

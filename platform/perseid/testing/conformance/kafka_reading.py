@@ -101,7 +101,7 @@ def what_was_trimmed_is_an_error_and_no_gap(side: KafkaSide) -> Iterator[object]
     yield side.ranged(name, 3, 4)
 
 
-@SCRIPTS.add("PermanentError", "PermanentError", [])
+@SCRIPTS.add("LogTruncated", "LogTruncated", [])
 def an_offset_behind_the_end_is_an_error(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     yield side.read(name, 7)
@@ -109,7 +109,7 @@ def an_offset_behind_the_end_is_an_error(side: KafkaSide) -> Iterator[object]:
     yield side.read(name, 0, wait_s=0.2)
 
 
-@SCRIPTS.add("PermanentError", "PermanentError", "PermanentError", "PermanentError")
+@SCRIPTS.add("PassingAnswer", "PassingAnswer", "PassingAnswer", "PassingAnswer")
 def reading_and_appending_where_nothing_is(side: KafkaSide) -> Iterator[object]:
     yield outcome(side.kafka.writer.append, "nowhere", 0, b"v")
     yield side.read("nowhere", 0, wait_s=1.2)

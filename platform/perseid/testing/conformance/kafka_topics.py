@@ -45,7 +45,7 @@ def bad_topics_are_refused_and_not_made(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add(
-    "PermanentError", "PermanentError", "PermanentError", "RetryableError", "PermanentError",
+    "PassingAnswer", "PassingAnswer", "PassingAnswer", "RetryableError", "PassingAnswer",
     {}, None, None,
 )  # fmt: skip
 def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:
@@ -129,7 +129,7 @@ def partitions_are_added_and_never_taken(side: KafkaSide) -> Iterator[object]:
     yield side.kafka.writer.append(name, 2, b"v")
 
 
-@SCRIPTS.add(True, True, [b"new3", b"new4"], [3], "PermanentError", "PermanentError")
+@SCRIPTS.add(True, True, [b"new3", b"new4"], [3], "LogTruncated", "LogTruncated")
 def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
     side: KafkaSide,
 ) -> Iterator[object]:

@@ -31,12 +31,13 @@ from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
-from perseid.worker import memory, part_orders, parts, reports, resume
+from perseid.worker import last_word, memory, part_orders, parts, reports, resume
 from perseid.worker.agreement import agree
 from perseid.worker.committed import committed_epochs
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.last_word import LastWord
 from perseid.worker.partition_state import TO_RESTORE
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
@@ -59,6 +60,7 @@ class Fragment:
         self.stopping = False
         self.epoch = plan.base_epoch
         self._ordered_epoch = 0
+        self._word = LastWord(job.JOB, self.context.progress(), world.topics)
         self._pool: list[Keep] = []  # idle Python processes
 
     def live(self) -> None:
@@ -81,17 +83,18 @@ class Fragment:
         self._tell_last_event_times(feed)
         self._tell("running", source, events)
         offset, looked_s = feed.start_offset, self.world.simulation.now_s
-        topic = names.tokens(job.JOB)
+        topic, tokens = names.tokens(job.JOB), SimulatedLogReader(self.world.broker)
         while not self.stopping:
-            if self.world.kafka.log(topic, 0).end <= offset:
+            if not tokens.read_from(topic, 0, offset, max_records=1, timeout_s=0.0):
                 self.world.simulation.sleep(TOKEN_POLL_S)
                 if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
                     self._take_over_orders()
+                    if self._word.look(self._state(last_word.REPEATED)):
+                        self.world.gates.hit("last word repeated")
                     looked_s = self.world.simulation.now_s
                 continue
             looked_s = self.world.simulation.now_s
-            reader = SimulatedLogReader(self.world.broker)
-            (entry,) = reader.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
+            (entry,) = tokens.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
             pointers = self.pointers
             order = feed.feed(offset, decode_token(entry.value), parts.collectable(pointers))
             offset += 1
@@ -109,7 +112,7 @@ class Fragment:
                     self.world.gates.hit("epoch with a watermark")
                 self.world.simulation.say(f"ran epoch {self.epoch}")
                 self._tell_event_times(order, counts)
-                self.context.progress().append(self._done(order, counts))
+                self._word.append(self._done(order, counts))
                 self._look_behind(order.token)
 
     def _look_behind(self, token: Token) -> None:
@@ -231,7 +234,7 @@ class Fragment:
     def _tell_event_times(self, order: EpochOrder, counts: Counts) -> None:
         told = reports.event_times(self.plan, order, counts)
         if told.times:
-            self.context.progress().append(told)
+            self._word.append(told)
 
     def _tell_last_event_times(self, feed: EpochFeed) -> None:
         """As `perseid.worker.fragment.Fragment`."""
@@ -263,17 +266,24 @@ class Fragment:
         )  # fmt: skip
 
     def _tell(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
-        self.context.progress().append(self._state(state, source, events))
+        self._word.append(self._state(state, source, events))
 
     def _tell_for_sure(self, state: str, error: PerseidError | None = None) -> None:
-        """The last word is told until it is heard: nobody else would know that it has ended."""
+        """The last word is told until it is heard: nobody else would know that it has ended.
+
+        That of a failure is also told again, as long as no newer plan has come.
+        """
         record = self._state(state)
         if error is not None:
             record = replace(
                 record, error_kind=type(error).__name__, error=str(error),
                 permanent=isinstance(error, PermanentError),
             )  # fmt: skip
-        self.context.tell_until_heard(record)
+        self.context.tell_until_heard(record, self._word)
+        while error is not None and not self.stopping:
+            self.world.simulation.sleep(last_word.LOOK_S)
+            if self._word.look(record):
+                self.world.gates.hit("last word repeated")
 
     def _end_with(self, error: PerseidError) -> None:
         self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")

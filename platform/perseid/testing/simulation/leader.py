@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,13 @@ from perseid.coordinator import token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.loading import Clients, Loader, source_topics
+from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.token_time import Time
-from perseid.errors import PermanentError, ProcessDied, RetryableError, UnexpectedError
+from perseid.coordinator.watching import Watcher
+from perseid.errors import ProcessDied, RetryableError, UnexpectedError
 from perseid.jobs.spec import JobSpec
 from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
@@ -32,13 +33,10 @@ from perseid.testing.simulation.ports import (
     SimulatedTransactions,
 )
 from perseid.testing.simulation.world import World
-from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.log import ProgressLog
+from perseid.topics.log import Entry
 
-LOOK_S = 0.2  # progress and ends
-REGISTRY_EVERY = 5  # looks, unless a watch has told of a change
-TOPICS_EVERY = 5
+LOOK_S = 0.2  # between looks, at what is due
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
 DIED = ProcessDied.__name__  # of an error
@@ -56,6 +54,15 @@ class SimulatedLoader(Loader):
     def _with_digests(self, program: Program) -> Program:
         """Every other revision has the code of the one before."""
         return replace(program, code=str(int(program.archive.rpartition("-")[2]) // 2))
+
+
+class LookingReader(SimulatedLogReader):
+    """Does not wait for a record: it stands in the process that decides, and looks again soon."""
+
+    def read_from(
+        self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
+    ) -> list[Entry]:
+        return super().read_from(topic, partition, offset, max_records=max_records, timeout_s=0.0)
 
 
 class SimulatedPerformer(Performer):
@@ -97,9 +104,8 @@ class Life:
         self.session.on_session(self._session_changed)
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
-        self._progress_at: int | None = None
         self._claims: dict[str, Time] = {}
-        self._registry_changed = False
+        self._due: dict[Watcher, float] = {}  # when each looks again
         self._spawn("main", self._live)
 
     def _spawn(self, what: str, work: Callable[[], None]) -> None:
@@ -120,9 +126,6 @@ class Life:
 
     def _lost(self, reason: str) -> None:
         self._queue.append(StepDown(reason))
-
-    def _note_change(self) -> None:
-        self._registry_changed = True
 
     def _live(self) -> None:
         try:
@@ -145,7 +148,6 @@ class Life:
         self.state = ClusterState(fence.epoch, self._time)
         self._epoch = fence.epoch
         self._registry = registry
-        registry.watch(self._note_change)
         fenced = FencedRegistry(registry, fence)
         keeper = LeaseKeeper(fenced, self._lease, SESSION_S, self.clock, self._lost)
         keeper.prove()
@@ -155,13 +157,14 @@ class Life:
             self.world.store, self._loader, self._queue.append, self._queue.append,
         )  # fmt: skip
         self.performer.spawn = self._spawn
-        looks = 0
+        topics = self.world.topics
+        self._looking = Looking(
+            Sources(registry, topics, topics, lambda: LookingReader(self.world.broker)),
+            lambda: self.state, self._queue.append, Watcher.prepare, self.clock.monotonic_s,
+        )  # fmt: skip
+        self._looking.begin()
         while True:
-            try:
-                self._look(looks)
-            except RetryableError as error:
-                self.world.simulation.say(f"cannot look: {error}")
-            looks += 1
+            self._look()
             self._drain()
             self.world.simulation.sleep(LOOK_S)
 
@@ -178,30 +181,14 @@ class Life:
 
     # Looking ------------------------------------------------------------------------------------
 
-    def _look(self, looks: int) -> None:
-        if self._registry_changed or looks % REGISTRY_EVERY == 0:
-            self._registry_changed = False
-            entries = self._registry.jobs()
-            self._queue.append(ev.RegistrySeen(entries, self._registry.workers()))
-        found = self.state.jobs.get(job.JOB)
-        if found is not None and found.phase in (Phase.WAITING, Phase.RESTORING, Phase.RUNNING):
-            places = found.source_partitions
-            with suppress(PermanentError):  # a topic is gone, which the next lines tell
-                self._queue.append(ev.EndsSeen(self.world.topics.ends(sorted(places))))
-            if looks % TOPICS_EVERY == 0:
-                seen = source_topics(self.world.topics, {topic for topic, _ in places})
-                self._queue.append(ev.TopicsSeen(seen))
-        self._look_at_progress()
+    def _look(self) -> None:
+        """What the watchers' threads would do."""
+        for watcher in list(self._looking):
+            due_s = self._due.get(watcher, 0.0)
+            if not watcher.stopped and (watcher.wake.is_set() or self.clock.monotonic_s() >= due_s):
+                watcher.wake.clear()
+                self._due[watcher] = self.clock.monotonic_s() + watcher.turn()
         self._queue.append(ev.Tick())
-
-    def _look_at_progress(self) -> None:
-        topic = names.progress(job.JOB)
-        if self._progress_at is None or self.world.kafka.log(topic, 0).end <= self._progress_at:
-            return
-        log = ProgressLog(job.JOB, SimulatedLogReader(self.world.broker))
-        for offset, record in log.read_from(self._progress_at, timeout_s=0.0):
-            self._progress_at = offset + 1
-            self._queue.append(ev.ProgressSeen(job.JOB, record))
 
     # Deciding -----------------------------------------------------------------------------------
 
@@ -236,13 +223,13 @@ class Life:
         """As `perseid.coordinator.service.Service` does."""
         self._await_lease()
         now = self._now()
-        before = self.state.jobs.get(job.JOB)
+        jobs = self.state.jobs
+        before = jobs.get(job.JOB)
         self.state, actions = decide(self.state, event, now)
         for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
             self.world.checker.tokens.issues(token)
         after = self.state.jobs.get(job.JOB)
-        if isinstance(event, ev.JobLoaded) and after and after.phase is not Phase.LOADING:
-            self._progress_at = event.progress_offset
+        self._looking.follow(event, jobs)
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
         if after is not None and after.phase is Phase.FAILED:

@@ -83,7 +83,8 @@ def remake(world: World) -> None:
     world.remade = topic
     partitions = len(world.kafka.topics[topic].logs)
     world.simulation.say(f"{topic} IS DELETED")
-    lose_input(world, "TopicIdentityChanged", "PermanentError")
+    # The last one: another revision was to end the epoch that this one could not, and cannot.
+    lose_input(world, "TopicIdentityChanged", "PermanentError", "RefusedError")
     world.topics.delete([topic])
 
     def again() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perseid.errors import PerseidError, RetryableError
+from perseid.errors import PerseidError, RetryableError, UndecidedTransaction
 from perseid.testing.files import MemoryFiles
 from perseid.testing.kafka import (
     FakeColumnReader,
@@ -270,7 +270,7 @@ class SimulatedLogReader(FakeLogReader):
         log = self._broker.kafka.log(topic, partition)
         while start <= log.end and log.stable_end < end:
             if simulation.now_s > deadline_s:
-                raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
+                raise UndecidedTransaction(f"{topic}[{partition}]: {end} was not readable")
             simulation.sleep(WAIT_STEP_S)
         return super().read_range(topic, partition, start, end, timeout_s=0.0)
 

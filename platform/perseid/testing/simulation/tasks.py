@@ -45,6 +45,7 @@ from perseid.worker import feedback, graph, part_orders
 from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Route, Row, deal, inputs
 from perseid.worker.graph import Graph
+from perseid.worker.last_word import Appender
 from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder, StateCopy, make
 from perseid.worker.resplit import Share, share_of
@@ -103,11 +104,11 @@ class Context:
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
 
-    def tell_until_heard(self, record: ProgressRecord) -> None:
+    def tell_until_heard(self, record: ProgressRecord, by: Appender | None = None) -> None:
         """What nobody else knows."""
         while True:
             try:
-                self.progress().append(record)
+                (by or self.progress()).append(record)
             except RetryableError:
                 self.world.simulation.sleep(TELL_AGAIN_S)
             else:

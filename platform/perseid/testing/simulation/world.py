@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, ProcessDied
+from perseid.jobs.layout import build
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
 from perseid.state import checkpoint
@@ -205,6 +206,25 @@ class World:
         """That of the newest complete checkpoint; 0 without any."""
         found = self.registry.pointers(job.JOB)
         return found.pointers[0].epoch if found is not None else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all input is in all sinks. Asked after every event.
+
+        Where the broker has lost some of it: whether what is left has been read and committed.
+        """
+        if not self.tails_lost:
+            return self.checker.complete
+        tokens, ledger = self.checker.tokens, self.checker.ledger
+        for topic in ("left", "right"):
+            for partition, log in enumerate(self.kafka.topics[topic].logs):
+                if tokens.ends[topic, partition] != log.end:
+                    return False
+        plan = self.registry.plan(job.JOB)
+        if plan is None:
+            return False
+        partitions = range(build(self.specs[plan.archive], plan.layout).ledger_partitions)
+        return all(p in ledger and ledger[p].epoch == tokens.epoch for p in partitions)
 
     def grow(self, topic: str) -> None:
         if topic == self.remade:

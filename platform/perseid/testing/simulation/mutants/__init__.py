@@ -38,6 +38,8 @@ _DRAWN = (
     states.checksums_are_not_checked, states.logs_are_collected_too_early,
     states.ledgers_do_not_count_in_a_restore,
     tokens.claims_do_not_count, tokens.void_tokens_run, tokens.conflicts_are_swallowed,
+    tokens.watchers_pass_over_what_is_lost, tokens.sources_that_were_cut_are_read_on,
+    tokens.last_words_are_told_once,
     tokens.generations_start_again, tokens.append_of_unknown_outcome_is_repeated,
     tokens.watermark_falls, tokens.the_main_output_is_fed_back,
     tokens.tokens_of_later_plans_run, tokens.batch_numbers_identify_epochs,

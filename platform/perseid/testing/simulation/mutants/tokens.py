@@ -11,11 +11,12 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from perseid.coordinator import issue, token_time, watermark
+from perseid.coordinator import issue, sources, token_time, watermark
 from perseid.coordinator.loading import Loader
 from perseid.coordinator.model import Issued, JobState, Now
 from perseid.coordinator.token_time import Time
-from perseid.errors import RetryableError
+from perseid.coordinator.watching import ProgressWatcher
+from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError
 from perseid.state.log import StateLog
 from perseid.testing.simulation.mutants.planting import Mutant
@@ -26,6 +27,7 @@ from perseid.topics.records import Claim, Token
 from perseid.worker import feedback
 from perseid.worker.context import EpochOrder
 from perseid.worker.feed import EpochFeed, TokenHistory
+from perseid.worker.last_word import LastWord
 from perseid.worker.sink import SinkSession
 
 
@@ -69,6 +71,27 @@ def conflicts_are_swallowed() -> AbstractContextManager[Any]:
 def generations_start_again() -> AbstractContextManager[Any]:
     """A new leader does not know the generations that plans have had."""
     return patch.object(Loader, "_generation", lambda self, job, *known: 0)
+
+
+def watchers_pass_over_what_is_lost() -> AbstractContextManager[Any]:
+    """A progress topic that was cut is read on from where it stands, once it has grown so far."""
+
+    def mutant(self: ProgressWatcher) -> float:
+        with suppress(LogTruncated):
+            return self._read()
+        return 0.0
+
+    return patch.object(ProgressWatcher, "_look", mutant)
+
+
+def sources_that_were_cut_are_read_on() -> AbstractContextManager[Any]:
+    """An end below the position means that nothing waits."""
+    return patch.object(sources, "truncated", lambda job, ends, asked_s: None)
+
+
+def last_words_are_told_once() -> AbstractContextManager[Any]:
+    """A fragment that has told how it is does not look whether that is still there."""
+    return patch.object(LastWord, "look", lambda self, again: False)
 
 
 def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:

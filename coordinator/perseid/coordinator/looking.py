@@ -1,0 +1,107 @@
+"""What a leader looks at: one watcher of each kind, and one of progress for each job.
+
+It knows which jobs there are by the state that it is given. Who runs the watchers is the caller's
+affair: `begin` gets each one that is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from perseid.coordinator import events as ev
+from perseid.coordinator import issue
+from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import ClusterState, JobState
+from perseid.coordinator.watching import (
+    Emit,
+    EndsWatcher,
+    ProgressWatcher,
+    RegistryWatcher,
+    TopicsWatcher,
+    Wanted,
+    Watcher,
+)
+from perseid.registry import Registry
+from perseid.topics.admin import TopicReader
+from perseid.topics.log import LogReader
+
+_ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is looked at. `topics` and `more_topics` are used in different threads."""
+
+    registry: Registry
+    topics: TopicReader
+    more_topics: TopicReader
+    new_reader: Callable[[], LogReader]
+
+
+class Looking:
+    """All watchers of one leader."""
+
+    def __init__(
+        self, sources: Sources, state: Callable[[], ClusterState], emit: Emit,
+        begin: Callable[[Watcher], None], monotonic_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._sources, self._state, self._emit, self._begin = sources, state, emit, begin
+        self._now = monotonic_s
+        self._ends = EndsWatcher(sources.topics, self.wanted, emit, monotonic_s)
+        self._watchers: list[Watcher] = [
+            RegistryWatcher(sources.registry, emit),
+            self._ends,
+            TopicsWatcher(sources.more_topics, self.wanted, emit),
+        ]
+        self._progress: dict[str, ProgressWatcher] = {}
+
+    def __iter__(self) -> Iterator[Watcher]:
+        return iter([*self._watchers, *self._progress.values()])
+
+    def begin(self) -> None:
+        for watcher in self._watchers:
+            self._begin(watcher)
+
+    def stop(self) -> None:
+        for watcher in self:
+            watcher.stop()
+
+    def wanted(self) -> Wanted:
+        """What the source watchers are to look at now."""
+        jobs = [job for job in self._state().jobs.values() if job.phase in _ACTIVE]
+        return Wanted(
+            frozenset(job.entry.uuid for job in jobs),
+            frozenset().union(*(job.source_partitions for job in jobs)),
+            any(issue.may_issue(job) for job in jobs),
+        )
+
+    def follow(self, event: ev.Event, before: Mapping[str, JobState]) -> None:
+        """Follows the progress of a job from where its load ended; no longer of removed jobs.
+
+        `event` has been decided on; `before`: the jobs in front of it.
+        """
+        jobs = self._state().jobs
+        if isinstance(event, ev.JobLoaded) and _is_loaded(jobs.get(event.job)):
+            old = self._progress.pop(event.job, None)
+            if old is not None:
+                old.stop()
+            watcher = ProgressWatcher(
+                event.job, event.progress_offset, self._sources.new_reader(),
+                self._sources.more_topics, self._emit, self._look_at_ends, self._now,
+            )  # fmt: skip
+            self._progress[event.job] = watcher
+            self._begin(watcher)
+        if jobs is not before:
+            for name in [n for n in self._progress if n not in jobs]:
+                self._progress.pop(name).stop()
+
+    def _look_at_ends(self, name: str) -> None:
+        """The epoch that follows one without backlog takes what has come up to this moment."""
+        job = self._state().jobs.get(name)
+        if job is not None and not job.cut:
+            self._ends.look_at(job.source_partitions)
+
+
+def _is_loaded(job: JobState | None) -> bool:
+    return job is not None and job.phase is not Phase.LOADING
