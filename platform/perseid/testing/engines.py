@@ -1,0 +1,79 @@
+"""Coordinators and workers of an embedded cluster that a test runs, as on hosts of their own.
+
+The cluster is `up(workers=0, coordinators=0)`; no supervisor starts again what ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+from perseid.embedded import Cluster
+
+_MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
+GONE_S = 60.0
+
+
+class Engine:
+    """One process; in a `with` it has ended behind it, with all that it started."""
+
+    def __init__(
+        self, cluster: Cluster, kind: str, name: str, environment: Mapping[str, str]
+    ) -> None:
+        """`kind`: worker or coordinator. `environment`: what its host has beside this process's."""
+        command = [sys.executable, "-c", _MAIN, kind]
+        command += ["--deployment", str(cluster.home.deployment), "--id", name]
+        with open(cluster.home.log(name), "ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, for it and what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(GONE_S)
+
+
+class WallClock:
+    """A wall clock that a test sets, of the processes that have `environment`.
+
+    Monotonic clocks go on as they are. By libfaketime.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "ahead"
+        self.set(0)
+        package = find_spec("libfaketime")
+        assert package is not None and package.origin is not None, "libfaketime is not installed"
+        library = Path(package.origin).parent / "vendor/libfaketime/src/libfaketime.so.1"
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set(self, ahead_s: int) -> None:
+        """From now on it is `ahead_s` ahead of the machine's."""
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(f"{ahead_s:+d}", encoding="ascii")
+        fresh.replace(self._file)
