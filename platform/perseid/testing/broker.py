@@ -51,6 +51,11 @@ class KafkaServer(Server):
         return self.ports["kafka"]
 
     def __enter__(self) -> Self:
+        self.prepare()
+        return super().__enter__()
+
+    def prepare(self) -> None:
+        """Writes its settings and formats its folder; what `launch` needs."""
         self._java = java_home()
         self._jars = kafka_jars(self._java)
         broker = parts.broker_properties(self.folder, self.port, self.ports["controller"])
@@ -63,7 +68,6 @@ class KafkaServer(Server):
         )  # fmt: skip
         binary, *rest = parts.broker(self._java, self.folder, self._jars).command
         self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # up a second sooner
-        return super().__enter__()
 
     def settings(self) -> str:
         """Lines that a special broker has behind all others."""

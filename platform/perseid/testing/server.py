@@ -11,6 +11,7 @@ from typing import Self
 
 from perseid.testing.wait import until
 
+STOP_S = 60.0  # a broker hands its partitions over first
 
 class Server(ABC):
     """Started by `with`; `kill` and `start` again keep data and port. Its output is in `log`."""
@@ -39,8 +40,15 @@ class Server(ABC):
         self.kill()
 
     def start(self) -> None:
+        self.launch()
+        self.await_answers()
+
+    def launch(self) -> None:
+        """Starts the process and does not wait: a member of a quorum answers after the others."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+
+    def await_answers(self) -> None:
         until(self.answers, self.start_timeout_s, f"{self.name} answers; see {self.folder / 'log'}")
 
     def kill(self) -> None:
@@ -49,6 +57,17 @@ class Server(ABC):
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def stop(self) -> None:
+        """SIGTERM, as an operator's rolling restart; returns when the process has ended."""
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            self._process.wait(STOP_S)
+            self._process = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)

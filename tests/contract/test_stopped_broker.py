@@ -1,0 +1,47 @@
+"""A broker that stops (SIGSTOP) while an epoch is committed, and goes on later."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from perseid.testing import kafka_handle
+from perseid.testing.broker import KafkaServer
+from perseid.testing.committing import Committing
+
+IN_A_COMMIT_S = 0.02  # what a commit of a few records takes; the stop begins within it
+PAUSES_S = (0.05, 0.3, 1.5)
+
+
+def commit_while_it_stops(server: KafkaServer, job: Committing, chance: random.Random) -> bool:
+    """One epoch; the broker stops at a drawn moment, for a drawn time. Whether in the commit."""
+    at_s, pause_s = chance.uniform(0, IN_A_COMMIT_S), chance.choice(PAUSES_S)
+    timers = [Timer(at_s, server.pause), Timer(at_s + pause_s, server.resume)]
+    for timer in timers:
+        timer.start()
+    began_s = time.monotonic()
+    job.commit()
+    took_s = time.monotonic() - began_s
+    for timer in timers:
+        timer.join()
+    return took_s > pause_s
+
+
+@pytest.mark.parametrize(
+    "stops", [10, pytest.param(200, marks=[pytest.mark.matrix, pytest.mark.timeout(1800)])]
+)
+def test_a_broker_stops_in_a_commit_and_every_record_is_there_once(
+    tmp_path: Path, stops: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    with KafkaServer(tmp_path / "broker") as server:
+        job = Committing(kafka_handle.real(server.bootstrap))
+        stopped = 0
+        for _ in range(stops):
+            stopped += commit_while_it_stops(server, job, chance)
+        assert stopped >= stops / 2, f"seed {seed}: only {stopped} stops came within a commit"
+        assert job.found() == job.expected(), f"seed {seed}"
