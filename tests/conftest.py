@@ -28,7 +28,7 @@ from perseid.testing.spark_events import EVENT_LOG
 from perseid.worker.__main__ import STOP_CHECKPOINT
 from perseid.worker.machine import CGROUPS
 
-pytest_plugins = ["perseid.testing.fixtures"]
+pytest_plugins = ["perseid.testing.fixtures", "perseid.testing.resuming"]
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
 # machine may be busy with a Kafka and two Sparks.
 settings.register_profile("perseid", derandomize=True, deadline=None)

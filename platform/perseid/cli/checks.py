@@ -66,6 +66,9 @@ def test(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Also all kill points, and the search of mutants.")
     ] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Run in pieces: leave out what passed before.")
+    ] = None,
     install_docker: Annotated[
         bool, typer.Option("--install-docker", help="Install Docker first (Debian, as root).")
     ] = False,
@@ -82,7 +85,9 @@ def test(
         raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
     rows = ring_rows(root, ring, together=soak is not None)
     deployed = any([DEPLOYMENT] in row for row in rows)  # not when it only soaks with the others
-    options = pytest_options(expression, seeds, soak, seed, matrix=matrix, security=security)
+    options = pytest_options(
+        expression, seeds, soak, seed, matrix=matrix, security=security, resume=resume
+    )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
         made = None
@@ -139,18 +144,19 @@ def ring_rows(root: Path, ring: str | None, *, together: bool) -> list[list[list
 
 def pytest_options(
     expression: str | None, seeds: int | None, soak: str | None, seed: int | None = None,
-    *, matrix: bool = False, security: Path | None = None,
+    *, matrix: bool = False, security: Path | None = None, resume: Path | None = None,
 ) -> list[str]:  # fmt: skip
-    saved = None if security is None else security.absolute()
     given = (
         ("-k", expression), ("--seeds", seeds), ("--soak", soak), ("--seed", seed),
-        ("--security", saved),
+        ("--security", security and security.absolute()),
     )  # fmt: skip
     options = [
         word for option, value in given if value is not None for word in (option, str(value))
     ]
     if matrix:
         options.append("--matrix")
+    if resume is not None:  # one word: pytest looks for its settings above paths it is given
+        options.append(f"--resume={resume.absolute()}")
     searching = matrix or soak is not None or seeds is not None  # tests that may take hours
     return options if searching else [*options, *STUCK]
 

@@ -18,6 +18,7 @@ from perseid.embedded.java import java_home
 from perseid.embedded.kafka_probe import brokers
 from perseid.embedded.ports import ports
 from perseid.errors import PerseidError
+from perseid.testing.proxy import Proxy
 from perseid.testing.server import Server
 from perseid.topics.admin import Partition
 
@@ -101,6 +102,21 @@ class KafkaServer(Server):
             return brokers(self.bootstrap, 0.5) > 0
         except PerseidError:
             return False
+
+
+class KafkaBehind(KafkaServer):
+    """A broker whose clients come through the proxy that a test cuts; `proxy` aims at it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.proxy = Proxy(self.port)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.proxy.port}"
+
+    def settings(self) -> str:
+        return f"advertised.listeners=PLAINTEXT://{self.bootstrap}\n"
 
 
 class JoiningBroker(KafkaServer):

@@ -1,0 +1,96 @@
+"""An embedded cluster whose links and disks a test breaks, one at a time or by a schedule.
+
+Kafka and ZooKeeper are a test's own, behind proxies and each on a disk of its own; state logs have
+a third disk. Links are cut, carry one way only, or flap; disks are full.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from perseid.embedded import Cluster
+from perseid.embedded.paths import state_root
+from perseid.embedded.prepare import Outside
+from perseid.errors import PerseidError
+from perseid.testing.broker import KafkaBehind
+from perseid.testing.disks import Disk
+from perseid.testing.proxy import Proxy
+from perseid.testing.running import RunningCluster
+from perseid.testing.zookeeper import ZooKeeperServer
+
+MEGABYTES = {"kafka": 900, "zookeeper": 200, "state": 200}
+
+
+class BreakableCluster:
+    """Used by `with`; needs root for the disks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(folder / "data", tied=True)
+        places = {
+            "kafka": folder / "kafka",
+            "zookeeper": folder / "zookeeper",
+            "state": state_root(self.cluster.data),
+        }
+        self.disks = {name: Disk(places[name], size) for name, size in MEGABYTES.items()}
+        self._folder = folder
+        self._opened = ExitStack()
+
+    def __enter__(self) -> BreakableCluster:
+        with ExitStack() as opened:
+            for disk in self.disks.values():
+                opened.enter_context(disk)
+            self.kafka = KafkaBehind(self._folder / "kafka")
+            opened.enter_context(self.kafka.proxy)
+            opened.enter_context(self.kafka)
+            self.zookeeper = opened.enter_context(ZooKeeperServer(self._folder / "zookeeper"))
+            proxy = opened.enter_context(Proxy(self.zookeeper.port))
+            self.links = {"kafka": self.kafka.proxy, "zookeeper": proxy}
+            opened.callback(self.cluster.down)
+            hosts = f"127.0.0.1:{proxy.port}"
+            self.cluster.up(outside=Outside(kafka=self.kafka.bootstrap, zookeeper=hosts))
+            self.running = RunningCluster(self.cluster)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    @contextmanager
+    def cut(self, part: str) -> Iterator[None]:
+        """Connections to `kafka` or `zookeeper` end, and new ones are closed at once."""
+        self.links[part].cut()
+        try:
+            yield
+        finally:
+            self.links[part].mend()
+
+    @contextmanager
+    def half_open(self, part: str, lost: str) -> Iterator[None]:
+        """Connections stay, and what goes one way is lost: "requests", "answers" or "both"."""
+        link = self.links[part]
+        link.requests_pass, link.answers_pass = lost == "answers", lost == "requests"
+        try:
+            yield
+        finally:
+            link.mend()
+
+    def owner(self, job: str) -> str:
+        """The worker that has the job now, or the first one while nobody has it."""
+        owner = str(self.running.job(job).get("owner") or "")
+        return owner.rpartition("-")[0] or "w1"
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; a process that is being started again just then is left alone."""
+        with suppress(PerseidError):
+            self.cluster.kill(name)
+
+    def kill_task(self, job: str) -> None:
+        """SIGKILL for one Python process that computes for the job's owner, if there is one."""
+        with suppress(PerseidError, psutil.NoSuchProcess):
+            for process in self.running.below(self.owner(job), "perseid.worker.daemon")[-1:]:
+                process.send_signal(signal.SIGKILL)
