@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +179,32 @@ def test_a_failed_fsync_voids_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(RetryableError, match=r"cannot write .*/a: Input/output error"):
         LocalFiles(sync=True).write_new(f"{tmp_path}/a", [b"x"])
     assert len(calls) == 1
+    assert os.listdir(tmp_path) == []
+
+
+_WRITES_SHORT = """
+import resource, signal, sys
+from perseid.errors import RetryableError
+from perseid.state.files import LocalFiles
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the kernel writes a part, and then says so
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+chunks = [b"x" * 60_000] * 3  # the second is written in part
+try:
+    LocalFiles(sync=sys.argv[2] == "sync").write_new(f"{sys.argv[1]}/a", chunks)
+except RetryableError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("sync", ["sync", "no-sync"])
+def test_a_file_that_is_written_in_part_is_none(tmp_path: Path, sync: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WRITES_SHORT, str(tmp_path), sync],
+        check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert "cannot write" in ran.stdout
+    assert "File too large" in ran.stdout
     assert os.listdir(tmp_path) == []
 
 

@@ -6,12 +6,14 @@ on the machine, and real to the server that writes there.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from perseid.embedded import faults
+BALLAST = "ballast-of-a-test"
+STEPS = (16 << 20, 1 << 20, 4096)  # bytes; the last is a page
 
 
 class Disk:
@@ -33,10 +35,18 @@ class Disk:
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True)
 
     @contextmanager
-    def full(self, free_bytes: int = 0) -> Iterator[None]:
-        """While the block runs nothing but `free_bytes` can be written."""
-        faults.fill(self.folder, free_bytes)
+    def full(self) -> Iterator[None]:
+        """While the block runs nothing can be written, not even by who writes at this moment."""
+        ballast = self.folder / BALLAST
+        descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
+            size = 0
+            for step in STEPS:
+                with suppress(OSError):  # no room for another step
+                    while True:
+                        os.posix_fallocate(descriptor, size, step)
+                        size += step
             yield
         finally:
-            faults.release(self.folder)
+            os.close(descriptor)
+            ballast.unlink()
