@@ -51,3 +51,10 @@ def test_spark_has_two_cores_for_each_worker() -> None:
 
 def test_redis_server_is_there() -> None:
     assert Path(parts.redis_executable()).is_file()
+
+
+def test_redis_writes_no_file() -> None:
+    """So a full disk is nothing to it."""
+    command = parts.redis(FOLDER, 6379).command
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+    assert (options["--save"], options["--appendonly"]) == ("", "no")
