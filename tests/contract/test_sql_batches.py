@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-QUERIES = 300
 RECORDS = 12
 COLUMNS = {
     "s": "string", "i": "int64", "f": "float64", "b": "bool", "r": "binary", "t": "timestamp",
@@ -233,17 +232,16 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.matrix)])
 def test_generated_queries_give_what_spark_gives_in_batch(
-    in_spark: Callable[..., Any], request: pytest.FixtureRequest
+    in_spark: Callable[..., Any], seed: int, count: int
 ) -> None:
-    seed = request.config.getoption("--seed")
-    seed = random.randrange(10**6) if seed is None else seed
-    print(f"seed {seed}")
     chance = random.Random(seed)
     grammar = Grammar(chance)
-    queries = [grammar.query() for _ in range(QUERIES)]
+    queries = [grammar.query() for _ in range(count)]
     given = {"columns": COLUMNS, "rows": records(chance), "queries": queries, "plain": True}
-    found = in_spark(SCRIPT, json.dumps(given), timeout_s=280)
+    found = in_spark(SCRIPT, json.dumps(given), timeout_s=1000)
     assert found["wrong"] == []
     different = [
         (query, ours, theirs)
@@ -251,7 +249,7 @@ def test_generated_queries_give_what_spark_gives_in_batch(
         if ours != theirs
     ]
     assert different == []
-    assert sum(len(rows) > 1 for rows in found["ours"]) > QUERIES / 2  # behind the types
+    assert sum(len(rows) > 1 for rows in found["ours"]) > count / 2  # behind the types
 
 
 ANYWHERE = [
