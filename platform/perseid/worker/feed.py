@@ -96,7 +96,8 @@ class EpochFeed:
         """The order for this record.
 
         Logs are collected behind an epoch that all partitions have left. One that was restored
-        further back than the checkpoints that are complete by now has its own way to go first.
+        further back than the checkpoints that are complete by now has its own way to go first, and
+        makes no parts on it: nobody waits for them, and its log may be collected under them.
 
         FencedError when tokens of this feed were taken back, or a token is of another plan by now:
         its code may be another revision's, and its transactional ids another layout's.
@@ -121,6 +122,7 @@ class EpochFeed:
         known = self._checks.get(token.epoch, ())
         if collect_epoch is not None and collect_epoch >= token.epoch:
             collect_epoch = None
+            token = replace(token, checkpoint=False)
         return EpochOrder(replace(token, checks=known), offset, collect_epoch)
 
     def _still_counts(self, offset: int, seen: Accepted) -> bool:

@@ -147,6 +147,18 @@ def test_what_a_replay_has_still_to_pass_is_not_collected(
     assert (order.token.epoch, order.collect_epoch) == (11, told)
 
 
+@pytest.mark.parametrize(("collect_epoch", "wanted"), [(None, True), (10, True), (11, False)])
+def test_a_replay_makes_no_parts_on_a_checkpoint_behind_those_that_are_complete(
+    collect_epoch: int | None, wanted: bool
+) -> None:
+    log = [*LOG[:2], replace(token(11, 1), checkpoint=True)]
+    feed = EpochFeed(past(log), 10, 1, GENERATION)
+    feed.feed(1, log[1], None)
+    order = feed.feed(2, log[2], collect_epoch)
+    assert order is not None
+    assert order.token.checkpoint is wanted
+
+
 def test_a_check_that_two_tokens_carry_counts_once() -> None:
     log = [*LOG[:3], token(12, 2, checks=(check(11),)), token(13, 3, checks=(check(11),))]
     assert past(log).checks == {11: (check(11),)}
