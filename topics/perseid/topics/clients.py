@@ -199,7 +199,8 @@ def as_error(
 ) -> RetryableError | PermanentError:
     """The client's error in the project's tree: only what a person must change is permanent.
 
-    What a broker may say for a moment, of a topic that it has yet to hear of, is a PassingAnswer.
+    What a broker may say for a moment, of a topic that it has yet to hear of, is a PassingAnswer;
+    so are damaged records, which another replica may have whole.
 
     `client` may have heard why the broker does not let us in, which no answer says. `hint`: what
     else may be wrong where the broker does not answer.
@@ -217,6 +218,8 @@ def as_error(
         Codes.GROUP_AUTHORIZATION_FAILED: "the broker denies the consumer group" + _ACLS,
         Codes.CLUSTER_AUTHORIZATION_FAILED: "the broker denies this to us" + _ACLS,
         Codes.SASL_AUTHENTICATION_FAILED: "the broker does not know this user and password",
+        Codes._BAD_MSG: "a record does not have the checksum it was written with; let another "
+        "replica lead the partition, or restore the broker's disk",
     }
     permanent = {
         Codes.INVALID_TRANSACTION_TIMEOUT: "the broker allows no transaction of so long a time; "
