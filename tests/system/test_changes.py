@@ -233,10 +233,10 @@ def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
     running.topic("sql-lines", 1)
     counted = {"SELECT explode(split(value, ' ')) AS word FROM input":
                "SELECT DISTINCT value AS word FROM input"}  # fmt: skip
-    running.run("jobs", "apply", str(wordcount(tmp_path / "sql", "sql", counted)))
-    failed = running.wait_job("sql", lambda j: j["state"] == "failed", "failed")
-    assert "row-wise" in failed["error"]["text"]
-    running.do("jobs", "remove", "sql", "--purge")
+    ran = running.run("jobs", "apply", str(wordcount(tmp_path / "sql", "sql", counted)))
+    assert ran.code == 1
+    assert "row-wise" in ran.document["error"]["message"]
+    assert running.job("sql") == {}
 
 
 def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
@@ -257,12 +257,9 @@ def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     assert "try_cast" in said
 
     misspelt = plain.replace("value", "valu")
-    running.run("jobs", "apply", str(wordcount(tmp_path / "2", "raise", {plain: misspelt})))
-    failed = running.wait_job(
-        "raise", lambda j: j["state"] == "failed" and "cannot be resolved" in j["error"]["text"],
-        "failed for the column",
-    )  # fmt: skip
-    assert failed["error"]["text"].startswith("SQL of operator words: [UNRESOLVED_COLUMN")
+    ran = running.run("jobs", "apply", str(wordcount(tmp_path / "2", "raise", {plain: misspelt})))
+    assert ran.code == 1
+    assert "SQL of operator words: [UNRESOLVED_COLUMN" in ran.document["error"]["message"]
 
     running.do("jobs", "apply", str(wordcount(tmp_path / "3", "raise")))
     running.wait_caught_up("raise", above_epoch=failed["error"]["epoch"])

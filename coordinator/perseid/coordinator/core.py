@@ -369,7 +369,9 @@ def _with_ends(
     if job.phase in _ENDED or job.phase is Phase.LOADING or corrections.is_under_way(job):
         return job, []
     lost = sources.truncated(job, ends, asked_s)
-    return corrections.fail(job, now, type(lost).__name__, str(lost)) if lost else (job, [])
+    if lost is not None and job.truncated is None:  # the next look at the topics says which it is
+        job = replace(job, truncated=lost, truncated_s=now.monotonic_s)
+    return job, []
 
 
 def _topics_seen(
@@ -388,6 +390,8 @@ def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
     if job.program is None or corrections.is_under_way(job):
         return job, []  # another revision may read another topic
     error = sources.fault(job.program.spec, job.positions, event.topics)
+    if error is None and event.asked_s > job.truncated_s:
+        error = job.truncated
     job, error = _settled(job, error, now)
     if error is not None:
         return corrections.fail(job, now, type(error).__name__, str(error))

@@ -134,11 +134,12 @@ class TopicsSeen:
     """All source topics that were asked for; None for one that does not exist.
 
     `highs`: the high watermarks of their partitions, which are above the ends that can be read
-    while a transaction is open.
+    while a transaction is open. `asked_s`: as of EndsSeen.
     """
 
     topics: Mapping[str, SourceTopic | None]
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    asked_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def final_token(
 
 def may_issue(job: JobState) -> bool:
     """Whether the job has a credit for another epoch."""
-    if job.appending or not job.begun or job.phase not in OWNED:
+    if job.appending or not job.begun or job.phase not in OWNED or job.truncated is not None:
         return False
     running = job.phase is Phase.RUNNING
     return job.in_flight < (CREDITS_BACKLOG if running and job.cut else CREDITS_IDLE)

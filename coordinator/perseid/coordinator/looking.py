@@ -52,7 +52,7 @@ class Looking:
         self._watchers: list[Watcher] = [
             RegistryWatcher(sources.registry, emit),
             self._ends,
-            TopicsWatcher(sources.more_topics, self.wanted, emit),
+            TopicsWatcher(sources.more_topics, self.wanted, emit, monotonic_s),
         ]
         self._progress: dict[str, ProgressWatcher] = {}
 

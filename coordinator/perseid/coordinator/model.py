@@ -16,6 +16,7 @@ from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
 from perseid.errors.settling import Repeated
+from perseid.errors import LogTruncated
 from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec
@@ -180,6 +181,8 @@ class JobState:
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
     unexpected: int = 0                   # and errors of code or data without a type (`failing`)
+    truncated: LogTruncated | None = None  # a source that was cut, or another topic of that name,
+    truncated_s: float = 0.0              # as a look at the topics after this moment will say
     tries: int = 0                        # all of these failures, of this leader
     retry_s: float = 0.0                  # not placed again before
     next_program: Program | None = None   # a switch's target, once it is loaded

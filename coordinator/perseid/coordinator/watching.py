@@ -269,13 +269,17 @@ class EndsWatcher(Watcher):
 class TopicsWatcher(Watcher):
     """Emits what the source topics are, once a second."""
 
-    def __init__(self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit) -> None:
+    def __init__(
+        self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,
+        monotonic_s: Callable[[], float],
+    ) -> None:  # fmt: skip
         super().__init__("topics")
-        self._topics, self._wanted, self._emit = topics, wanted, emit
+        self._topics, self._wanted, self._emit, self._now = topics, wanted, emit, monotonic_s
 
     def _look(self) -> float:
         topics = {topic for topic, _ in self._wanted().partitions}
         if topics:
+            asked_s = self._now()
             seen = source_topics(self._topics, topics)
-            self._emit(TopicsSeen(seen, high_watermarks(self._topics, seen)))
+            self._emit(TopicsSeen(seen, high_watermarks(self._topics, seen), asked_s))
         return TOPICS_S

@@ -11,10 +11,10 @@ JOB = "wordcount"
 
 def seen(
     leader: Leader, *, topic_id: str = TOPIC_ID, compacted: bool = False,
-    starts: dict[int, int] | None = None,
+    starts: dict[int, int] | None = None, asked_s: float = float("inf"),
 ) -> None:  # fmt: skip
     topic = SourceTopic("lines", topic_id, compacted, starts or {0: 0, 1: 0})
-    leader.feed(TopicsSeen({"lines": topic}))
+    leader.feed(TopicsSeen({"lines": topic}, asked_s=asked_s))
 
 
 def error_of(world: World) -> dict[str, object]:
@@ -129,6 +129,7 @@ def test_a_source_that_ends_below_the_position_stops_the_job(world: World, leade
     world.ends["lines", 0] = 900
     leader.tick(1)
     leader.poll()
+    seen(leader)
     error = error_of(world)
     assert error["kind"] == "LogTruncated"
     assert "LogTruncated(lines, 0, needed=1000, end=900)" in str(error["text"])
@@ -142,7 +143,32 @@ def test_a_source_that_ends_below_the_position_stops_the_job(world: World, leade
     leader.look()
     leader.tick(1)
     leader.poll()
+    seen(leader)
     assert error_of(world)["kind"] == "LogTruncated"
+
+
+def test_what_a_source_that_was_cut_is_now_decides_what_is_said(
+    world: World, leader: Leader
+) -> None:
+    """A topic that was made again ends below the position, too. Until it is known, no token."""
+    world.produce(0, 1000)
+    leader.tick(1)
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    before = len(world.valid(JOB))
+    world.ends["lines", 0] = 900
+    leader.tick(1)
+    leader.poll()
+    world.ends["lines", 0] = 1100  # above the position again: 100 records would be left out
+    leader.tick(1)
+    leader.poll()
+    seen(leader, asked_s=world.time_s - 10)  # this look was begun before
+    leader.feed(TopicsSeen({"lines": None}))  # and this broker does not know the topic yet
+    assert world.statuses[JOB].state == "running"
+    assert len(world.valid(JOB)) == before
+    seen(leader, topic_id="topic-2")
+    assert error_of(world)["kind"] == "TopicIdentityChanged"
 
 
 def test_an_end_from_before_the_position_was_reached_says_nothing(
@@ -169,4 +195,5 @@ def test_a_job_whose_source_was_cut_while_nobody_led_is_stopped(
     successor.look()
     successor.tick(1)
     successor.poll()
+    seen(successor)
     assert error_of(world)["kind"] == "LogTruncated"
