@@ -98,7 +98,7 @@ def test_kafka_rejects_every_connection_for_a_while(breakable: BreakableCluster)
 def test_the_disk_of_state_logs_is_full(breakable: BreakableCluster) -> None:
     def fault() -> None:
         with breakable.disks["state"].full():
-            breakable.running.wait_job(JOB, lambda j: bool(j["faults"]), "shown as hindered")
+            breakable.running.wait_job(JOB, lambda j: bool(j["failing"]), "shown as failing")
 
     judge(breakable, 50, fault)
 
