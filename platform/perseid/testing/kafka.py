@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from perseid.errors import LogTruncated, RetryableError
+from perseid.errors import LogTruncated, RetryableError, UndecidedTransaction
 from perseid.testing.kafka_model import Fault, ModelKafka, ModelRecord
 from perseid.testing.kafka_topics import FakeTopics
 from perseid.topics.admin import Partition
@@ -63,7 +63,7 @@ class FakeLogReader:
         found = self._kafka.readable(topic, partition, start, end)
         if self._kafka.log(topic, partition).stable_end < end:
             self._kafka.clock.sleep(timeout_s)
-            raise RetryableError(f"{topic}[{partition}]: offset {end} was not readable")
+            raise UndecidedTransaction(f"{topic}[{partition}]: offset {end} was not readable")
         return _entries(found)
 
     def close(self) -> None:

@@ -37,14 +37,14 @@ class _Position:
         """Asks whether the partition is there when nothing has come of it for a while."""
         if anything:
             self._seen, self.at_end = True, False
-        if self._seen:
-            return
-        now_s = time.monotonic()
-        if self._ask_at_s is None:
-            self._ask_at_s = now_s + _SILENCE_S
-        elif now_s > self._ask_at_s:
+        if not self._seen and self._ask_at_s is not None and time.monotonic() > self._ask_at_s:
             self._seen = True
             self._check_exists(self._asked())
+
+    def _listens(self) -> None:
+        """A fetch begins: from the first one on something should come."""
+        if self._ask_at_s is None:
+            self._ask_at_s = time.monotonic() + _SILENCE_S
 
     def _handle(self, error: KafkaError, offset: int) -> None:
         from confluent_kafka import KafkaError
@@ -114,6 +114,7 @@ class Cursor(_Position):
         Markers and aborted records are passed over in silence: the position tells. An error of the
         partition is raised, and the cursor is of no use after it.
         """
+        self._listens()
         found = self._consumer.consume(count, timeout_s)
         self._heard(bool(found))
         records = [m for m in found if m.error() is None]
@@ -168,6 +169,7 @@ class ColumnCursor(_Position):
 
     def fetch(self, count: int, timeout_s: float) -> Records:
         """As `Cursor.fetch`."""
+        self._listens()
         records, events = self._consumer.fetch(count, timeout_s)
         self._heard(bool(len(records) or events))
         if len(records):

@@ -47,7 +47,7 @@ def an_unflushed_tail_is_lost_and_its_offsets_are_given_again(side: KafkaSide) -
 
 
 @SCRIPTS.add(
-    (0, 0, 1), (0, 0, 1), "RetryableError", (0, 0, 3), "committed", (0, 3, 3), [b"a", b"b"],
+    (0, 0, 1), (0, 0, 1), "UndecidedTransaction", (0, 0, 3), "committed", (0, 3, 3), [b"a", b"b"],
     (0, 3, 3), [], "committed", (0, 1, 1),
 )  # fmt: skip
 def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -> Iterator[object]:
@@ -61,7 +61,7 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
     yield side.offsets(one)
     side.acquire(f"m-{one}").close()  # does not help
     yield side.offsets(one)
-    yield side.between(one, 0, 1, wait_s=0.3)
+    yield side.between(one, 0, 1, wait_s=4.0)
     other = side.opened(f"o-{two}", two, b"other")
     side.commit(other)
     side.settle(f"o-{two}")

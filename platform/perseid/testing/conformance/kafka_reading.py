@@ -35,7 +35,7 @@ def reading_goes_on_where_it_ended(side: KafkaSide) -> Iterator[object]:
     writer.close()  # it can be used again
 
 
-@SCRIPTS.add([(2, b"2"), (3, b"3"), (4, b"4")], [(5, b"5")], [], "RetryableError")
+@SCRIPTS.add([(2, b"2"), (3, b"3"), (4, b"4")], [(5, b"5")], [], "UndecidedTransaction")
 def a_range_has_all_its_records_or_fails(side: KafkaSide) -> Iterator[object]:
     name, reader = side.kafka.topic(2), side.kafka.reader()
     for i in range(6):

@@ -61,7 +61,9 @@ def markers_and_aborted_records_are_gaps(side: KafkaSide) -> Iterator[object]:
     yield side.offsets(name)
 
 
-@SCRIPTS.add([b"before"], (0, 1, 3), [], "RetryableError", "RetryableError", [b"open", b"behind"])
+@SCRIPTS.add(
+    [b"before"], (0, 1, 3), [], "UndecidedTransaction", "RetryableError", [b"open", b"behind"]
+)
 def an_open_transaction_holds_back_what_is_behind_it(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     side.kafka.writer.append(name, 0, b"before")
@@ -70,7 +72,7 @@ def an_open_transaction_holds_back_what_is_behind_it(side: KafkaSide) -> Iterato
     yield side.read(name, 0)
     yield side.offsets(name)
     yield side.read(name, 1, wait_s=0.3)
-    yield side.between(name, 0, 3, wait_s=0.3)
+    yield side.between(name, 0, 3, wait_s=4.0)
     yield side.ranged(name, 0, 3)
     side.commit(transaction)
     side.settle(f"l-{name}")
