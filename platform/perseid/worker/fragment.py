@@ -91,7 +91,8 @@ class Clients:
         from perseid.topics.log import KafkaLogReader
 
         topics = TopicAdmin(bootstrap)
-        return cls(KafkaLogReader(bootstrap), topics, LastWord(job, progress, topics))
+        word = LastWord(job, progress, topics, lambda: KafkaLogReader(bootstrap))
+        return cls(KafkaLogReader(bootstrap), topics, word)
 
     def close(self) -> None:
         self.tokens.close()

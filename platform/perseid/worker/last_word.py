@@ -2,18 +2,21 @@
 
 The coordinator hears nothing else of a fragment. Where the topic loses its newest records, or is
 made again, a fragment that has ended or waits for a token would be waited for without an end: so
-it looks now and then whether the topic still reaches beyond its last word, and else says how it is
-once more.
+it looks now and then whether its last word still stands where it was told, and else says how it is
+once more. Others tell their words there too, so a topic that was cut may have grown again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import closing
 from typing import Protocol
 
 from perseid.errors import PerseidError
-from perseid.topics import names
+from perseid.topics import codec, names
 from perseid.topics.admin import TopicReader
+from perseid.topics.log import LogReader
 from perseid.topics.records import FragmentState, ProgressRecord
 
 _log = logging.getLogger("perseid.worker")
@@ -30,15 +33,23 @@ class Appender(Protocol):
 class LastWord:
     """What one fragment tells. Not for two threads at once."""
 
-    def __init__(self, job: str, progress: Appender, topics: TopicReader) -> None:
-        self._progress, self._topics = progress, topics
+    def __init__(
+        self, job: str, progress: Appender, topics: TopicReader,
+        new_reader: Callable[[], LogReader],
+    ) -> None:  # fmt: skip
+        self._progress, self._topics, self._new_reader = progress, topics, new_reader
         self._place = (names.progress(job), 0)
         self._told: tuple[int, str] | None = None  # offset and topic id
+        self._word = b""  # what stands at that offset
+        self._end = -1  # of the topic, when the word was last seen there
+        self._reached = -1  # the highest offset of an earlier word
 
     def append(self, record: ProgressRecord) -> int:
         """As `ProgressLog.append`."""
         offset = self._progress.append(record)
-        self._told = offset, self._told[1] if self._told is not None else ""
+        before, topic_id = self._told if self._told is not None else (-1, "")
+        self._reached = max(self._reached, before)
+        self._told, self._word, self._end = (offset, topic_id), codec.encode(record), -1
         return offset
 
     def look(self, again: FragmentState) -> bool:
@@ -52,7 +63,7 @@ class LastWord:
             lost = self._lost()
             if lost:
                 _log.warning("%s: told again", lost)
-                self._told = self._progress.append(again), ""
+                self._told = self.append(again), ""
         except PerseidError as error:
             _log.warning("whether the last word is still there is not known now: %s", error)
             return False
@@ -68,6 +79,18 @@ class LastWord:
         if end <= offset:
             return f"{topic}[0] ends at {end}, and the last word was told at {offset}"
         if topic_id and topic_id != found:
+            self._reached = -1
             return f"{topic} was deleted and made again"
+        if offset <= self._reached:  # who has read up to there does not see what stands here
+            return f"{topic}[0] has an earlier word at {self._reached}, and the last at {offset}"
+        if end != self._end and not self._stands_at(offset):
+            return f"{topic}[0] has another record at {offset}, where the last word was told"
+        self._end = end
         self._told = offset, found
         return ""
+
+    def _stands_at(self, offset: int) -> bool:
+        """Asked once for each end of the topic: a fragment that waits reads nothing again."""
+        with closing(self._new_reader()) as reader:
+            found = reader.read_range(*self._place, offset, offset + 1, timeout_s=LOOK_S)
+        return [entry.value for entry in found] == [self._word]

@@ -6,6 +6,7 @@ import pytest
 
 from perseid.errors import RetryableError
 from perseid.testing import kafka_handle
+from perseid.testing.kafka import FakeLogWriter
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics import codec, names
 from perseid.topics.log import ProgressLog
@@ -14,6 +15,7 @@ from perseid.worker.last_word import LastWord
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)
 AGAIN = FragmentState("u", 1, "w", "repeated", 7)
+PARTS = FragmentState("u", 1, "w", "restoring", 7)  # anything that another writer tells
 
 
 class Site:
@@ -29,7 +31,7 @@ class Site:
         log = ProgressLog(self.job, writer=self.kafka.writer)
         for _ in range(3):
             log.append(RUNNING)
-        self.word = LastWord(self.job, log, self.kafka.topics)
+        self.word = LastWord(self.job, log, self.kafka.topics, self.kafka.reader)
         self.word.append(RUNNING)
 
     def told(self) -> list[object]:
@@ -52,8 +54,33 @@ def test_a_word_that_was_cut_off_is_told_again_once(site: Site) -> None:
     ModelDisk(site.model).cut((site.topic, 0), 2)
     assert not site.word.look(AGAIN)  # the producer that wrote before is refused
     assert site.word.look(AGAIN)
+    assert site.word.look(AGAIN)
+    assert site.word.look(AGAIN)  # up to behind the one that is lost
     assert not site.word.look(AGAIN)
-    assert site.told() == [RUNNING, RUNNING, AGAIN]
+    assert site.told() == [RUNNING, RUNNING, AGAIN, AGAIN, AGAIN]
+
+
+def test_a_word_in_whose_place_another_writer_told_something_is_told_again(site: Site) -> None:
+    ModelDisk(site.model).cut((site.topic, 0), 3)
+    other = ProgressLog(site.job, writer=FakeLogWriter(site.model))
+    assert other.append(PARTS) == 3
+    assert not site.word.look(AGAIN)  # the producer that wrote before is refused
+    assert site.word.look(AGAIN)
+    assert not site.word.look(AGAIN)
+    assert site.told() == [RUNNING, RUNNING, RUNNING, PARTS, AGAIN]
+
+
+def test_a_word_that_came_in_place_of_a_lost_one_is_told_again_behind_it(site: Site) -> None:
+    """Who has read the lost one reads on behind it, and would not see the newer word."""
+    site.word.append(RUNNING)  # at 4
+    ModelDisk(site.model).cut((site.topic, 0), 3)
+    with pytest.raises(RetryableError):
+        site.word.append(AGAIN)  # the producer that wrote before is refused
+    assert site.word.append(AGAIN) == 3
+    assert site.word.look(AGAIN)  # at 4
+    assert site.word.look(AGAIN)  # at 5, where nothing was read yet
+    assert not site.word.look(AGAIN)
+    assert site.told() == [RUNNING] * 3 + [AGAIN] * 3
 
 
 @pytest.mark.parametrize("records", [0, 9])

@@ -60,7 +60,10 @@ class Fragment:
         self.stopping = False
         self.epoch = plan.base_epoch
         self._ordered_epoch = 0
-        self._word = LastWord(job.JOB, self.context.progress(), world.topics)
+        self._word = LastWord(
+            job.JOB, self.context.progress(), world.topics,
+            lambda: SimulatedLogReader(world.broker),
+        )  # fmt: skip
         self._pool: list[Keep] = []  # idle Python processes
 
     def live(self) -> None:
