@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from heapq import heapreplace
 
 from perseid.jobs.layout import host
 from perseid.jobs.spec import JobSpec
@@ -62,8 +63,11 @@ def _in_turn(
 
 def _balanced(in_order: Iterable[SourceRange], tasks: int) -> list[list[SourceRange]]:
     dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
+    least = [(0, task) for task in range(tasks)]  # a heap: the records that each has so far
     for r in sorted(in_order, key=lambda r: r.start - r.end):
-        min(dealt, key=_records).append(r)
+        records, task = least[0]
+        heapreplace(least, (records + r.end - r.start, task))
+        dealt[task].append(r)
     return [sorted(d, key=lambda r: (r.source, r.partition)) for d in dealt]
 
 
@@ -73,16 +77,19 @@ def _cut(
     """Even pieces of all ranges in a row."""
     size = -(-_records(in_order) // tasks)
     dealt: list[list[SourceRange]] = [[]]
+    room = size  # of the last one
     for found in in_order:
         rest = found
-        while len(dealt) < tasks and (room := size - _records(dealt[-1])) < rest.end - rest.start:
+        while len(dealt) < tasks and room < rest.end - rest.start:
             if room > 0 and rest.source not in ordered:
                 dealt[-1].append(replace(rest, end=rest.start + room))
                 rest = replace(rest, start=rest.start + room)
             elif room == size:
                 break  # it fits nowhere
             dealt.append([])
+            room = size
         dealt[-1].append(rest)
+        room -= rest.end - rest.start
     return dealt
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -51,6 +52,15 @@ def test_a_quiet_partition_does_not_move_the_others_to_other_tasks() -> None:
         ranges = tuple(source_range(p, 500) for p in range(200) if p != quiet)
         for task, found in enumerate(split(ranges, 4, places=places)):
             assert {home[r.partition] for r in found} == {task}
+
+
+@pytest.mark.parametrize("large", [range(0, 10_000, 16), range(1)])
+def test_10_000_uneven_partitions_are_dealt_out_in_a_moment(large: range) -> None:
+    """Each epoch anew, by the process that leads all jobs."""
+    ranges = tuple(source_range(p, 100_000 if p in large else 2) for p in range(10_000))
+    started_s = time.process_time()
+    split(ranges, 16)
+    assert time.process_time() - started_s < 0.5
 
 
 @pytest.mark.parametrize("seed", range(300))
