@@ -323,7 +323,7 @@ class SinkSession:
     ) -> None:
         """The next transaction has more time; PermanentError when the broker allows no more."""
         lasting_s = self._lasting_s
-        longer_s = sink_time.longer_s(lasting_s, self._transactions.longest_s())
+        longer_s = sink_time.longer_s(lasting_s, self._longest_s())
         if longer_s is None:
             found = PermanentError(sink_time.said(self._place(call[0]), batches, lasting_s))
             self._too_much = call, found
@@ -333,6 +333,14 @@ class SinkSession:
             "%s: Kafka did not take its output in %.0f s (%s); it is given %.0f s",
             self._place(call[0]), lasting_s, error, longer_s,
         )  # fmt: skip
+
+    def _longest_s(self) -> float:
+        """What the broker allows; Kafka's default where it tells that to administrators alone."""
+        try:
+            return self._transactions.longest_s()
+        except PassingAnswer as error:
+            LOG.warning("%s; %.0f s are taken for what it allows", error, sink_time.BROKER_S)
+            return sink_time.BROKER_S
 
     def _place(self, epoch: int) -> str:
         who = self.who

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from perseid.topics.transactions import PartitionBatch
 
 FIRST_S = 30.0  # for so long can what a dead owner left open hold back readers
-GROWTH = 4.0  # 30 s, 2 min, 8 min, and Kafka's default of transaction.max.timeout.ms: 15 min
-BROKER_S = 900.0
+GROWTH = 4.0  # 30 s, 2 min, 8 min, and what the broker allows
+BROKER_S = 900.0  # Kafka's default of transaction.max.timeout.ms
 _USED = 0.75  # of its time; the client gives records up at 5/6
 _IDLE = 0.5  # of its time: a broker that has taken nothing for longer is away
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import PassingAnswer, PermanentError, RetryableError
 from perseid.testing.kafka import (
     FakeLogReader,
     FakeTopics,
@@ -32,11 +32,14 @@ class SlowTransactions:
         self._real = FakeTransactions(kafka)
         self.kafka, self.record_s, self.away = kafka, record_s, away
         self.lasting: list[float | None] = []
+        self.denied = False
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Connecting takes no time."""
 
     def longest_s(self) -> float:
+        if self.denied:
+            raise PassingAnswer("settings of broker 1: the broker denies this to us")
         return 300.0
 
     def acquire(
@@ -122,6 +125,17 @@ def test_what_no_transaction_has_time_for_ends_in_a_sentence() -> None:
     assert committed(kafka) == []
     sink.commit(1, 5, 2, outputs(3))  # issued again, smaller
     assert committed(kafka) == [b"0", b"1", b"2"]
+
+
+def test_a_worker_that_may_not_ask_for_a_brokers_settings_goes_by_the_default() -> None:
+    """`perseid jobs acls` gives no right to them."""
+    kafka, slow, sink = made(1.0)
+    slow.denied = True
+    sink.commit(1, 1, 1, outputs(400))
+    assert slow.lasting == [None, 120.0, 480.0]
+    assert len(committed(kafka)) == 400
+    with pytest.raises(PermanentError, match="900 s, the longest"):
+        sink.commit(2, 2, 1, outputs(1000))
 
 
 def test_a_broker_that_is_away_is_no_broker_that_is_too_slow() -> None:
