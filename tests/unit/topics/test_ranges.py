@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from perseid.errors import PassingAnswer, RetryableError
-from perseid.topics import shared
+from perseid.topics import clients, shared
 from perseid.topics.columns import Records
-from perseid.topics.cursor import Cursor
+from perseid.topics.cursor import ColumnCursor, Cursor
 from perseid.topics.ranges import ColumnReader
 
 
@@ -120,8 +121,8 @@ class SharedLog:
 
 
 def test_many_partitions_are_opened_together_and_then_read_on() -> None:
-    reader, clients = ColumnReader("nowhere:1"), Shared()
-    reader._shared = clients  # type: ignore[assignment]
+    reader, consumers = ColumnReader("nowhere:1"), Shared()
+    reader._shared = consumers  # type: ignore[assignment]
     for epoch in range(5):
         quiet = epoch  # another one each time
         starts = {("t", p): 5 * epoch for p in range(200) if p != quiet}
@@ -130,8 +131,8 @@ def test_many_partitions_are_opened_together_and_then_read_on() -> None:
         for (topic, partition), start in starts.items():
             (found,) = reader.read(topic, partition, start, start + 5)
             assert found.offsets.tolist() == list(range(start, start + 5))
-    assert len(clients.opened[0]) == 199
-    assert sum(map(len, clients.opened[1:])) == 1
+    assert len(consumers.opened[0]) == 199
+    assert sum(map(len, consumers.opened[1:])) == 1
 
 
 def test_a_shared_consumer_has_twice_the_partitions_of_the_one_before_in_the_same_memory() -> None:
@@ -139,3 +140,82 @@ def test_a_shared_consumer_has_twice_the_partitions_of_the_one_before_in_the_sam
         kib = shared.settings(number)["queued.max.messages.kbytes"]
         assert shared.parts_max(number) * kib == shared.AHEAD_KIB
     assert sum(map(shared.parts_max, range(7))) > 10_000
+
+
+class Many:
+    """A shared consumer without a client; `mute`: nothing comes of it, `full`: it takes no more."""
+
+    def __init__(self, *_settings: Any, mute: bool = False, full: bool = False) -> None:
+        self.parts: dict[tuple[str, int], int] = {}
+        self.failed, self.closed, self._mute, self._full = False, False, mute, full
+
+    def add(self, places: dict[tuple[str, int], int]) -> None:
+        if self._full:
+            raise RetryableError("cannot read")
+        self.parts |= places
+
+    def fetch(
+        self, _topic: str, partition: int, count: int, _s: float
+    ) -> tuple[Records, list[Any]]:
+        return Records.of(
+            partition, [(i, 0, None, b"") for i in range(0 if self._mute else count)]
+        ), []
+
+    def remove(self, places: list[tuple[str, int]]) -> None:
+        for place in places:
+            del self.parts[place]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def many(monkeypatch: pytest.MonkeyPatch, *consumers: Many) -> shared.SharedConsumers:
+    waiting = iter(consumers)
+    monkeypatch.setattr(shared, "SharedConsumer", lambda _settings: next(waiting))
+    return shared.SharedConsumers("nowhere:1", "read_committed")
+
+
+def test_what_one_consumer_took_is_let_go_where_the_next_one_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Many()
+    consumers = many(monkeypatch, first, Many(full=True))
+    with pytest.raises(RetryableError):
+        consumers.open({("t", p): 0 for p in range(shared.PARTS_FIRST + 1)})
+    assert not first.parts
+    assert not consumers.has("t", 0)
+
+
+def test_a_partition_that_was_waited_for_in_vain_is_asked_of_another_consumer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stuck, other = Many(mute=True), Many()
+    consumers = many(monkeypatch, stuck, other)
+    place = ("t", 3)
+    part = consumers.open({place: 0})[place]
+    part.fetch(10, 0.0)
+    part.close()
+    assert stuck.closed
+    part = consumers.open({place: 0})[place]
+    assert len(part.fetch(10, 0.0)[0]) == 10
+    part.close()
+    assert not other.closed  # others go on, and the next one finds it
+
+
+def test_a_cursor_that_began_slowly_keeps_no_client_for_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = SimpleNamespace(error=None, partitions={0: None})
+    asked: list[str] = []
+    client = SimpleNamespace(
+        list_topics=lambda *_, **_more: SimpleNamespace(topics={"t": topic}),
+        close=lambda: asked.append("closed"),
+    )
+    monkeypatch.setattr(clients, "reader", lambda _bootstrap: client)
+    now_s = iter((0.0, 5.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now_s))
+    mute = shared.Part(Many(mute=True), "t", 0)  # type: ignore[arg-type]
+    cursor = ColumnCursor("nowhere:1", "t", 0, 0, mute)
+    for _ in range(3):
+        cursor.fetch(1, 0.0)
+    assert asked == ["closed"]

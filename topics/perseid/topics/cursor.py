@@ -53,7 +53,8 @@ class _Position:
             self.at_end = True
             self.position = max(self.position, offset)
         elif error.code() in {
-            KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE,
+            KafkaError._AUTO_OFFSET_RESET,
+            KafkaError.OFFSET_OUT_OF_RANGE,
             KafkaError._LOG_TRUNCATION,  # below our position, by the leaders' epochs
         }:
             raise self._out_of_range(self._asked())
@@ -180,10 +181,18 @@ class ColumnCursor(_Position):
 
     def close(self) -> None:
         self._consumer.close()
-        if self._asking is not None:
-            self._asking.close()
+        self._end_asking()
+
+    def _check_exists(self, client: Consumer) -> None:
+        super()._check_exists(client)
+        self._end_asking()  # it is not asked again, and thousands of cursors may begin slowly
 
     def _asked(self) -> Consumer:
         if self._asking is None:
             self._asking = clients.reader(self._bootstrap)
         return self._asking
+
+    def _end_asking(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.close()

@@ -47,14 +47,20 @@ class Part:
     consumer: SharedConsumer
     topic: str
     partition: int
+    _silent: bool = False  # nothing came of the last fetch
 
     def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]:
         records, events = self.consumer.fetch(self.topic, self.partition, count, timeout_s)
         self.consumer.failed |= any(not event.is_end for event in events)
+        self._silent = not len(records) and not events
         return records, events
 
     def close(self) -> None:
-        """Lets go; the last of a consumer that failed ends it."""
+        """Lets go; the last of a consumer that failed ends it.
+
+        What was waited for in vain is asked of another one next time.
+        """
+        self.consumer.failed |= self._silent
         if (self.topic, self.partition) in self.consumer.parts:
             self.consumer.remove([(self.topic, self.partition)])
         if self.consumer.failed and not self.consumer.parts:
@@ -76,11 +82,16 @@ class SharedConsumers:
     def open(self, places: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Part]:
         """Begins to read partitions that none of them has, each from its offset on."""
         found: dict[tuple[str, int], Part] = {}
-        while left := places.keys() - found.keys():
-            consumer, room = self._with_room()
-            some = sorted(left)[:room]
-            consumer.add({place: places[place] for place in some})
-            found |= {place: Part(consumer, *place) for place in some}
+        try:
+            while left := places.keys() - found.keys():
+                consumer, room = self._with_room()
+                some = sorted(left)[:room]
+                consumer.add({place: places[place] for place in some})
+                found |= {place: Part(consumer, *place) for place in some}
+        except BaseException:  # nobody has them, so nobody would let go of them
+            for part in found.values():
+                part.close()
+            raise
         return found
 
     def close(self) -> None:
