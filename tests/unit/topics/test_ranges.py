@@ -72,6 +72,23 @@ def test_two_reads_of_a_partition_at_once_leave_one_cursor() -> None:
     assert all(cursor.closed for cursor in reader.opened)
 
 
+def test_what_was_fetched_ahead_of_a_topic_is_not_of_the_one_that_was_made_after_it() -> None:
+    """A new job's range may begin just where the old one's ended."""
+    reader, ids = Reader(ahead=3), {"t": "first", "other": "o"}
+    reader._admin = SimpleNamespace(identities=lambda _: dict(ids))  # type: ignore[assignment]
+    assert reader.offsets(0, 4) == [0, 1, 2, 3]
+    assert reader.identities(["t", "other"]) == ids
+    del ids["t"]
+    assert reader.identities(["t", "other"]) == ids
+    ids["t"] = "second"
+    reader.offsets(4, 5)
+    with pytest.raises(RetryableError, match="topic t was made again"):
+        reader.identities(["t", "other"])
+    reader.offsets(4, 5)
+    assert len(reader.opened) == 2
+    assert reader.identities(["t", "other"]) == ids
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

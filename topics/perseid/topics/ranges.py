@@ -61,6 +61,7 @@ class _Ranges(Generic[Batch]):
         self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
         self._places: OrderedDict[tuple[str, int], _Place[Batch]] = OrderedDict()
         self._admin: TopicAdmin | None = None
+        self._ids: dict[str, str] = {}  # of the topics that were read, as they were last
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Batch]:
         """All readable records of [start, end) in order, in batches; `end` <= last stable offset.
@@ -82,13 +83,28 @@ class _Ranges(Generic[Batch]):
                 place.cursor.close()
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids that the topics have now, without those that do not exist."""
+        """The ids that the topics have now, without those that do not exist.
+
+        RetryableError when one has another than at the last call: what was fetched ahead is of the
+        topic before, and may just have been read as if it were of this one.
+        """
         if self._admin is None:
             self._admin = TopicAdmin(self._bootstrap)
-        return self._admin.identities(topics)
+        found = self._admin.identities(topics)
+        again = {topic for topic, id_ in found.items() if self._ids.get(topic, id_) != id_}
+        self._ids |= found
+        if again:
+            for place in [place for place in self._places if place[0] in again]:
+                self._places.pop(place).cursor.close()
+            raise RetryableError(
+                f"topic {', '.join(sorted(again))} was made again since it was read here: it is "
+                "read anew, since what was fetched ahead is of the one before"
+            )
+        return found
 
     def close(self) -> None:
         """Ends all consumers; the reader can be used again."""
+        self._ids.clear()
         while self._places:
             self._places.popitem()[1].cursor.close()
 
