@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError
@@ -16,7 +17,8 @@ from perseid.testing.kafka import (
     ModelKafka,
 )
 from perseid.topics import clients
-from perseid.topics.admin import Partition
+from perseid.topics.admin import Partition, TopicAdmin
+from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
 from perseid.worker.sink import COMMIT_S, SinkIdentity, SinkSession
@@ -136,6 +138,19 @@ def test_a_worker_that_may_not_ask_for_a_brokers_settings_goes_by_the_default() 
     assert len(committed(kafka)) == 400
     with pytest.raises(PermanentError, match="900 s, the longest"):
         sink.commit(2, 2, 1, outputs(1000))
+
+
+def test_the_longest_transaction_is_that_of_the_strictest_broker_that_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "transaction.max.timeout.ms"
+    told: dict[int, dict[str, str]] = {1: {name: "900000"}, 2: {}, 3: {name: "60000"}}
+    monkeypatch.setattr(TopicAdmin, "brokers", lambda _: told)
+    with closing(KafkaTransactions("nowhere:1")) as transactions:
+        assert transactions.longest_s() == 60.0
+        told.clear()
+        with pytest.raises(PassingAnswer, match=f"no broker tells its {name}"):
+            transactions.longest_s()
 
 
 def test_a_broker_that_is_away_is_no_broker_that_is_too_slow() -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from perseid.errors import RetryableError
+from perseid.errors import PassingAnswer, RetryableError
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition, TopicAdmin
@@ -34,6 +34,7 @@ _CHUNK_RECORDS = 10_000  # far below the client's queue
 # partition can take. So it is told to again and again, and sleeps between until an answer comes.
 _FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
 _ABORT_S = 2.0
+_LONGEST = "transaction.max.timeout.ms"  # a hosted Kafka may not tell it
 _GIVEN_UP = 0.8  # of a transaction's time; the client gives records up a little later
 
 
@@ -66,7 +67,10 @@ class KafkaTransactions:
 
     def longest_s(self) -> float:
         brokers = TopicAdmin(self._bootstrap).brokers().values()
-        return min(int(settings["transaction.max.timeout.ms"]) for settings in brokers) / 1000
+        found = [int(told) for settings in brokers if (told := settings.get(_LONGEST))]
+        if not found:
+            raise PassingAnswer(f"no broker tells its {_LONGEST}")
+        return min(found) / 1000
 
     def acquire(
         self, transactional_id: str, batch_bytes: int, timeout_s: float,

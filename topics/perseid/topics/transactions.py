@@ -136,7 +136,7 @@ class Transactions(Protocol):
         ...
 
     def longest_s(self) -> float:
-        """How long the broker lets a transaction be open at most."""
+        """How long the broker lets a transaction be open at most; PassingAnswer: not told."""
         ...
 
 
