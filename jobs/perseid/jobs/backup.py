@@ -185,22 +185,33 @@ def _job(
 
 
 def mark(registry: Registry, name: str, now_ms: int, *, whole: bool = False) -> None:
-    """Has the token log kept from the newest checkpoint on, before anything of the job is read.
+    """Has the token log kept from the oldest checkpoint on, before anything of the job is read.
 
-    What is read then is not older. The coordinator trims by what is marked, and no longer than it
-    says (`perseid.coordinator.trimming`). `whole`: from the beginning of the plan on, for who wants
-    to look at all tokens.
+    An owner reads from there (`perseid.worker.feed.base_of`), and what is read then is not older.
+    The coordinator trims by what is marked, and no longer than it says
+    (`perseid.coordinator.trimming`). `whole`: from the beginning of the plan on, for who wants to
+    look at all tokens.
     """
+    older, held = registry.backups(name), _held(registry, name, whole)
+    while held is not None:
+        mark = BackupMark(*held, now_ms)
+        kept = [m for m in older if m.job_uuid == mark.job_uuid]
+        registry.put_backups(name, (mark, *kept[: MARKS_MAX - 1]))
+        # A trim that has not seen the mark may have gone up to a checkpoint of meanwhile.
+        before, held = held, _held(registry, name, whole)
+        if held == before:
+            return
+
+
+def _held(registry: Registry, name: str, whole: bool) -> tuple[str, int, int] | None:
+    """Job UUID, epoch and offset of what a mark holds; None for a job that never ran."""
     plan, pointers = registry.plan(name), registry.pointers(name)
     if plan is None:
-        return
-    epoch, offset = plan.base_epoch, plan.base_offset
-    known = pointers is not None and pointers.job_uuid == plan.job_uuid
-    if pointers is not None and known and pointers.pointers and not whole:
-        epoch, offset = pointers.pointers[0].epoch, pointers.pointers[0].token_offset
-    mark = BackupMark(plan.job_uuid, epoch, offset, now_ms)
-    older = [m for m in registry.backups(name) if m.job_uuid == plan.job_uuid]
-    registry.put_backups(name, (mark, *older[: MARKS_MAX - 1]))
+        return None
+    if not whole and pointers is not None and pointers.job_uuid == plan.job_uuid:
+        for oldest in pointers.pointers[-1:]:
+            return plan.job_uuid, oldest.epoch, oldest.token_offset
+    return plan.job_uuid, plan.base_epoch, plan.base_offset
 
 
 def _nodes(registry: Registry, name: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from perseid.jobs import backup
 from perseid.jobs.backup import Backup
 from perseid.jobs.restore import GENERATIONS, Restored, restore
 from perseid.jobs.trees import archive_path
-from perseid.records import CheckpointPointer, CheckpointPointers, JobEntry, Plan
+from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers, JobEntry, Plan
 from perseid.records.version import Build
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Delete, Set
@@ -30,6 +30,7 @@ from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
+from perseid.worker.feed import base_of
 
 JOB, UUID, SHA = "shop", "uuid-1", "a" * 64
 BUILD = Build("0.1.0", 1, 1)
@@ -161,6 +162,49 @@ def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
     )
     assert after.pop("generation") == str(4 + GENERATIONS).encode() != nodes.pop("generation")
     assert after == nodes
+
+
+def two_checkpoints(site: Site) -> CheckpointPointers:
+    """Of the job's last epoch as well, beside the one that it has."""
+    older = site.registry.pointers(JOB)
+    site.complete(4)
+    newest = site.registry.pointers(JOB)
+    assert older is not None and newest is not None
+    both = CheckpointPointers(UUID, (*newest.pointers, *older.pointers))
+    site.put(paths.checkpoint(JOB), both)
+    return both
+
+
+def test_the_token_log_is_kept_from_where_an_owner_of_a_restored_job_reads_it(site: Site) -> None:
+    """It falls back to older checkpoints, so it begins with the oldest."""
+    both = two_checkpoints(site)
+    folder = site.back_up()
+    (mark,) = site.registry.backups(JOB)
+    site.kafka.topics.delete_records({(names.tokens(JOB), 0): mark.token_offset})
+    site.lose()
+    site.restore(folder)
+    plan = site.registry.plan(JOB)
+    assert plan is not None
+    base = base_of(replace(plan, checkpoints=both.pointers))
+    assert (mark.epoch, mark.token_offset) == (base.epoch, base.offset)
+    place = names.tokens(JOB), 0
+    assert site.kafka.reader().read_range(*place, base.offset, base.offset + 1, timeout_s=1)
+
+
+def test_a_checkpoint_that_is_dropped_while_it_is_marked_is_not_relied_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log may have been trimmed up to the next one before the mark was there."""
+    both = two_checkpoints(site)
+    put = site.registry.put_backups
+
+    def trimmed_before(name: str, marks: tuple[BackupMark, ...]) -> None:
+        site.put(paths.checkpoint(JOB), CheckpointPointers(UUID, both.pointers[:1]))
+        put(name, marks)
+
+    monkeypatch.setattr(site.registry, "put_backups", trimmed_before)
+    site.back_up()
+    assert [m.epoch for m in site.registry.backups(JOB)] == [both.pointers[0].epoch]
 
 
 def test_what_came_since_is_run_again_under_a_generation_above_all(site: Site) -> None:
