@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 LOG_BYTES_MAX = 16 << 20
@@ -16,19 +17,28 @@ OLD_FILES = 3  # so a process has 64 MiB at most, and what it writes between two
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
-    """Empties a log that has become too large, behind a copy; whether it was."""
+    """Empties a log that has become too large, behind a copy; whether it was.
+
+    A log that cannot be copied, as when the disk is full, stays as it is until a later look.
+    """
     try:
         if path.stat().st_size <= bytes_max:
             return False
+        if old(path, 1).exists():  # else an attempt that failed has made room already
+            for number in range(OLD_FILES - 1, 0, -1):
+                if old(path, number).exists():
+                    old(path, number).replace(old(path, number + 1))
+        with path.open("rb") as source, old(path, 1).open("wb") as target:
+            source.seek(max(0, path.stat().st_size - bytes_max))  # of a flood its end
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.truncate(path, 0)
     except FileNotFoundError:
+        return False  # it has not been written yet, or the folder is being removed
+    except OSError:
+        with suppress(OSError):
+            old(path, 1).unlink()  # it is a part
         return False
-    for number in range(OLD_FILES - 1, 0, -1):
-        if old(path, number).exists():
-            old(path, number).replace(old(path, number + 1))
-    with path.open("rb") as source, old(path, 1).open("wb") as target:
-        source.seek(max(0, path.stat().st_size - bytes_max))  # of a flood its end
-        shutil.copyfileobj(source, target)
-        os.truncate(path, 0)
     return True
 
 

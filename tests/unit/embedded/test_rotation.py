@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from perseid.embedded.rotation import OLD_FILES, old, rotate
 from perseid.testing.wait import until
@@ -42,3 +46,25 @@ def test_a_process_goes_on_writing_at_the_new_end(tmp_path: Path) -> None:
     assert b"\0" not in path.read_bytes()
     whole = "".join(f.read_text() for f in (old(path, 1), path))
     assert whole.endswith(f"{'w' * 50} 19\n")
+
+
+def test_a_full_disk_ends_no_supervisor_and_costs_no_more_than_the_oldest_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "w1.log"
+    for letter in b"abc":
+        path.write_bytes(bytes([letter]) * 10)
+        assert rotate(path, 5)
+    path.write_bytes(b"d" * 10)
+
+    def full(_: object, target: object) -> None:
+        target.write(b"dd")  # type: ignore[attr-defined]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", full)
+        assert [rotate(path, 5) for _ in range(4)] == [False] * 4
+    assert path.read_bytes() == b"d" * 10
+    assert rotate(path, 5)
+    kept = [old(path, number).read_bytes() for number in range(1, OLD_FILES + 1)]
+    assert kept == [b"d" * 5, b"c" * 5, b"b" * 5]
