@@ -25,7 +25,7 @@ from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.coordinator.token_time import Time
-from perseid.errors import PermanentError, lost_by_broker
+from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
 from perseid.jobs import change, parse
 from perseid.jobs.layout import build
 from perseid.jobs.spec import JobSpec
@@ -34,11 +34,11 @@ from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
 from perseid.state.store import Store
 from perseid.topics import codec, names
-from perseid.topics.admin import TopicChanger, TopicReader
+from perseid.topics.admin import Partition, TopicChanger, TopicReader
 from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.control import control_topics, refuse_unlike
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.log import LogReader, LogWriter
+from perseid.topics.log import Entry, LogReader, LogWriter
 from perseid.topics.records import (
     Begin,
     Claim,
@@ -236,7 +236,7 @@ class Loader:
         topic, place = names.tokens(job), (names.tokens(job), 0)
         low, end = clients.topics.starts([place])[place], clients.topics.ends([place])[place]
         start = base.offset if base is not None else max(low, end - TOKENS_TAIL)
-        records = self._tokens(topic, start, end, stamps)
+        records = self._tokens(topic, start, end, stamps, whole=base is not None)
         if base is None:
             self._check_not_in_use(entry, records)
         elif any(isinstance(r, Begin) and r.job_uuid != base.job_uuid for _, r in records):
@@ -277,11 +277,24 @@ class Loader:
             raise foreign.in_use(entry.name, entry.uuid, *found)
 
     def _tokens(
-        self, topic: str, start: int, end: int, stamps: dict[int, int]
+        self, topic: str, start: int, end: int, stamps: dict[int, int], *, whole: bool = True
     ) -> list[tuple[int, TokenRecord]]:
-        entries = self._clients.reader.read_range(topic, 0, start, end, timeout_s=READ_TIMEOUT_S)
+        entries = self._entries((topic, 0), start, end, whole=whole)
         stamps.update((e.offset, e.stamp_ms) for e in entries)
         return [(e.offset, codec.decode_token(e.value)) for e in entries]
+
+    def _entries(self, place: Partition, start: int, end: int, *, whole: bool) -> list[Entry]:
+        """All of the range; not `whole`: without what is deleted just now.
+
+        That is by a trim behind a checkpoint of the job UUID before, or by retention.
+        """
+        while True:
+            try:
+                return self._clients.reader.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)
+            except ReplayDataLost as trimmed:
+                if whole:
+                    raise
+                start = trimmed.earliest
 
     def _generation(self, job: str, *known: int) -> int:
         """The highest ever given out, of any job UUID: ZooKeeper may have lost what it knew."""
@@ -312,7 +325,7 @@ class Loader:
         place = (names.progress(job), 0)
         end = self._clients.topics.ends([place])[place]
         start = max(self._clients.topics.starts([place])[place], end - PROGRESS_TAIL)
-        entries = self._clients.reader.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)
+        entries = self._entries(place, start, end, whole=False)
         return tuple(cast(ProgressRecord, codec.decode(e.value)) for e in entries), end
 
     def _starts(

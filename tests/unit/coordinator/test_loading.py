@@ -98,6 +98,30 @@ def test_epochs_of_an_earlier_job_are_not_used_again(setting: Setting) -> None:
     assert setting.loader().load(setting.entry).highest_epoch == 9
 
 
+@pytest.mark.parametrize("log", [names.tokens(JOB), names.progress(JOB)])
+def test_a_log_that_is_trimmed_while_its_end_is_read_fails_no_job(
+    setting: Setting, log: str
+) -> None:
+    """The job UUID before had a checkpoint, and its trim comes when the next one begins."""
+    setting.source()
+    done = EpochDone("u0", 1, "w1-1", 5, 1, 0, 0, 0)
+    setting.append(Begin(1, "u0", 4), token(5, 0, 0, 1, job_uuid="u0"))
+    setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
+    setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
+    setting.kafka.clock.sleep(3600)  # nobody issues tokens of it any more
+    loader = setting.loader()
+    read, left = loader.clients.reader.read_range, [(log, 0)]
+
+    def trimmed(topic: str, partition: int, start: int, end: int, *, timeout_s: float) -> object:
+        if (topic, partition) in left:
+            setting.topics.delete_records({left.pop(): 1})
+        return read(topic, partition, start, end, timeout_s=timeout_s)
+
+    loader.clients.reader.read_range = trimmed  # type: ignore[method-assign,assignment]
+    assert loader.load(setting.entry).highest_epoch == 5
+    assert not left
+
+
 @pytest.mark.parametrize("where", ["ledger", "token"])
 def test_generations_begin_above_all_that_kafka_knows(setting: Setting, where: str) -> None:
     """ZooKeeper has lost what it knew of the name: the old job's records would fence the new one.
