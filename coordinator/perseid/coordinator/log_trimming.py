@@ -21,8 +21,11 @@ LOOKS_MAX = 10         # of one in one trim; the first trim of a long ledger tak
 
 def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
     """Deletes; the new first offsets, of what has one. RetryableError, PermanentError."""
-    kept = floor(action, clients.registry.backups(action.job))
     tokens = names.tokens(action.job), 0
+    marks = clients.registry.backups(action.job)
+    start = clients.topics.starts([tokens])[tokens]
+    # A mark whose record is gone, by whatever hand, holds nothing back any more.
+    kept = floor(action, (mark for mark in marks if mark.token_offset >= start))
     try:
         _check_there(clients, action, kept)
         cuts = {tokens: kept.offset, **_ledger_cuts(clients, action.job, kept.epoch)}

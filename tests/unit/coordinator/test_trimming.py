@@ -207,6 +207,14 @@ def test_a_backup_that_was_taken_before_is_not_cut_off(setting: Setting) -> None
     assert starts(setting) == [3, 2, 2, 2, 0]
 
 
+def test_a_mark_whose_record_is_gone_does_not_stop_trims_for_a_week(setting: Setting) -> None:
+    with_ledger(setting)
+    setting.topics.delete_records({TOKENS: 3})
+    setting.registry.put_backups(JOB, (BackupMark("u1", 1, 2, 5_000),))
+    trim(setting.loader().clients, act.TrimLogs(JOB, "u1", Tip(3, 4), backups_since_ms=4_000))
+    assert starts(setting) == [4, 2, 2, 2, 0]
+
+
 def test_nothing_goes_of_a_topic_that_was_made_anew(setting: Setting) -> None:
     with_ledger(setting)
     with pytest.raises(PermanentError, match="expected that of epoch 1 of job u1"):
