@@ -4,6 +4,10 @@ Checkpoints that are no longer kept go when a newer one is complete (`checkpoint
 archives of revisions that no job has any more, all of a job that was started from scratch since,
 and files that a writer did not finish, because it was killed. What is younger than a day stays: a
 job may be about to be applied with it.
+
+What another deployment needs nobody here knows. So each has a file of its own in the store, written
+anew at every look, and while there is one of another nothing is deleted. An empty ZooKeeper in
+place of one that was lost is another deployment: what a backup without copies needs stays.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 SWEEP_S = 3600.0
 YOUNG_MS = 86_400_000
+USERS = "deployments"  # folder of the deployments' files in the store
+GONE_MS = 30 * 86_400_000  # a deployment that has not looked for so long is no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,19 @@ def named(registry: Registry) -> Named:
     return Named(frozenset(archives), uuids)
 
 
+def user_path(deployment: str) -> str:
+    return f"{USERS}/{deployment}"
+
+
+def others(written_ms: Mapping[str, int], own: str, now_ms: int) -> list[str]:
+    """The files of other deployments that use the store."""
+    return [
+        path for path, at_ms in sorted(written_ms.items())
+        if path.startswith(f"{USERS}/") and path != own and now_ms - at_ms < GONE_MS
+        and not is_unfinished(path)
+    ]  # fmt: skip
+
+
 def unneeded(written_ms: Mapping[str, int], needs: Named, now_ms: int) -> Iterator[str]:
     """Paths of files that may go, of all in the store with the time when each was written.
 
@@ -56,7 +75,7 @@ def unneeded(written_ms: Mapping[str, int], needs: Named, now_ms: int) -> Iterat
         if now_ms - at_ms < YOUNG_MS:
             continue
         top, _, rest = path.partition("/")
-        if is_unfinished(path) or (top == ARCHIVES and path not in archives):
+        if is_unfinished(path) or top == USERS or (top == ARCHIVES and path not in archives):
             yield path
         elif top == JOBS:
             job, _, rest = rest.partition("/")
@@ -74,18 +93,33 @@ class StoreSweeper(Watcher):
     ) -> None:
         super().__init__("store-sweep")
         self._registry, self._store, self._leads, self._clock = registry, store, leads, clock
-        self._swept_s = clock.monotonic_s()  # a leader has other things to do first
+        self._looked_s: float | None = None
 
     def _look(self) -> float:
-        waited_s = self._clock.monotonic_s() - self._swept_s
-        if waited_s >= SWEEP_S and self._leads():
-            self._swept_s, waited_s = self._clock.monotonic_s(), 0.0
-            self.sweep()  # a store that is away is looked at again in an hour
+        now_s = self._clock.monotonic_s()
+        first = self._looked_s is None  # a leader has other things to do first
+        waited_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        if first or (waited_s >= SWEEP_S and self._leads()):
+            self._looked_s, waited_s = now_s, 0.0  # a store that is away is looked at in an hour
+            if first:
+                self._announce()
+            else:
+                self.sweep()
         return max(1.0, SWEEP_S - waited_s)
 
     def sweep(self) -> int:
         """How many files it has deleted."""
-        there, now_ms = self._store.written_ms(), self._clock.wall_ms()
+        own = self._announce()
+        there = self._store.written_ms()
+        now_ms = there.get(own, 0)  # by the clock of the store, as all these times are
+        foreign = others(there, own, now_ms)
+        if foreign:
+            _log.warning(
+                "nothing is deleted from the checkpoint store: another deployment uses it, or did "
+                "in the last %d days; give each a folder of its own, or delete %s there if that "
+                "deployment is no more", GONE_MS // 86_400_000, foreign[0],
+            )  # fmt: skip
+            return 0
         deleted = 0
         for path in unneeded(there, named(self._registry), now_ms):
             # Somebody may have written it once more meanwhile, to apply it.
@@ -95,3 +129,9 @@ class StoreSweeper(Watcher):
         if deleted:
             _log.info("%d files of the checkpoint store that nobody needs are deleted", deleted)
         return deleted
+
+    def _announce(self) -> str:
+        """Says that this deployment uses the store; its file there."""
+        path = user_path(self._registry.deployment_id())
+        self._store.write(path, [b"used by the perseid deployment of this id\n"])
+        return path

@@ -33,7 +33,7 @@ FORMAT = 1
 MARKS_MAX = 200  # of a job: newer backups than these many hold its token log back
 TRIES_MAX = 10  # of a job that changes while it is read
 OF_A_MOMENT = (paths.EPOCH, paths.LEADER, paths.COORDINATORS, paths.WORKERS, paths.CHANGED,
-               paths.PROTOCOL)  # fmt: skip
+               paths.PROTOCOL, paths.DEPLOYMENT)  # fmt: skip
 CONTENTS, STORE = "backup.json", "store"
 
 

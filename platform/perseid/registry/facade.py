@@ -7,10 +7,12 @@ a user's job entry (version checked), a worker's own membership and a supervisor
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from uuid import uuid4
 
 from perseid.errors import DamagedFile
 from perseid.records import (
@@ -39,6 +41,7 @@ from perseid.registry.port import (
 )
 
 _log = logging.getLogger(__name__)
+_ID = re.compile(rb"[0-9a-f]{32}")
 
 Entry = TypeVar("Entry")
 
@@ -165,6 +168,18 @@ class Registry:
         node = self.coordination.get(path)
         write = Set(path, data, node.version) if node is not None else Create(path, data)
         self.coordination.write(write)
+
+    def deployment_id(self) -> str:
+        """A random id, made when it is first asked for."""
+        node = self.coordination.get(paths.DEPLOYMENT)
+        if node is None:
+            with suppress(ConflictError):  # somebody else was faster
+                self.coordination.write(Create(paths.DEPLOYMENT, uuid4().hex.encode()))
+            node = self.coordination.get(paths.DEPLOYMENT)
+        data = node.data if node is not None else b""
+        if not _ID.fullmatch(data):
+            raise DamagedFile(f"{paths.DEPLOYMENT} is {data[:40]!r}, and no id")
+        return data.decode()
 
     def generation(self, name: str) -> int:
         """The highest generation ever given out under this job name; 0 before the first."""

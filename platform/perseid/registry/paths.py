@@ -10,6 +10,7 @@ EPOCH = "/epoch"        # the fence: its version guards every write of the leade
 LEADER = "/leader"      # ephemeral, of the leading coordinator
 COORDINATORS = "/coordinators"  # one ephemeral child per life of a coordinator
 WORKERS = "/workers"    # one ephemeral child per worker incarnation
+DEPLOYMENT = "/deployment"  # a random id, so that two with one checkpoint store are told apart
 JOBS = "/jobs"
 PROTOCOL = "/protocol"  # of what is written here, see `versions`
 CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from perseid.clocks import ManualClock
-from perseid.coordinator.store_sweep import SWEEP_S, YOUNG_MS, StoreSweeper
+from perseid.coordinator.store_sweep import (
+    GONE_MS,
+    SWEEP_S,
+    YOUNG_MS,
+    StoreSweeper,
+    user_path,
+)
 from perseid.errors import DamagedFile, RetryableError
 from perseid.jobs.trees import archive_path
 from perseid.records import CheckpointPointers
@@ -19,10 +25,18 @@ NOW_MS = 10 * YOUNG_MS
 OLD, PLANNED = "a" * 64, "b" * 64
 
 
-def sweeper(setting: Setting, *, leads: bool = True) -> StoreSweeper:
-    clock = ManualClock()
-    clock.sleep(NOW_MS / 1000 - clock.wall_ms() / 1000)
-    return StoreSweeper(setting.registry, setting.store, lambda: leads, clock)
+def sweeper(setting: Setting, *, leads: bool = True, now_ms: int = NOW_MS) -> StoreSweeper:
+    """`now_ms`: by the clock of the store."""
+    setting.store.times_ms[user_path(setting.registry.deployment_id())] = now_ms
+    return StoreSweeper(setting.registry, setting.store, lambda: leads, ManualClock())
+
+
+def of_another(setting: Setting, at_ms: int) -> str:
+    """The file of a deployment that looked at the store then."""
+    path = user_path("0" * 32)
+    setting.store.write(path, [b"x"])
+    setting.store.times_ms[path] = at_ms
+    return path
 
 
 @pytest.fixture
@@ -48,6 +62,37 @@ def test_archives_of_before_and_what_is_unfinished_or_of_another_uuid_go(filled:
     }  # fmt: skip
     assert archive_path(filled.entry.archive) in filled.store.written_ms()
     assert sweeper(filled).sweep() == 0
+
+
+def test_nothing_goes_that_another_deployment_may_need(
+    filled: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two with one folder, perhaps with jobs of one name; or ZooKeeper was lost since."""
+    path = of_another(filled, NOW_MS - YOUNG_MS - 1)
+    before = set(filled.store.written_ms())
+    assert sweeper(filled).sweep() == 0
+    assert before <= set(filled.store.written_ms())
+    assert path in caplog.text
+    filled.store.delete(path)  # as the line says
+    assert sweeper(filled).sweep() == 3
+
+
+def test_a_deployment_that_is_no_more_is_forgotten(filled: Setting) -> None:
+    path = of_another(filled, NOW_MS)
+    assert sweeper(filled, now_ms=NOW_MS + GONE_MS).sweep() == 4
+    assert path not in filled.store.written_ms()
+
+
+def test_a_deployment_says_at_once_that_it_uses_the_store(filled: Setting) -> None:
+    sweeper(filled, leads=False)._look()
+    assert user_path(filled.registry.deployment_id()) in filled.store.written_ms()
+    assert archive_path(OLD) in filled.store.written_ms()
+
+
+def test_the_clock_of_the_leader_makes_nothing_old(filled: Setting) -> None:
+    sweeping = sweeper(filled, now_ms=YOUNG_MS - 1)
+    sweeping._clock.sleep(GONE_MS / 1000)
+    assert sweeping.sweep() == 0
 
 
 def test_what_is_young_stays_for_a_job_that_is_being_applied(filled: Setting) -> None:
