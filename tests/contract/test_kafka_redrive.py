@@ -203,6 +203,27 @@ def test_the_trail_forgets_letters_that_are_gone(kafka: Kafka) -> None:
     assert topics.starts([place])[place] > cut
 
 
+class Starting:
+    """A broker that starts: it does not know any topic yet."""
+
+    def __init__(self, topics: Any) -> None:
+        self._topics = topics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._topics, name)
+
+    def describe(self, _: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+
+def test_the_trail_forgets_nothing_because_a_broker_starts(kafka: Kafka) -> None:
+    post = Post(kafka)
+    post.run()
+    logs = kafka.reader()
+    assert redrive.forget(post.job, Starting(kafka.topics), logs) == 0  # type: ignore[arg-type]
+    assert post.run().already == LETTERS
+
+
 def test_another_run_sends_only_what_is_new(kafka: Kafka) -> None:
     post = Post(kafka)
     assert len(post.run().redriven) == LETTERS

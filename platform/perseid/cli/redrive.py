@@ -113,7 +113,7 @@ def forget(job: str, topics: Topics, logs: LogReader) -> int:
         until = min(end, start + TRAIL_READ)
         for entry in logs.read_range(*place, start, until, timeout_s=ATTEMPT_S):
             record = codec.decode(entry.value)
-            if isinstance(record, Redriven) and _is_needed(record, topics):
+            if isinstance(record, Redriven) and _is_needed(record, topics, place[0]):
                 topics.delete_records({place: cut} if cut > low else {})
                 return cut
             cut = entry.offset + 1
@@ -121,11 +121,16 @@ def forget(job: str, topics: Topics, logs: LogReader) -> int:
     return cut
 
 
-def _is_needed(record: Redriven, topics: TopicReader) -> bool:
-    """Whether the dead-letter topic still has one of the letters."""
-    info = topics.describe([record.topic]).get(record.topic)
+def _is_needed(record: Redriven, topics: TopicReader, trail: str) -> bool:
+    """Whether the dead-letter topic still has one of the letters.
+
+    A broker that starts does not know all topics yet: one that does not know the trail, either,
+    which is the younger of both, says nothing.
+    """
+    there = topics.describe([record.topic, trail])
+    info = there.get(record.topic)
     if info is None or info.topic_id != record.topic_id:
-        return False
+        return trail not in there
     starts = topics.starts({(record.topic, one.partition) for one in record.letters})
     return any(one.offset >= starts[record.topic, one.partition] for one in record.letters)
 
