@@ -220,8 +220,18 @@ def test_the_trail_forgets_nothing_because_a_broker_starts(kafka: Kafka) -> None
     post = Post(kafka)
     post.run()
     logs = kafka.reader()
-    assert redrive.forget(post.job, Starting(kafka.topics), logs) == 0  # type: ignore[arg-type]
+    assert redrive.forget(post.job, Starting(kafka.topics), logs) == 0
     assert post.run().already == LETTERS
+
+
+def test_nothing_is_sent_while_a_broker_does_not_know_the_trail(kafka: Kafka) -> None:
+    post = Post(kafka)
+    post.run()
+    topic_id = kafka.topics.identities([post.dead])[post.dead]
+    trail = Trail(post.job, topic_id, Starting(kafka.topics), kafka.reader())
+    trail.read(settled=False)  # it may be that there is none
+    with pytest.raises(RetryableError, match="does not know"):
+        trail.read(settled=True)
 
 
 def test_another_run_sends_only_what_is_new(kafka: Kafka) -> None:

@@ -84,6 +84,8 @@ class Trail:
         """
         if self._position is None:
             if not self._topics.describe([self._place[0]]):
+                if settled:  # it was made before; without it all would be sent once more
+                    raise RetryableError(f"the broker does not know {self._place[0]} yet")
                 return  # nothing was ever redriven
             self._position = self._topics.starts([self._place])[self._place]
         end = self._topics.ends([self._place], committed=not settled)[self._place]
