@@ -19,7 +19,7 @@ def is_full(job: JobState) -> bool:
     """Whether only a token that tries a checkpoint may be issued."""
     if not job.unwritten:
         return False
-    return len(job.tokens) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
+    return _behind(job) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
 
 
 def reason(job: JobState) -> str:
@@ -27,13 +27,19 @@ def reason(job: JobState) -> str:
     if not is_full(job):
         return ""
     return (
-        f"epochs are held back: {len(job.tokens)} follow the newest checkpoint, and the checkpoint "
+        f"epochs are held back: {_behind(job)} follow the newest checkpoint, and the checkpoint "
         f"store has not taken the last {job.unwritten}; the job goes on when it takes one (is it "
         "full, or out of reach? `perseid doctor` tells)"
     )
 
 
+def _behind(job: JobState) -> int:
+    """Tokens behind the newest checkpoint; those in front of it are as many as in good times."""
+    newest = job.newest
+    return len(job.tokens) if newest is None else max(0, job.tip.epoch - newest.epoch)
+
+
 def _ranges(job: JobState) -> int:
     some = job.tokens[-_SAMPLE:]
     named = sum(len(ranges_of(issued.token)) for issued in some)
-    return named * len(job.tokens) // max(1, len(some))
+    return named * _behind(job) // max(1, len(some))

@@ -74,3 +74,20 @@ def test_tokens_of_many_partitions_are_fewer(
     assert not holding.is_full(job)
     monkeypatch.setattr(holding, "RANGES_MAX", 5)
     assert holding.is_full(job)
+
+
+def test_one_failure_soon_behind_a_checkpoint_holds_nothing_back(
+    world: World, leader: Leader
+) -> None:
+    """Tokens in front of the newest checkpoint are kept for older ones, and are there anyway."""
+    epochs(world, leader, 6, PERIOD_S)
+    job = leader.job()
+    assert job.newest is not None
+    behind = job.tip.epoch - job.newest.epoch
+    assert behind < len(job.tokens)
+    job = replace(job, unwritten=1)
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr(holding, "TOKENS_MAX", len(job.tokens))
+        assert not holding.is_full(job)
+        few.setattr(holding, "TOKENS_MAX", behind)
+        assert holding.reason(job).startswith(f"epochs are held back: {behind} follow")
