@@ -95,7 +95,7 @@ def set_up(process: str, log_format: str | None = None) -> None:
     os.environ.update({FORMAT: chosen, PROCESS: process})
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(chosen, process))
-    handler.addFilter(Thinned())
+    handler.addFilter(Thinned(job_of=job_of))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -182,6 +182,11 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """What an entry is about: what it says itself, else its thread, else its process."""
     found = {**_of_process, **_about.get({}), **vars(record)}
     return {name: found[name] for name in FIELDS if found.get(name) is not None}
+
+
+def job_of(record: logging.LogRecord) -> str:
+    """The job that an entry is about, "" when it is about none."""
+    return str(fields_of(record).get("job", ""))
 
 
 def _trace(by: logging.Formatter, record: logging.LogRecord) -> str:

@@ -42,20 +42,32 @@ class Repeats:
 
 
 class Thinned(logging.Filter):
-    """For a handler: thins what is of WARNING or above, and all that Kafka's clients say."""
+    """For a handler: thins what is of WARNING or above, and all that Kafka's clients say.
 
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    `job_of`: entries of each job count on their own; of clients, which know no job, all together.
+    """
+
+    def __init__(
+        self, monotonic_s: Callable[[], float] = time.monotonic,
+        job_of: Callable[[logging.LogRecord], str] = lambda _: "",
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._job_of = job_of
         self._repeats, self._now, self._one_at_a_time = Repeats(), monotonic_s, Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING and record.name != "perseid.kafka":
             return True
+        try:
+            said = record.getMessage()
+        except Exception:  # of an argument; who writes it says so, and does not raise
+            return True
+        job = "" if record.name == "perseid.kafka" else self._job_of(record)
         with self._one_at_a_time:
-            missed = self._repeats.admit(record.name, record.getMessage(), self._now())
+            missed = self._repeats.admit(f"{record.name} {job}", said, self._now())
         if missed is None:
             return False
         if missed:
-            text = f"{record.getMessage()} (and {missed} like it that were not written)"
+            text = f"{said} (and {missed} like it that were not written)"
             record.msg, record.args = text, None
         return True

@@ -44,6 +44,34 @@ def test_other_sentences_and_what_is_no_warning_are_written() -> None:
     assert all(thinned.filter(record(logging.INFO, "epoch 3", "perseid.worker")) for _ in range(99))
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_what_cannot_be_said_is_left_to_who_writes_it() -> None:
+    """A filter that raises would raise out of the line that only wanted to log."""
+    entry = record(logging.WARNING, "the job failed: %s")
+    entry.args = (Unspeakable(),)
+    assert Thinned(lambda: 0.0).filter(entry)
+
+
+def test_every_job_has_its_own_lines() -> None:
+    """Thirty jobs that fail of one cause: `perseid logs JOB` tells it for each."""
+    handler = logging.StreamHandler(io.StringIO())
+    handler.addFilter(Thinned(lambda: 0.0, logs.job_of))
+    written = []
+    for number in range(30):
+        entry = record(logging.ERROR, "the fragment failed: store away", "perseid.worker")
+        with logs.about(job=f"job{number}"):
+            written += [number] * bool(handler.filter(entry))
+    assert len(written) == 30
+    with logs.about(job="job1"):
+        same = [handler.filter(record(logging.ERROR, "the fragment failed: store away",
+                                      "perseid.worker")) for _ in range(WRITTEN_MAX)]  # fmt: skip
+    assert [bool(one) for one in same] == [True] * (WRITTEN_MAX - 1) + [False]
+
+
 def test_a_sentence_is_written_again_after_a_while() -> None:
     repeats = Repeats(written_max=2, while_s=10.0)
     assert [repeats.admit("a", "x", float(s)) for s in range(5)] == [0, 0, None, None, None]
