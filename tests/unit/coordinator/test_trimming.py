@@ -15,7 +15,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.log_trimming import trim
 from perseid.coordinator.model import Tip
 from perseid.coordinator.performing import Performer, StepDown
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, RetryableError
 from perseid.jobs import checkpointing
 from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers
 from perseid.testing.coordinator import Leader, World
@@ -237,6 +237,39 @@ def test_a_ledger_that_is_trimmed_while_it_is_read_is_read_to_its_end(setting: S
     record = ledger.last(LEDGER, 0, timeout_s=1)
     assert record is not None
     assert record.epoch == 3
+
+
+class Paused(FakeTopics):
+    """Stands still once it has asked for a log's end, while others go on and trim."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting.kafka)
+        self._setting = setting
+
+    def ends(
+        self, partitions: Iterable[Partition], *, committed: bool = True
+    ) -> dict[Partition, int]:
+        before = super().ends(partitions, committed=committed)
+        committed_since(self._setting)
+        return before
+
+
+def committed_since(setting: Setting) -> None:
+    committed(setting, 0, *range(4, 60))
+    setting.topics.delete_records({(LEDGER, 0): setting.topics.ends([(LEDGER, 0)])[LEDGER, 0] - 1})
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before", "behind"])
+def test_a_ledger_that_was_trimmed_behind_a_readers_end_is_not_taken_for_empty(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, *, later: bool
+) -> None:
+    """What it had committed would be committed once more. `later`: than the look at its start."""
+    with_ledger(setting)
+    ledger = LedgerReader(FakeLogReader(setting.kafka), Paused(setting))
+    if later:
+        monkeypatch.setattr(Paused, "starts", lambda _, places: dict.fromkeys(places, 0))
+    with pytest.raises(RetryableError, match=r"ended at 3 when"):
+        ledger.last(LEDGER, 0, timeout_s=1)
 
 
 def test_the_leader_trims_beside_everything_else(setting: Setting) -> None:

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import cast
 
 from perseid.clocks import Clock, SystemClock
-from perseid.errors import ReplayDataLost
+from perseid.errors import ReplayDataLost, RetryableError
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.log import LogReader
@@ -61,9 +61,14 @@ class LedgerReader:
         }
 
     def _search(self, place: Partition, end: int, timeout_s: float) -> LedgerRecord | None:
-        """Backwards from `end` in growing windows, since aborted attempts leave no record."""
+        """Backwards from `end` in growing windows, since aborted attempts leave no record.
+
+        Never None of a ledger that has a record: nothing would be taken for committed.
+        """
         deadline_s = self._clock.monotonic_s() + timeout_s
         low = self._topics.starts([place])[place]
+        if 0 < low >= end and self._topics.ends([place], committed=False)[place] > end:
+            raise _gone(place, low, end)
         window, upper = _FIRST_WINDOW, end
         while upper > low:
             lower = max(low, upper - window)
@@ -72,6 +77,8 @@ class LedgerReader:
                 record = self._newest(place, lower, upper, left_s)
             except ReplayDataLost as trimmed:  # meanwhile, and never the last record
                 low = trimmed.earliest
+                if low >= upper:
+                    raise _gone(place, low, end) from trimmed
                 continue
             if record is not None:
                 return record
@@ -83,3 +90,11 @@ class LedgerReader:
     ) -> LedgerRecord | None:
         entries = self._reader.read_range(*place, start, end, timeout_s=timeout_s)
         return cast(LedgerRecord, codec.decode(entries[-1].value)) if entries else None
+
+
+def _gone(place: Partition, start: int, end: int) -> RetryableError:
+    """Others have gone on and trimmed behind `end` while the reader stood still."""
+    return RetryableError(
+        f"{place[0]}[{place[1]}] begins at offset {start} by now, and ended at {end} when its last "
+        "record was looked for"
+    )
