@@ -23,6 +23,9 @@ def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
     """Deletes; the new first offsets, of what has one. RetryableError, PermanentError."""
     tokens = names.tokens(action.job), 0
     marks = clients.registry.backups(action.job)
+    entry = clients.registry.job_entry(action.job)  # behind the marks, which go with it
+    if entry is None or entry.value.uuid != action.job_uuid:
+        return {}  # a backup of it may be restored
     start = clients.topics.starts([tokens])[tokens]
     # A mark whose record is gone, by whatever hand, holds nothing back any more.
     kept = floor(action, (mark for mark in marks if mark.token_offset >= start))

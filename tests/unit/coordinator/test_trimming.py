@@ -215,6 +215,16 @@ def test_a_mark_whose_record_is_gone_does_not_stop_trims_for_a_week(setting: Set
     assert starts(setting) == [4, 2, 2, 2, 0]
 
 
+def test_a_trim_that_comes_behind_the_removal_of_its_job_takes_nothing_from_its_backups(
+    setting: Setting,
+) -> None:
+    with_ledger(setting)
+    setting.registry.put_backups(JOB, (BackupMark("u1", 1, 2, 5_000),))
+    setting.fenced.remove_job(JOB)
+    assert trim(setting.loader().clients, act.TrimLogs(JOB, "u1", Tip(2, 3), 4_000)) == {}
+    assert starts(setting) == [0, 0, 0, 0, 0]
+
+
 def test_nothing_goes_of_a_topic_that_was_made_anew(setting: Setting) -> None:
     with_ledger(setting)
     with pytest.raises(PermanentError, match="expected that of epoch 1 of job u1"):
