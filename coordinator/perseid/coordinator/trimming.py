@@ -29,7 +29,8 @@ def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     if kept is None or now.monotonic_s - job.trimmed_s < TRIM_S:
         return job, []
     job = replace(job, trimmed_s=now.monotonic_s)
-    return job, [TrimLogs(job.name, job.entry.uuid, kept, now.wall_ms - BACKUPS_MS)]
+    now_ms = int(min(now.wall_ms, now.time_ms))  # a clock that is set forward ends no backup
+    return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
 
 
 def told(job: JobState, error: str) -> JobState:

@@ -80,6 +80,15 @@ def test_checkpoints_in_quick_succession_trim_once(world: World, leader: Leader)
     assert len(trims(leader)) == 2
 
 
+def test_a_clock_that_is_set_forward_ends_no_backup(world: World, leader: Leader) -> None:
+    epoch(world, leader, PERIOD_S)
+    world.wall_ahead_s = 2 * trimming.BACKUPS_MS / 1000
+    for _ in range(4):
+        epoch(world, leader, PERIOD_S)
+    since_ms = trims(leader)[-1].backups_since_ms
+    assert since_ms + trimming.BACKUPS_MS <= world.time_s * 1000 * 1.02
+
+
 def test_what_an_owner_is_restoring_from_is_kept(world: World, leader: Leader) -> None:
     for _ in range(4):
         epoch(world, leader, PERIOD_S)
