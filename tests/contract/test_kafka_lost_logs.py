@@ -65,7 +65,7 @@ def test_a_leader_notices_a_progress_topic_that_was_made_again(kafka: Kafka, rec
 def test_a_workers_last_word_is_told_again_in_a_topic_that_was_made_again(kafka: Kafka) -> None:
     job = kafka.job()
     kafka.topics.create(names.progress(job), 1)
-    word = LastWord(job, ProgressLog(job, writer=kafka.writer), kafka.topics)
+    word = LastWord(job, ProgressLog(job, writer=kafka.writer), kafka.topics, kafka.reader)
     word.append(RUNNING)
     assert not word.look(FAILED)
     make_again(kafka, names.progress(job))

@@ -15,8 +15,8 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
-from perseid.errors.settling import Repeated
 from perseid.errors import LogTruncated
+from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.layout import Layout
 from perseid.jobs.spec import JobSpec

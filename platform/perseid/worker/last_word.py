@@ -76,11 +76,11 @@ class LastWord:
         topic = self._place[0]
         found = self._topics.identities([topic]).get(topic, "")
         end = self._topics.ends([self._place], committed=False)[self._place] if found else 0
+        if found and topic_id not in ("", found):
+            self._told, self._reached = (-1, ""), -1  # of another log
+            return f"{topic} was deleted and made again"
         if end <= offset:
             return f"{topic}[0] ends at {end}, and the last word was told at {offset}"
-        if topic_id and topic_id != found:
-            self._reached = -1
-            return f"{topic} was deleted and made again"
         if offset <= self._reached:  # who has read up to there does not see what stands here
             return f"{topic}[0] has an earlier word at {self._reached}, and the last at {offset}"
         if end != self._end and not self._stands_at(offset):
