@@ -99,9 +99,9 @@ def settled(
     Only answers of a broker become so, by having been repeated (`perseid.errors.settling`).
     """
     answer = settling.heard(job.answer, where, kind, now.monotonic_s)
-    final = answer is not None and answer.is_final(now.monotonic_s)
+    final = answer is not None and answer.is_final
     if answer is not None and final:
-        text = settling.told(text, answer, now.monotonic_s)
+        text = settling.told(text, answer)
     return replace(job, answer=None if final else answer), text, final
 
 

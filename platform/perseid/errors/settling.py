@@ -3,7 +3,8 @@
 While brokers restart, or right behind a topic's creation, one of them says for a second that it
 does not know the topic, or that we may not use it, although both is wrong. Who believed it at once
 would end a job for good. So it is final only once it was repeated for the time of its kind, with
-nothing else heard in between. Pure.
+nothing else heard in between. Time in which nobody asked proves nothing: of the pause between two
+answers a part of that time counts at most, so that two that are far apart are never enough. Pure.
 """
 
 from __future__ import annotations
@@ -18,34 +19,38 @@ FINAL_S: dict[str, float] = {
     # away when that is back.
     UndecidedTransaction.__name__: 120.0,
 }
+PAUSES = 4  # at least, each between two of the same answers, make it final
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """An answer of this kind was heard at `where` from `since_s` on, and nothing else."""
+    """An answer of this kind was heard at `where` for so long, the last time at `last_s`."""
 
     where: str
     kind: str
-    since_s: float
+    last_s: float
+    for_s: float = 0.0
 
-    def is_final(self, now_s: float) -> bool:
-        return now_s - self.since_s >= FINAL_S[self.kind]
+    @property
+    def is_final(self) -> bool:
+        return self.for_s >= FINAL_S[self.kind]
 
 
 def heard(known: Repeated | None, where: str, kind: str, now_s: float) -> Repeated | None:
     """What is known behind an error of `kind`; None for one that is no such answer."""
     if kind not in FINAL_S:
         return None
-    if known is not None and (known.where, known.kind) == (where, kind):
-        return known
-    return Repeated(where, kind, now_s)
+    if known is None or (known.where, known.kind) != (where, kind):
+        return Repeated(where, kind, now_s)
+    pause_s = min(now_s - known.last_s, FINAL_S[kind] / PAUSES)
+    return Repeated(where, kind, now_s, known.for_s + pause_s)
 
 
-def told(text: str, answer: Repeated, now_s: float) -> str:
+def told(text: str, answer: Repeated) -> str:
     """The text of an answer that is final."""
-    return f"{text} (the same answer for {now_s - answer.since_s:.0f} s)"
+    return f"{text} (the same answer for {answer.for_s:.0f} s)"
 
 
-def final(error: PassingAnswer, answer: Repeated, now_s: float) -> PermanentError:
+def final(error: PassingAnswer, answer: Repeated) -> PermanentError:
     """The error once it is final."""
-    return PermanentError(told(str(error), answer, now_s))
+    return PermanentError(told(str(error), answer))

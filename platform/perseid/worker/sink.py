@@ -207,8 +207,8 @@ class SinkSession:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
                 now_s = self._clock.monotonic_s()
                 answer = settling.heard(answer, "sink", type(error).__name__, now_s)
-                if isinstance(error, PassingAnswer) and answer and answer.is_final(now_s):
-                    raise settling.final(error, answer, now_s) from error
+                if isinstance(error, PassingAnswer) and answer and answer.is_final:
+                    raise settling.final(error, answer) from error
                 if self._clock.monotonic_s() > deadline_s:
                     raise RetryableError(
                         f"epoch {epoch} of {self.who.transactional_id} could not be committed in "

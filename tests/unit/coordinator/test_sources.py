@@ -64,6 +64,18 @@ def test_a_topic_that_a_broker_does_not_know_for_a_second_is_an_event(
     assert "if the broker still says so in 30 s, the job fails" in world.statuses[JOB].events[-1]
 
 
+def test_an_answer_before_an_outage_and_one_behind_it_are_not_half_a_minute_of_answers(
+    world: World, leader: Leader
+) -> None:
+    """A broker that starts and dies again, and is back after minutes in which none answered."""
+    leader.feed(TopicsSeen({"lines": None}))
+    leader.tick(300)
+    leader.feed(TopicsSeen({"lines": None}))
+    leader.tick(1)
+    seen(leader)
+    assert world.statuses[JOB].state == "running"
+
+
 def test_a_compacted_topic_is_refused(world: World, leader: Leader) -> None:
     seen(leader, compacted=True)
     assert "compacted" in str(error_of(world)["text"])
