@@ -47,7 +47,6 @@ from perseid.errors import (
     PassingAnswer,
     PermanentError,
     PerseidError,
-    UnexpectedError,
     settling,
 )
 from perseid.records import JobEntry, Plan
@@ -324,10 +323,10 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
     job, text, final = failing.settled(job, "load", event.kind, event.text, now)
     if final:
         return failing.permanent(job, now, PermanentError.__name__, text)
-    unloaded = failing.counted(job.unloaded, job, now, event.text)
-    tried = event.kind == UnexpectedError.__name__ and unloaded.count >= failing.TRIES_MAX
-    if event.permanent or tried:
+    job = failing.tried(job if job.unloaded else replace(job, unexpected=0), event.kind)
+    if event.permanent or job.unexpected >= failing.TRIES_MAX:
         return failing.permanent(job, now, event.kind, event.text)
+    unloaded = failing.counted(job.unloaded, job, now, event.text)
     return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, unloaded=unloaded), []
 
 

@@ -136,7 +136,7 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     error = told_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
-        unexpected=0,
+        unexpected=0, unloaded=None,
     )  # fmt: skip
     job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from perseid.coordinator import events as ev
 from perseid.coordinator import failing, statuses
+from perseid.coordinator.core import decide
 from perseid.coordinator.failing import TRIES_MAX
+from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import EVENTS_MAX, JobState, Now
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
 from perseid.registry.codec import ENTRY_BYTES_MAX, encode
@@ -94,6 +96,42 @@ def test_a_job_that_cannot_be_loaded_for_a_defect_ends_at_the_third_try(
         leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))  # it is to be loaded again
         leader.feed(ev.JobLoadFailed(JOB, entry, "UnexpectedError", TEXT, permanent=False))
         assert (world.statuses[JOB].state == "failed") is (tried == TRIES_MAX)
+
+
+def test_what_passes_while_it_is_loaded_is_no_try(world: World, leader: Leader) -> None:
+    """The store is away for a while, and what it says when it is back is unexpected once."""
+    entry = world.entries[JOB]
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    for kind in ["RetryableError"] * 10 + ["UnexpectedError"] * (TRIES_MAX - 1):
+        leader.feed(ev.JobLoadFailed(JOB, entry, kind, TEXT, permanent=False))
+    assert world.statuses[JOB].state != "failed"
+    leader.feed(ev.JobLoadFailed(JOB, entry, "UnexpectedError", TEXT, permanent=False))
+    assert world.statuses[JOB].state == "failed"
+
+
+def test_tries_of_an_epoch_are_none_of_its_loading(world: World, leader: Leader) -> None:
+    fail(world, leader, TRIES_MAX - 1)
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    leader.feed(
+        ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False)
+    )
+    assert world.statuses[JOB].state != "failed"
+
+
+def test_started_again_its_loading_has_all_tries(world: World, leader: Leader) -> None:
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    for _ in range(TRIES_MAX):
+        leader.feed(
+            ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False)
+        )
+    assert leader.job().phase is Phase.FAILED
+    before = leader.job()
+    entry = job_entry(counter=2)
+    loading = replace(before, entry=entry).move(Phase.LOADING, world.now, "started")
+    state = leader.state.with_job(loading)
+    again = ev.JobLoadFailed(JOB, entry, "UnexpectedError", TEXT, permanent=False)
+    state, _ = decide(state, again, world.now)
+    assert state.jobs[JOB].phase is Phase.LOADING
 
 
 ANY_TEXT = st.builds(
