@@ -49,6 +49,8 @@ from perseid.errors import (
     PerseidError,
     settling,
 )
+from perseid.errors.headline import headline
+from perseid.errors.texts import EVENT_MAX, cut
 from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
@@ -104,6 +106,7 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
         case ev.JobLoadFailed():
             job, actions = _load_failed(job, event, now)
         case ev.ProgramLoaded(program=program, starts=starts):
+            job = failing.answered(job, "program")
             job = replace(job, loading_next=False, next_program=program, next_starts=starts)
         case ev.ProgramFailed():
             job = _program_failed(job, event, now)
@@ -337,10 +340,14 @@ def _lost_track(job: JobState, now: Now, why: str) -> JobState:
 
 def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobState:
     job = replace(job, loading_next=False, next_retry_s=now.monotonic_s + 1.0)
-    if not event.permanent or event.archive != job.entry.archive:
+    if event.archive != job.entry.archive:
         return job
-    told = job.told(f"the applied revision cannot run, the old one goes on: {event.text}")
-    return replace(told, rejected=event.archive)
+    job, text, final = failing.settled(job, "program", event.kind, event.text, now)
+    if not (event.permanent or final):  # meanwhile no input is named: that must be seen
+        told = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
+        return job if told in job.events else job.told(told)
+    told = f"the applied revision cannot run, the old one goes on: {text}"
+    return replace(job.told(told), rejected=event.archive)
 
 
 def _ends_seen(
@@ -402,11 +409,11 @@ def _settled(
     job: JobState, error: PerseidError | None, now: Now
 ) -> tuple[JobState, PerseidError | None]:
     """Without an error that may pass: a broker that starts does not know all topics yet."""
-    known = job.answer if job.answer is not None and job.answer.where == "topics" else None
     if not isinstance(error, PassingAnswer):
-        return replace(job, answer=None) if known is not None else job, error
+        return failing.answered(job, "topics"), error
+    first = "topics" not in job.answers
     job, text, final = failing.settled(job, "topics", PassingAnswer.__name__, str(error), now)
-    if known is None:
+    if first:
         job = job.told(f"if the broker still says so in {settling.FINAL_S['PassingAnswer']:.0f} s, "
                        f"the job fails: {error}")
     return job, PermanentError(text) if final else None

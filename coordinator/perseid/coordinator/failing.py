@@ -28,6 +28,7 @@ from perseid.errors import (
     settling,
 )
 from perseid.errors.headline import headline
+from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
 from perseid.records import JobFailures
 
@@ -98,11 +99,20 @@ def settled(
 
     Only answers of a broker become so, by having been repeated (`perseid.errors.settling`).
     """
-    answer = settling.heard(job.answer, where, kind, now.monotonic_s)
-    final = answer is not None and answer.is_final
-    if answer is not None and final:
-        text = settling.told(text, answer)
-    return replace(job, answer=None if final else answer), text, final
+    answer = settling.heard(job.answers.get(where), where, kind, now.monotonic_s)
+    if answer is None or not answer.is_final:
+        return _with_answer(job, where, answer), text, False
+    return answered(job, where), settling.told(text, answer), True
+
+
+def answered(job: JobState, where: str) -> JobState:
+    """The job after something else than such an answer was heard there."""
+    return _with_answer(job, where, None) if where in job.answers else job
+
+
+def _with_answer(job: JobState, where: str, answer: Repeated | None) -> JobState:
+    others = {place: known for place, known in job.answers.items() if place != where}
+    return replace(job, answers=others if answer is None else {**others, where: answer})
 
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
@@ -122,8 +132,7 @@ def _passed_on(job: JobState, now: Now, text: str) -> JobState:
 
 def progressed(job: JobState, now: Now) -> Step:
     """Forgets the failures once an epoch got done that was not done at the last one."""
-    if job.answer is not None and job.answer.where == "worker":
-        job = replace(job, answer=None)
+    job = answered(job, "worker")
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)

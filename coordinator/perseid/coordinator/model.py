@@ -177,7 +177,7 @@ class JobState:
     checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
     failures: JobFailures | None = None
     unloaded: JobFailures | None = None   # while LOADING: what it could not be read for
-    answer: Repeated | None = None        # of a broker, which may pass
+    answers: Mapping[str, Repeated] = field(default_factory=dict)  # that may pass, by where heard
     failed_at: int = 0                    # `done` when the last failure was counted
     deaths: int = 0                       # of these failures, processes that died; of this leader
     unexpected: int = 0                   # and errors of code or data without a type (`failing`)

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from perseid.coordinator import actions as act
+from perseid.coordinator import events as ev
 from perseid.coordinator import switching
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
@@ -354,6 +355,50 @@ def test_where_a_source_begins_at_its_end_is_told_at_once(world: World, leader: 
 
 
 # -- the life cycle ------------------------------------------------------------------------------
+
+
+class WithoutTopic(Leader):
+    """What the applied revision reads was deleted behind its apply."""
+
+    def _load_program(self, action: act.LoadProgram) -> ev.Event:
+        text = "source topic more does not exist"
+        return ev.ProgramFailed(action.job, action.archive, "PassingAnswer", text, False)
+
+
+def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
+    world: World,
+) -> None:
+    leader = WithoutTopic(world)
+    leader.look()
+    run(world, leader)
+    world.produce(0, 10)
+    new_revision(world, leader)
+    told = "the applied revision cannot be read yet: source topic more does not exist"
+    assert world.statuses[JOB].events[-1] == told
+    tokens = len(world.valid(JOB))
+    for passed in range(20):
+        assert len(world.valid(JOB)) == tokens, passed
+        if passed == 10:  # what is heard elsewhere takes nothing back
+            leader.feed(ev.TopicsSeen({"lines": None}))
+            leader.feed(ev.TopicsSeen({}))
+        leader.tick(1.5)
+    assert "cannot run, the old one goes on" in world.statuses[JOB].events[-1]
+    assert world.statuses[JOB].events.count(told) == 1
+    assert last(world).records == 10
+
+
+def test_a_store_that_is_away_while_a_revision_is_read_is_told_once(
+    world: World, leader: Leader
+) -> None:
+    leader.loads = False
+    new_revision(world, leader)
+    for _ in range(600):
+        leader.tick(1.0)
+    told = "the applied revision cannot be read yet: away"
+    assert world.statuses[JOB].events.count(told) == 1
+    leader.loads = True
+    leader.tick(1.0)
+    assert world.plans[JOB].revision == "r2"
 
 
 def test_the_table_is_what_is_enforced() -> None:
