@@ -35,8 +35,10 @@ from perseid.coordinator import events as ev
 from perseid.coordinator.actions import (
     Action,
     AppendBegin,
+    AppendRewind,
     AppendToken,
     LoadJob,
+    PutFailures,
     PutPlan,
     RemoveJob,
 )
@@ -55,6 +57,7 @@ from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
 LOAD_RETRY_S = 0.5   # between attempts to read a job whose Kafka or store does not answer
+_APPENDS = {kind.__name__ for kind in (AppendBegin, AppendRewind, AppendToken)}
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 
 Step = tuple[JobState, list[Action]]
@@ -113,7 +116,7 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
         case ev.ProgressLost(text=text):
             job = replace(_lost_track(job, now, text), unheard=text)
         case ev.ActionFailed(action=action, text=text):
-            job = _lost_track(job, now, f"{action}: {text}")
+            job, actions = _action_failed(job, action, text, now)
         case _ if job.phase is not Phase.LOADING:  # else it will be read again anyway
             job, actions = _loaded_job_event(job, event, now)
     return job, actions
@@ -336,6 +339,21 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
 def _lost_track(job: JobState, now: Now, why: str) -> JobState:
     job = job if job.phase is Phase.LOADING else job.move(Phase.LOADING, now, why)
     return replace(job, appending=False, load_at_s=now.monotonic_s + LOAD_RETRY_S)
+
+
+def _action_failed(job: JobState, action: str, text: str, now: Now) -> Step:
+    """Reads the job again.
+
+    An append that Kafka refuses may be refused whenever it is asked: people must see it, and the
+    next ones are spaced out.
+    """
+    job = _lost_track(job, now, f"{action}: {text}")
+    if action not in _APPENDS:
+        return job, []
+    failures = failing.counted(job.failures, job, now, text)
+    load_at_s = now.monotonic_s + max(LOAD_RETRY_S, failing.delay_s(failures.count))
+    job = replace(job, failures=failures, load_at_s=load_at_s)
+    return job, [PutFailures(job.name, failures)]
 
 
 def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobState:

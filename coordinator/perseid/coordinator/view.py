@@ -102,7 +102,7 @@ def failures_of(job: JobState) -> JobFailures | None:
     """What keeps it from going on, if anything does."""
     if job.phase in (Phase.STOPPED, Phase.FAILED):
         return None
-    return job.unloaded if job.phase is Phase.LOADING else job.failures
+    return (job.unloaded if job.phase is Phase.LOADING else None) or job.failures
 
 
 def failing_s(job: JobState, now: Now) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import view
 from perseid.coordinator.core import decide
@@ -54,6 +55,34 @@ def test_one_that_fails_again_and_again_is_told_with_the_cause_and_how_long(
     leader.listen()
     assert shown(world, leader) is None
     assert view.failing_s(leader.job(), world.now) == 0
+
+
+class Denied(Leader):
+    """It may read the token log, and not write to it."""
+
+    def _perform(self, action: act.Action) -> ev.Event | None:
+        if isinstance(action, act.AppendToken):
+            self.performed.append(action)
+            return ev.ActionFailed(action.job, "AppendToken", "the broker denies access")
+        return super()._perform(action)
+
+
+def test_a_token_log_that_takes_nothing_is_told_and_asked_less_and_less(world: World) -> None:
+    leader = Denied(world)
+    world.produce(0, 1)
+    leader.look()
+    for _ in range(600):
+        leader.tick(1.0)
+        leader.poll()
+        found = shown(world, leader)
+    assert found is not None
+    assert found["text"] == "the broker denies access"
+    assert len([a for a in leader.performed if isinstance(a, act.AppendToken)]) < 40
+    allowed = Leader(world)
+    allowed.look()
+    world.work(JOB)
+    allowed.listen()
+    assert shown(world, allowed) is None
 
 
 def test_it_is_known_to_the_next_leader(world: World, leader: Leader) -> None:
