@@ -53,11 +53,12 @@ def truncated(
     """
     if asked_s <= job.reached_s:
         return None
-    for (_, partition), at in sorted(job.positions.items()):
-        end = ends.get((at.topic, partition))
-        if end is not None and end < at.offset:
-            return LogTruncated(at.topic, partition, at.offset, end)
-    return None
+    lost = [
+        (at.topic, partition, at.offset, end)
+        for (_, partition), at in job.positions.items()
+        if (end := ends.get((at.topic, partition))) is not None and end < at.offset
+    ]
+    return LogTruncated(*min(lost)) if lost else None
 
 
 def named(tokens: Iterable[Token]) -> frozenset[tuple[str, str]]:
