@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseid import logs
+from perseid.clocks import growing_s
 from perseid.coordinator.epoch_timeout import TOPICS_S  # identity, new partitions, retention
 from perseid.coordinator.events import (
     EndsSeen,
@@ -29,6 +30,7 @@ from perseid.errors import (
     PermanentError,
     PerseidError,
     ReplayDataLost,
+    RetryableError,
     TopicIdentityChanged,
 )
 from perseid.records import JobEntry
@@ -45,6 +47,7 @@ Emit = Callable[[Event], None]
 REGISTRY_S = 1.0        # a look without a change being reported, in case a report was lost
 RETRY_S = 0.2
 IDENTITY_S = 5.0        # between looks whether the progress topic is still the one that it was
+IDENTITY_MAX_S = 60.0   # where none is answered: each may wait for long, and holds up its job
 PROGRESS_WAIT_S = 0.5   # one blocking read; records are handed out as soon as they come
 ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
 ENDS_READY_S = 0.02     # an epoch could begin, and nothing has come for a while
@@ -162,7 +165,8 @@ class ProgressWatcher(Watcher):
         self._job, self._offset, self._reader, self._emit = job, offset, reader, emit
         self._topics, self._before_done, self._now = topics, before_done, monotonic_s
         self._topic_id = ""
-        self._identified_s = float("-inf")
+        self._identify_at_s = float("-inf")
+        self._unanswered = 0  # such looks in a row
         self._log = ProgressLog(job, reader)
 
     def _look(self) -> float:
@@ -175,13 +179,22 @@ class ProgressWatcher(Watcher):
             return 0.0
 
     def _identify(self) -> None:
-        if self._now() - self._identified_s < IDENTITY_S:
+        """Without an answer the records are read all the same: the job goes on by them."""
+        if self._now() < self._identify_at_s:
             return
         topic = names.progress(self._job)
-        found = self._topics.identities([topic]).get(topic, "")
+        try:
+            found = self._topics.identities([topic]).get(topic, "")
+        except RetryableError as error:
+            self._unanswered += 1
+            pause_s = growing_s(self._unanswered, IDENTITY_S, IDENTITY_MAX_S)
+            self._identify_at_s = self._now() + pause_s
+            _log.warning("whether %s was made again is not known now: %s", topic, error)
+            return
         if found and self._topic_id not in ("", found):
             raise TopicIdentityChanged(topic, self._topic_id, found)
-        self._topic_id, self._identified_s = found or self._topic_id, self._now()
+        self._topic_id, self._unanswered = found or self._topic_id, 0
+        self._identify_at_s = self._now() + IDENTITY_S
 
     def _read(self) -> float:
         for offset, record in self._log.read_from(self._offset, timeout_s=PROGRESS_WAIT_S):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -21,6 +21,7 @@ from perseid.registry.port import Set
 from perseid.testing import kafka_handle
 from perseid.testing.kafka import FakeLogWriter
 from perseid.testing.kafka_disk import ModelDisk
+from perseid.testing.kafka_topics import FakeTopics
 from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import names
 from perseid.topics.log import ProgressLog
@@ -97,6 +98,30 @@ def progress_watcher(
     return ProgressWatcher(
         job, 0, kafka.reader(), kafka.topics, seen.append, lambda _: None, now
     )
+
+
+def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> None:
+    """The client that is asked for that may hang while the reader gets all records."""
+    kafka = kafka_handle.fake()
+    job, seen, asked = kafka.job(), list[Event](), list[object]()
+
+    class Hanging(FakeTopics):
+        def identities(self, topics: Sequence[str]) -> dict[str, str]:
+            asked.append(topics)
+            raise RetryableError("no answer in 15 s")
+
+    kafka.topics.create(names.progress(job), 1)
+    assert kafka.model is not None
+    watcher = ProgressWatcher(
+        job, 0, kafka.reader(), Hanging(kafka.model), seen.append, lambda _: None, lambda: 0.0
+    )
+    progress = ProgressLog(job, writer=kafka.writer)
+    for epoch in range(3):
+        record = FragmentState("u", 1, "w", "running", epoch)
+        progress.append(record)
+        watcher.turn()
+        assert seen[-1] == ProgressSeen(job, record)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("grown", [0, 6])
