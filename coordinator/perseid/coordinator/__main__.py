@@ -141,7 +141,7 @@ def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Port
     from perseid.topics.ledger import LedgerReader
     from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 
-    writer = SharedWriter(KafkaLogWriter(deployment.brokers()))
+    writer = SharedWriter(lambda: KafkaLogWriter(deployment.brokers()))
     transactions = KafkaTransactions(deployment.brokers())
     store = open_store(deployment.store)
     cache = Path(deployment.state) / "archives"

@@ -12,11 +12,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
-from threading import Lock
+from queue import Empty, PriorityQueue
 from typing import Protocol, cast
 
 from perseid.clocks import Clock, SystemClock
@@ -53,6 +54,7 @@ from perseid.topics.transactions import Transactions
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
 TOKENS_TAIL = 1000     # records looked through for the highest epoch of an earlier job UUID
 READ_TIMEOUT_S = 20.0
+PATIENCE_S = 1.0       # until an append gets a producer of its own: one takes milliseconds
 
 
 class Topics(TopicReader, TopicChanger, Protocol):
@@ -68,17 +70,34 @@ class HigherClaim(Exception):
 
 
 class SharedWriter:
-    """A LogWriter that several threads may use: a producer takes half a second to get ready."""
+    """A LogWriter that several threads may use: a producer takes half a second to get ready.
 
-    def __init__(self, writer: LogWriter) -> None:
-        self._writer, self._one_at_a_time = writer, Lock()
+    So there is one, unless an append takes long: another job's must not wait for a broker that does
+    not take this one's. `make` is called once for each thread at most.
+    """
+
+    def __init__(self, make: Callable[[], LogWriter], patience_s: float = PATIENCE_S) -> None:
+        self._make, self._patience_s, self._made = make, patience_s, count()
+        # Those that nobody uses, by failures in a row: who failed has to get ready again.
+        self._free: PriorityQueue[tuple[int, int, LogWriter]] = PriorityQueue()
+        self._free.put((0, next(self._made), make()))
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
-        with self._one_at_a_time:
-            return self._writer.append(topic, partition, value)
+        try:
+            failures, number, writer = self._free.get(timeout=self._patience_s)
+        except Empty:
+            failures, number, writer = 0, next(self._made), self._make()
+        try:
+            offset = writer.append(topic, partition, value)
+        except BaseException:
+            self._free.put((failures + 1, number, writer))
+            raise
+        self._free.put((0, number, writer))
+        return offset
 
     def close(self) -> None:
-        self._writer.close()
+        while not self._free.empty():
+            self._free.get()[-1].close()
 
 
 @dataclass(frozen=True, slots=True)
