@@ -3,12 +3,14 @@
 While brokers restart, or right behind a topic's creation, one of them says for a second that it
 does not know the topic, or that we may not use it, although both is wrong. Who believed it at once
 would end a job for good. So it is final only once it was repeated for the time of its kind, with
-nothing else heard in between. Time in which nobody asked proves nothing: of the pause between two
-answers a part of that time counts at most, so that two that are far apart are never enough. Pure.
+nothing else heard in between. Time in which nobody asked proves nothing: where an answer comes at
+once, a pause between two of them counts as PAUSE_S at most, so that two that are far apart are
+never enough. Pure.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from perseid.errors import PassingAnswer, PermanentError, UndecidedTransaction
@@ -19,7 +21,8 @@ FINAL_S: dict[str, float] = {
     # away when that is back.
     UndecidedTransaction.__name__: 120.0,
 }
-PAUSES = 4  # at least, each between two of the same answers, make it final
+# Who says that a transaction is undecided has waited for it: that needs no such bound.
+PAUSE_S: dict[str, float] = {PassingAnswer.__name__: 7.5, UndecidedTransaction.__name__: math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def heard(known: Repeated | None, where: str, kind: str, now_s: float) -> Repeat
         return None
     if known is None or (known.where, known.kind) != (where, kind):
         return Repeated(where, kind, now_s)
-    pause_s = min(now_s - known.last_s, FINAL_S[kind] / PAUSES)
+    pause_s = min(now_s - known.last_s, PAUSE_S[kind])
     return Repeated(where, kind, now_s, known.for_s + pause_s)
 
 
