@@ -42,7 +42,9 @@ from perseid.topics.records import TokenRecord
 
 _log = logging.getLogger(__name__)
 
-SLOW_THREADS = 3  # a job that loads slowly must not hold up another one's manifest
+SLOW_THREADS = 3  # of each pool
+# Jobs whose Kafka is away take all threads of their pool, and nobody else's manifest waits there.
+LOADING = (act.LoadJob, act.LoadProgram)
 TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # nobody waits for it: one after the other
 
 Emit = Callable[[ev.Event], None]
@@ -77,11 +79,12 @@ class Performer:
         """`loader` gives the loader of the calling thread."""
         self._fenced, self._writer, self._store = fenced, writer, store
         self._loader, self._emit, self._step_down = loader, emit, step_down
-        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow")
+        self._loading = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="loading")
+        self._writing = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="writing")
         self._tidying = ThreadPoolExecutor(1, thread_name_prefix="tidying")
 
     def close(self) -> None:
-        for pool in (self._slow, self._tidying):
+        for pool in (self._loading, self._writing, self._tidying):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def perform(self, action: act.Action) -> ev.Event | None:
@@ -145,7 +148,11 @@ class Performer:
     # -- slow ------------------------------------------------------------------------------------
 
     def _later(self, task: Callable[..., None], action: act.Action) -> None:
-        pool = self._tidying if isinstance(action, TIDYING) else self._slow
+        pool = self._writing
+        if isinstance(action, LOADING):
+            pool = self._loading
+        elif isinstance(action, TIDYING):
+            pool = self._tidying
         pool.submit(self._guarded, task, action)
 
     def _guarded(self, task: Callable[..., None], action: act.Action) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
+from threading import Event
 
 import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import Loader
-from perseid.coordinator.performing import Performer, StepDown, point_of
+from perseid.coordinator.performing import SLOW_THREADS, Performer, StepDown, point_of
 from perseid.errors import RetryableError
 from perseid.records import JobStatus, LeaderInfo, Plan
 from perseid.registry import Registry, lead
@@ -162,6 +163,23 @@ def test_a_manifest_is_durable_before_its_pointer_is_known(setting: Setting) -> 
     assert [(p.operator, p.partition) for p in found.parts] == [("counts", 0)]
 
 
+def test_jobs_that_load_without_an_end_hold_up_no_manifest(setting: Setting) -> None:
+    back = Event()
+
+    def away() -> Loader:
+        assert back.wait(20)
+        raise RetryableError("the broker is away")
+
+    acting = Acting(setting, away)
+    for _ in range(2 * SLOW_THREADS):
+        acting.performer.perform(act.LoadJob(JOB, setting.entry))
+    acting.performer.perform(manifest(5))
+    try:
+        assert isinstance(acting.events.get(timeout=5), ev.ManifestWritten)
+    finally:
+        back.set()
+
+
 def test_old_checkpoints_are_deleted_and_newer_ones_kept(setting: Setting) -> None:
     acting = Acting(setting)
     pointers = {}
@@ -171,7 +189,7 @@ def test_old_checkpoints_are_deleted_and_newer_ones_kept(setting: Setting) -> No
         assert isinstance(written, ev.ManifestWritten)
         pointers[epoch] = written.pointer
     acting.performer.perform(act.DeleteCheckpoints(JOB, "u1", (pointers[8], pointers[5])))
-    acting.performer._slow.shutdown(wait=True)
+    acting.performer._tidying.shutdown(wait=True)
     left = checkpoint.checkpoints(setting.store, JOB, "u1")
     assert [epoch for epoch, _ in left] == [5, 8]
 
