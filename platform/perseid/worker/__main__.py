@@ -60,8 +60,8 @@ def _limit(text: str) -> float:
 
 def run() -> int:
     """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
-    settle()
     try:
+        settle()
         check_user(os.getuid())
         main()
     except (UsageError, RefusedError) as error:

@@ -33,15 +33,30 @@ VARIABLES: Mapping[str, str] = {
     "NUMEXPR_NUM_THREADS": "1",
 }
 
+SETTLED = "PERSEID_SETTLED"  # process id of who has started itself anew
+
 
 def settle(
     environment: Mapping[str, str] | None = None,
     become: Callable[[str, list[str], Mapping[str, str]], object] = os.execve,
 ) -> None:
-    """Does not return where `environment` (this process's) is another: the process starts anew."""
+    """Does not return where `environment` (this process's) is another: the process starts anew.
+
+    UsageError where it has done so, and something has changed the environment back.
+    """
     found = os.environ if environment is None else environment
-    if any(found.get(name) != value for name, value in VARIABLES.items()):
-        become(sys.executable, sys.orig_argv, {**found, **VARIABLES})
+    me = str(os.getpid())  # stays the same
+    for name, value in VARIABLES.items():
+        if found.get(name) == value:
+            continue
+        if found.get(SETTLED) == me:
+            raise UsageError(
+                f"the worker starts itself with {name}={value}, and finds {found.get(name)!r}: "
+                "something that Python runs as it starts (sitecustomize.py, a .pth file) sets it, "
+                "so operators would give other results here than elsewhere; take it out"
+            )
+        become(sys.executable, sys.orig_argv, {**found, **VARIABLES, SETTLED: me})
+        return
 
 
 def check_user(uid: int) -> None:

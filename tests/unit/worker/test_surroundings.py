@@ -56,9 +56,23 @@ def test_a_process_that_has_it_does_not_start_anew() -> None:
     surroundings.settle({"OWN": "kept"}, lambda *how: starts.append(how))
     (_, arguments, environment) = starts.pop()
     assert arguments == sys.orig_argv
-    assert environment == {"OWN": "kept", **surroundings.VARIABLES}
+    settled = {surroundings.SETTLED: str(os.getpid())}
+    assert environment == {"OWN": "kept", **surroundings.VARIABLES, **settled}
     surroundings.settle(environment, lambda *how: starts.append(how))
     assert starts == []
+
+
+def test_an_environment_that_python_itself_changes_back_is_refused_and_no_endless_start() -> None:
+    starts: list[Any] = []
+    surroundings.settle({"SETTLED_BY": "a parent"}, lambda *how: starts.append(how))
+    (_, _, environment) = starts.pop()
+    changed = {**environment, "TZ": "Asia/Tokyo"}
+    with pytest.raises(UsageError, match=r"TZ=UTC, and finds 'Asia/Tokyo'.*sitecustomize"):
+        surroundings.settle(changed, lambda *how: starts.append(how))
+    assert starts == []
+    inherited = {**changed, surroundings.SETTLED: "1"}
+    surroundings.settle(inherited, lambda *how: starts.append(how))
+    assert len(starts) == 1
 
 
 def test_executors_elsewhere_get_it_by_sparks_settings() -> None:
