@@ -17,9 +17,9 @@ from perseid.errors import PassingAnswer, PermanentError, UndecidedTransaction
 
 FINAL_S: dict[str, float] = {
     PassingAnswer.__name__: 30.0,  # more than a broker needs to restart and to hear of all topics
-    # A dead owner's transaction is ended by its broker within half a minute, one whose broker is
-    # away when that is back.
-    UndecidedTransaction.__name__: 120.0,
+    # A dead owner's transaction is ended by its broker: mostly within half a minute, and after a
+    # slow epoch within the longest time that brokers allow, which is 15 minutes.
+    UndecidedTransaction.__name__: 1000.0,
 }
 # Who says that a transaction is undecided has waited for it: that needs no such bound.
 PAUSE_S: dict[str, float] = {PassingAnswer.__name__: 7.5, UndecidedTransaction.__name__: math.inf}
