@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from perseid.records.entries import FAILING_MIN
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
@@ -46,6 +48,7 @@ def written(folder: Path, name: str, code: str) -> str:
     return str(folder)
 
 
+@pytest.mark.drawn(3, group="field")
 def test_a_job_that_fails_again_and_again_is_told_and_its_correction_runs(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -71,6 +74,7 @@ def test_a_job_that_fails_again_and_again_is_told_and_its_correction_runs(
     running.do("jobs", "remove", "prices", "--purge")
 
 
+@pytest.mark.drawn(3, group="field")
 def test_input_behind_an_open_transaction_is_lag_and_told(
     running: RunningCluster, tmp_path: Path
 ) -> None:

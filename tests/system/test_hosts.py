@@ -136,6 +136,7 @@ def right(rows: list[dict[str, Any]]) -> dict[int, str]:
     return {r["i"]: text for r, text in zip(rows, json.loads(ran.stdout), strict=True)}
 
 
+@pytest.mark.drawn(3, group="field")
 def test_two_hosts_that_differ_give_the_same_bytes_over_a_takeover(
     own: RunningCluster, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_two_hosts_that_differ_give_the_same_bytes_over_a_takeover(
     assert found == expected
 
 
+@pytest.mark.drawn(3, group="field")
 def test_a_wall_clock_that_jumps_expires_nothing_and_freezes_no_timer(
     own: RunningCluster, tmp_path: Path
 ) -> None:

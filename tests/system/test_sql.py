@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example
 from perseid.testing.verify.read import read_topic
@@ -100,6 +102,7 @@ def test_sql_that_cannot_run_is_refused_when_it_is_applied(
         assert "SQL of operator sums: it contains Aggregate" in ran.document["error"]["message"]
 
 
+@pytest.mark.drawn(3, group="field")
 def test_the_shipped_jobs_with_sql_run(running: RunningCluster, tmp_path: Path) -> None:
     """Those that no other test runs: wordcount, grep and incidents have their own."""
     running.topic("sql-words", 1)

@@ -47,6 +47,7 @@ def send(running: RunningCluster, records: list[tuple[int, bytes]]) -> None:
     producer.commit_transaction(30)
 
 
+@pytest.mark.drawn(3, group="field")
 def test_large_letters_are_pointers_and_many_partitions_no_burden(
     running: RunningCluster, job: str
 ) -> None:
