@@ -27,6 +27,12 @@ APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
 SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
 # Attempts of tasks that go on as zombies, for so long that checkpoints go.
 LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
+LOST_TAILS = Swarm(switch=0.02, lose_tails=0.1)
+# Restores from older checkpoints, while words of parts on newer ones are late.
+DAMAGED_PARTS = Swarm(
+    switch=0.1, twin_task=0.02, kill_worker=0.006, kafka_late=0.05, damage_part=0.4,
+    erase_state=0.5, asks=True,
+)  # fmt: skip
 
 _DRAWN = (
     sinks.no_read_back, sinks.ledger_outside_the_transaction,
@@ -38,8 +44,6 @@ _DRAWN = (
     states.checksums_are_not_checked, states.logs_are_collected_too_early,
     states.ledgers_do_not_count_in_a_restore,
     tokens.claims_do_not_count, tokens.void_tokens_run, tokens.conflicts_are_swallowed,
-    tokens.watchers_pass_over_what_is_lost, tokens.sources_that_were_cut_are_read_on,
-    tokens.last_words_are_told_once,
     tokens.generations_start_again, tokens.append_of_unknown_outcome_is_repeated,
     tokens.watermark_falls, tokens.the_main_output_is_fed_back,
     tokens.tokens_of_later_plans_run, tokens.batch_numbers_identify_epochs,
@@ -49,7 +53,7 @@ _DRAWN = (
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
     checkpoints.logs_are_trimmed_behind_the_newest, checkpoints.last_ledger_records_are_trimmed,
-    mended.unfounded_checkpoints_are_waited_for, mended.passed_over_checkpoints_are_waited_for,
+    mended.passed_over_checkpoints_are_waited_for,
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip
 _TOLD = (
@@ -62,6 +66,10 @@ _TOLD = (
         Overtaken(waits_s=8.0),
     ),
     Planted(tokens.time_passes_only_under_a_leader, SINGLE, SwitchedOff()),
+    Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
+    Planted(tokens.sources_that_were_cut_are_read_on, SMALL, LOST_TAILS),
+    Planted(tokens.last_words_are_told_once, SMALL, LOST_TAILS),
+    Planted(mended.unfounded_checkpoints_are_waited_for, APART, DAMAGED_PARTS),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(
         mended.complete_checkpoints_prove_nothing,
