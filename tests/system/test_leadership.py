@@ -34,11 +34,19 @@ from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.chain import Base, Chain, Void, valid_tokens
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog, TokenLog
-from perseid.topics.records import Claim, EpochDone, FragmentState, Token, TokenRecord
+from perseid.topics.records import (
+    Claim,
+    EpochDone,
+    FragmentState,
+    LedgerRecord,
+    Token,
+    TokenRecord,
+)
 
 PATIENCE_S = 120.0
 PAUSE_S = 9.0  # more than four sessions
 INCARNATION = "w1-stand-in"
+PARALLELISM = 4  # of the example
 
 
 def wait_for(what: str, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> float:
@@ -64,7 +72,8 @@ class StandIn:
     def _run(self) -> None:
         wait_for("a plan", self._plan_is_mine)
         plan = cast(Plan, self._registry.plan(self._job))
-        progress = ProgressLog(self._job, None, KafkaLogWriter(self._deployment.kafka))
+        writer = KafkaLogWriter(self._deployment.kafka)
+        progress = ProgressLog(self._job, None, writer)
         reader = KafkaLogReader(self._deployment.kafka)
         base = Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
         tokens = TokenLog(self._job, reader, base=base)
@@ -74,9 +83,19 @@ class StandIn:
         while not self._stop.is_set():
             for seen in tokens.poll(0.2):
                 if seen.kind == "token" and seen.token is not None:
+                    self._commit(writer, plan, seen.token, seen.offset)
                     progress.append(self._report(plan, seen.token, seen.offset))
                     self.done.append((seen.token.epoch, time.monotonic()))
         reader.close()
+
+    def _commit(self, writer: KafkaLogWriter, plan: Plan, token: Token, offset: int) -> None:
+        """What is told as done is in the ledger of each partition."""
+        for partition in range(PARALLELISM):
+            record = LedgerRecord(
+                plan.job_uuid, token.layout, "counts", partition, plan.generation, token.epoch,
+                offset,
+            )  # fmt: skip
+            writer.append(names.ledger(self._job), partition, codec.encode(record))
 
     def _plan_is_mine(self) -> bool:
         plan = self._registry.plan(self._job)

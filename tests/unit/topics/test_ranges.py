@@ -102,6 +102,7 @@ def test_an_error_that_is_of_no_offset_is_an_error_of_our_tree(
     event = SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: None)
     cursor = object.__new__(Cursor)
     cursor.topic, cursor.partition, cursor.position = "t", 0, 0
+    cursor._ask_at_s = None
     cursor._consumer = SimpleNamespace(consume=lambda *_: [event])  # type: ignore[assignment]
     with pytest.raises(kind, match=r"reading t\[0\]"):
         cursor.fetch(1, 0.0)

@@ -24,6 +24,11 @@ def a_topic_is_made_once_and_explicitly(side: KafkaSide) -> Iterator[object]:
     yield made in topics.list()
 
 
+@SCRIPTS.add([1])
+def the_brokers_are_known(side: KafkaSide) -> Iterator[object]:
+    yield sorted(side.kafka.topics.brokers())
+
+
 @SCRIPTS.add(True, False)
 def a_compacted_topic_is_known_as_such(side: KafkaSide) -> Iterator[object]:
     for policy in ("compact", "delete"):
