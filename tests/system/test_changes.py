@@ -230,13 +230,13 @@ def test_a_re_created_source_topic_is_one_clear_error(
 def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    running.topic("sql-lines", 1)
+    running.topic("plain-lines", 1)
     counted = {"SELECT explode(split(value, ' ')) AS word FROM input":
                "SELECT DISTINCT value AS word FROM input"}  # fmt: skip
-    ran = running.run("jobs", "apply", str(wordcount(tmp_path / "sql", "sql", counted)))
+    ran = running.run("jobs", "apply", str(wordcount(tmp_path / "plain", "plain", counted)))
     assert ran.code == 1
     assert "row-wise" in ran.document["error"]["message"]
-    assert running.job("sql") == {}
+    assert running.job("plain") == {}
 
 
 def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from perseid.clocks import Clock
-from perseid.errors import PermanentError, RefusedError
+from perseid.errors import PassingAnswer, PermanentError, RefusedError
 from perseid.jobs import change, parse, retention, schemas, steering
 from perseid.jobs.classes import Classes, load_jobs
 from perseid.jobs.environments import checking
@@ -302,7 +302,7 @@ def _asked(question: Callable[[], T]) -> T | None:
     """The answer; None where we may not ask, since that is no reason not to apply."""
     try:
         return question()
-    except PermanentError:
+    except (PermanentError, PassingAnswer):
         return None
 
 
