@@ -25,6 +25,7 @@ from perseid.worker import surroundings
 
 WAIT_S = 300.0
 HOUR_S = 3_600
+MONTH_S = 30 * 24 * HOUR_S
 BERLIN = {
     "TZ": "Europe/Berlin", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONHASHSEED": "7",
     "OMP_NUM_THREADS": "4", "SITE": "here",
@@ -172,9 +173,10 @@ def test_two_hosts_that_differ_give_the_same_bytes_over_a_takeover(
 def test_a_wall_clock_that_jumps_expires_nothing_and_freezes_no_timer(
     own: RunningCluster, tmp_path: Path
 ) -> None:
-    """The leader's by an hour, ahead and back."""
+    """The leader's by an hour, ahead and back; the next leader's is a month ahead all along."""
     own.topic("clocked-in", 2)
-    clock = WallClock(tmp_path / "clock")
+    clock, wrong = WallClock(tmp_path / "clock"), WallClock(tmp_path / "wrong")
+    wrong.set(MONTH_S)
     steps: list[int] = []
 
     def step() -> None:
@@ -190,7 +192,8 @@ def test_a_wall_clock_that_jumps_expires_nothing_and_freezes_no_timer(
         )  # fmt: skip
 
     with ExitStack() as hosts:
-        hosts.enter_context(Engine(own.cluster, "coordinator", "c1", clock.environment))
+        first = Engine(own.cluster, "coordinator", "c1", clock.environment)
+        hosts.enter_context(first)
         hosts.enter_context(Engine(own.cluster, "worker", "w1", {}))
         began_s = time.monotonic()
         apply(own, tmp_path / "clocked", CLOCKED, "clocked", CLOCKED_CODE)
@@ -200,6 +203,9 @@ def test_a_wall_clock_that_jumps_expires_nothing_and_freezes_no_timer(
             step()
         events = own.wait_job("clocked", lambda j: bool(j["events"]), "told of")["events"]
         assert any("ahead of token time" in line for line in events), events
+        first.kill()
+        hosts.enter_context(Engine(own.cluster, "coordinator", "c2", wrong.environment))
+        step()
         passed_ms = (time.monotonic() - began_s) * 1000
         times = [token.time_ms for token in own.tokens("clocked")]
         assert times == sorted(times)
