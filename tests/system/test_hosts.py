@@ -117,6 +117,7 @@ def apply(own: RunningCluster, folder: Path, job: str, module: str, code: str) -
     folder.mkdir()
     (folder / "job.yaml").write_text(job)
     (folder / f"{module}.py").write_text(code)
+    own.wait_workers(1)
     own.apply(folder)
 
 

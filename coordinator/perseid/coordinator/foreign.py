@@ -3,17 +3,29 @@
 They would fence each other for ever. Each knows the job by another UUID, which the token log says:
 so who comes second, and finds that tokens are being issued, does not begin; and who was there first
 and finds the chain begun anew by another UUID does not go on.
+
+Whether tokens are being issued no clock tells, since those of two machines may be apart by any time
+and be set meanwhile: it is watched for ALIVE_S whether others come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from perseid.errors import PermanentError
+from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.topics import names
 from perseid.topics.records import Begin, Token, TokenRecord
 
-ALIVE_MS = 60_000  # an idle job has a token every ten seconds
+ALIVE_S = 60.0  # an idle job has a token every ten seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Another UUID's last token is the one at `offset`, as was first seen at `since_s`."""
+
+    offset: int
+    since_s: float
 
 
 def last_of_another(
@@ -32,15 +44,31 @@ def last_of_another(
     return found if found is not None and found[1].job_uuid != job_uuid else None
 
 
-def in_use(job: str, job_uuid: str, offset: int, found: Token) -> PermanentError:
-    """For the job that has never run here, while another one of its name runs elsewhere."""
-    return PermanentError(
-        f"{names.tokens(job)} is in use: job UUID {found.job_uuid} has a token of epoch "
-        f"{found.epoch} at offset {offset}, less than {ALIVE_MS // 1000} s old, and job {job} "
-        f"here is {job_uuid} and has never run: another deployment runs a job {job} on this "
-        f"Kafka; {_remedy(job)}. If there is none any more, wait a minute and type `perseid jobs "
-        f"start {job}`"
+def in_use(
+    job: str, job_uuid: str, watched: Watched, last: tuple[int, Token], now_s: float
+) -> PerseidError | None:
+    """For the job that has never run here, under whose name another one was run.
+
+    `last`: the other's last token now, and its offset. None: the other runs no more.
+    """
+    offset, found = last
+    text = (
+        f"job UUID {found.job_uuid} has a token of epoch {found.epoch} at offset {offset}, and job "
+        f"{job} here is {job_uuid} and has never run"
     )
+    if offset != watched.offset:
+        return PermanentError(
+            f"{names.tokens(job)} is in use: {text}; its last one was at offset {watched.offset} "
+            f"{now_s - watched.since_s:.0f} s ago: another deployment runs a job {job} on this "
+            f"Kafka; {_remedy(job)}. If there is none any more, type `perseid jobs start {job}`"
+        )
+    left_s = watched.since_s + ALIVE_S - now_s
+    if left_s > 0:
+        return RetryableError(
+            f"{names.tokens(job)} may be in use: {text}; if no other token comes in {left_s:.0f} s "
+            "it begins"
+        )
+    return None
 
 
 def taken_over(job: str, job_uuid: str, found_uuid: str) -> PermanentError:

@@ -129,20 +129,37 @@ class _Read:
     log_time: Time
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one leader knows of its jobs before they are loaded.
+
+    `claims`: the broker's time when it stamped this leader's, by name. `others`: see `foreign`, by
+    the UUID here.
+    """
+
+    claims: dict[str, Time] = field(default_factory=dict)
+    others: dict[str, foreign.Watched] = field(default_factory=dict)
+
+
 class Loader:
     """Loads for one leader. Not safe for several threads: make one for each."""
 
     def __init__(
-        self, clients: Clients, coordinator_epoch: int, leader: str,
-        claims: dict[str, Time] | None = None,
-    ) -> None:  # fmt: skip
-        """`claims`: the broker's time when it stamped this leader's, by job; its loaders' alike."""
+        self, clients: Clients, coordinator_epoch: int, leader: str, known: Known | None = None
+    ) -> None:
+        """`known`: what all loaders of this leader have in common."""
         self._clients = self.clients = clients
-        self._claims = claims if claims is not None else {}
+        self._known = known if known is not None else Known()
         self._epoch, self._leader = coordinator_epoch, leader
 
     def load(self, entry: JobEntry) -> JobLoaded:
         """Raises RetryableError, PermanentError, or HigherClaim."""
+        try:
+            return self._load(entry)
+        finally:
+            self._clients.reader.close()  # its positions in this job's logs, each a client
+
+    def _load(self, entry: JobEntry) -> JobLoaded:
         registry, job = self._clients.registry, entry.name
         found = registry.plan(job)
         plan = found if found is not None and found.job_uuid == entry.uuid else None
@@ -230,7 +247,7 @@ class Loader:
     def _claim_and_read(self, entry: JobEntry, base: Base | None) -> _Read:
         stamps: dict[int, int] = {}
         records = self._claimed(entry, base, stamps)
-        log_time = self._claims[entry.name]
+        log_time = self._known.claims[entry.name]
         highest = max((r.epoch for _, r in records if not isinstance(r, Claim)), default=0)
         generation = max((r.generation for _, r in records if isinstance(r, Token)), default=0)
         if base is None:
@@ -264,11 +281,11 @@ class Loader:
             if chain.job_uuid != base.job_uuid:  # a claim would shut the other one out
                 raise foreign.taken_over(job, base.job_uuid, chain.job_uuid)
         claimed = max((r.coordinator_epoch for _, r in records), default=0)
-        if job not in self._claims:  # its answer may have been lost
+        if job not in self._known.claims:  # its answer may have been lost
             for offset, record in records:
                 if isinstance(record, Claim) and record.coordinator_epoch == self._epoch:
-                    self._claims[job] = Time(stamps[offset], clients.clock.monotonic_s())
-        if claimed < self._epoch or job not in self._claims:
+                    self._known.claims[job] = Time(stamps[offset], clients.clock.monotonic_s())
+        if claimed < self._epoch or job not in self._known.claims:
             claim = clients.writer.append(topic, 0, codec.encode(Claim(self._epoch, self._leader)))
             claimed_s = clients.clock.monotonic_s()
             records += self._tokens(topic, max(start, end), claim + 1, stamps)
@@ -277,7 +294,7 @@ class Loader:
                     f"the token log of {job} ends at {claim}, and the plan is based on its offset "
                     f"{start}"
                 )
-            self._claims[job] = Time(stamps[claim], claimed_s)
+            self._known.claims[job] = Time(stamps[claim], claimed_s)
             claimed = max(r.coordinator_epoch for _, r in records)
         if claimed > self._epoch:
             raise HigherClaim(claimed)
@@ -287,13 +304,17 @@ class Loader:
         self, entry: JobEntry, records: list[tuple[int, TokenRecord]]
     ) -> None:
         """A name that was run here before may have a job of its own that was removed."""
-        found = foreign.last_of_another(entry.uuid, records)
-        if found is None or self._clients.registry.generation(entry.name) > 0:
+        last = foreign.last_of_another(entry.uuid, records)
+        if last is None or self._clients.registry.generation(entry.name) > 0:
             return
-        place, now_ms = (names.tokens(entry.name), 0), self._clients.clock.wall_ms()
-        alive = self._clients.topics.offsets_at([place], now_ms - foreign.ALIVE_MS)[place]
-        if found[0] >= alive:
-            raise foreign.in_use(entry.name, entry.uuid, *found)
+        now_s = self._clients.clock.monotonic_s()
+        watched = foreign.Watched(last[0], now_s)
+        watched = self._known.others.setdefault(entry.uuid, watched)
+        error = foreign.in_use(entry.name, entry.uuid, watched, last, now_s)
+        if isinstance(error, PermanentError):
+            self._known.others.pop(entry.uuid)  # who starts it again has it watched again
+        if error is not None:
+            raise error
 
     def _tokens(
         self, topic: str, start: int, end: int, stamps: dict[int, int], *, whole: bool = True

@@ -16,11 +16,13 @@ import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from perseid import logs
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import HigherClaim, Loader
+from perseid.coordinator.loading_pool import LoadingPool
 from perseid.coordinator.log_trimming import trim
 from perseid.errors import (
     FencedError,
@@ -42,9 +44,8 @@ from perseid.topics.records import TokenRecord
 
 _log = logging.getLogger(__name__)
 
-SLOW_THREADS = 3  # of each pool
-# Jobs whose Kafka is away take all threads of their pool, and nobody else's manifest waits there.
-LOADING = (act.LoadJob, act.LoadProgram)
+WRITING_THREADS = 3  # of manifests: all wait for one store
+LOADING = (act.LoadJob, act.LoadProgram)  # each may wait for what no other job needs
 TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # nobody waits for it: one after the other
 
 Emit = Callable[[ev.Event], None]
@@ -79,12 +80,13 @@ class Performer:
         """`loader` gives the loader of the calling thread."""
         self._fenced, self._writer, self._store = fenced, writer, store
         self._loader, self._emit, self._step_down = loader, emit, step_down
-        self._loading = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="loading")
-        self._writing = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="writing")
+        self._loading = LoadingPool()
+        self._writing = ThreadPoolExecutor(WRITING_THREADS, thread_name_prefix="writing")
         self._tidying = ThreadPoolExecutor(1, thread_name_prefix="tidying")
 
     def close(self) -> None:
-        for pool in (self._loading, self._writing, self._tidying):
+        self._loading.close()
+        for pool in (self._writing, self._tidying):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def perform(self, action: act.Action) -> ev.Event | None:
@@ -148,12 +150,11 @@ class Performer:
     # -- slow ------------------------------------------------------------------------------------
 
     def _later(self, task: Callable[..., None], action: act.Action) -> None:
-        pool = self._writing
         if isinstance(action, LOADING):
-            pool = self._loading
-        elif isinstance(action, TIDYING):
-            pool = self._tidying
-        pool.submit(self._guarded, task, action)
+            self._loading.submit(action.job, partial(self._guarded, task, action))
+        else:
+            pool = self._tidying if isinstance(action, TIDYING) else self._writing
+            pool.submit(self._guarded, task, action)
 
     def _guarded(self, task: Callable[..., None], action: act.Action) -> None:
         try:

@@ -18,7 +18,7 @@ from perseid.coordinator import events as ev
 from perseid.coordinator import telling, view
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import Lease, LeaseKeeper
-from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.mirror import OffsetsMirror
 from perseid.coordinator.model import ClusterState, Now
@@ -82,7 +82,7 @@ class Service:
         self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
-        self._claims: dict[str, Time] = {}  # for the loaders of all threads
+        self._known = Known()  # to the loaders of all threads
         clients.registry.on_session(self._session_changed)
 
     def run(self) -> None:
@@ -171,7 +171,7 @@ class Service:
         found: Loader | None = getattr(self._of_thread, "loader", None)
         if found is None:
             found = Loader(
-                self._ports.new_clients(), self._leader.epoch, self._leader.id, self._claims
+                self._ports.new_clients(), self._leader.epoch, self._leader.id, self._known
             )
             self._of_thread.loader = found
         return found

@@ -8,7 +8,8 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator.loading import HigherClaim
+from perseid.coordinator import foreign
+from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.model import ranges_of
 from perseid.coordinator.token_time import Time
 from perseid.errors import DamagedFile, PassingAnswer, PermanentError, RetryableError
@@ -26,6 +27,13 @@ FAILED = JobStatus("u1", "failed", 1, 1, 1, {"kind": "PermanentError", "text": "
 
 def offsets(loaded: ev.JobLoaded) -> dict[int, int]:
     return {partition: at.offset for (_, partition), at in loaded.starts.items()}
+
+
+def watch(setting: Setting, loader: Loader) -> None:
+    """It is seen that nobody issues tokens of the job UUID before any more."""
+    with pytest.raises(RetryableError, match="may be in use"):
+        loader.load(setting.entry)
+    setting.kafka.clock.sleep(foreign.ALIVE_S)
 
 
 # -- a job that has never run --------------------------------------------------------------------
@@ -77,6 +85,19 @@ def test_a_start_that_is_not_there_is_refused(setting: Setting) -> None:
         setting.loader().load(wrong)
 
 
+def test_a_load_leaves_no_reader_in_the_jobs_logs(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be a client with threads of its own: thousands behind a change of leader."""
+    loader, closed = setting.loader(), list[int]()
+    monkeypatch.setattr(loader.clients.reader, "close", lambda: closed.append(1))
+    with pytest.raises(PassingAnswer):
+        loader.load(setting.entry)
+    setting.source()
+    loader.load(setting.entry)
+    assert len(closed) == 2
+
+
 def test_a_missing_source_topic_is_named(setting: Setting) -> None:
     with pytest.raises(PassingAnswer, match="perseid topics create lines"):
         setting.loader().load(setting.entry)
@@ -91,11 +112,12 @@ def test_a_compacted_source_topic_is_refused(setting: Setting) -> None:
 def test_epochs_of_an_earlier_job_are_not_used_again(setting: Setting) -> None:
     setting.source()
     setting.append(Begin(1, "u0", 4), token(5, 0, 0, 1, job_uuid="u0"))
-    setting.kafka.clock.sleep(3600)  # nobody issues tokens of it any more
-    assert setting.loader().load(setting.entry).highest_epoch == 5
+    loader = setting.loader()
+    watch(setting, loader)
+    assert loader.load(setting.entry).highest_epoch == 5
     record = LedgerRecord("u0", 1, "counts", 0, 1, 9, 3)
     setting.kafka.append((names.ledger(JOB), 1), None, codec.encode(record))
-    assert setting.loader().load(setting.entry).highest_epoch == 9
+    assert loader.load(setting.entry).highest_epoch == 9
 
 
 @pytest.mark.parametrize("log", [names.tokens(JOB), names.progress(JOB)])
@@ -108,8 +130,8 @@ def test_a_log_that_is_trimmed_while_its_end_is_read_fails_no_job(
     setting.append(Begin(1, "u0", 4), token(5, 0, 0, 1, job_uuid="u0"))
     setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
     setting.kafka.append((names.progress(JOB), 0), None, codec.encode(done))
-    setting.kafka.clock.sleep(3600)  # nobody issues tokens of it any more
     loader = setting.loader()
+    watch(setting, loader)
     read, left = loader.clients.reader.read_range, [(log, 0)]
 
     def trimmed(topic: str, partition: int, start: int, end: int, *, timeout_s: float) -> object:
@@ -132,11 +154,12 @@ def test_generations_begin_above_all_that_kafka_knows(setting: Setting, where: s
     record = LedgerRecord("u0", 1, "counts", 3, 37 if where == "ledger" else 2, 9, 3)
     old = token(5, 0, 0, 1, job_uuid="u0", generation=37 if where == "token" else 2)
     setting.append(Begin(1, "u0", 4), old)
-    setting.kafka.clock.sleep(3600)  # nobody issues tokens of it any more
-    setting.loader().load(setting.entry)
+    loader = setting.loader()
+    watch(setting, loader)
+    loader.load(setting.entry)
     setting.kafka.append((names.ledger(JOB), 3), None, codec.encode(record))
     assert setting.registry.generation(JOB) == 0
-    assert setting.loader().load(setting.entry).generation == 37
+    assert loader.load(setting.entry).generation == 37
 
 
 def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:

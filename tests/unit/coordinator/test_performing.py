@@ -12,7 +12,8 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.loading import Loader
-from perseid.coordinator.performing import SLOW_THREADS, Performer, StepDown, point_of
+from perseid.coordinator.loading_pool import THREADS
+from perseid.coordinator.performing import Performer, StepDown, point_of
 from perseid.errors import RetryableError
 from perseid.records import JobStatus, LeaderInfo, Plan
 from perseid.registry import Registry, lead
@@ -163,19 +164,29 @@ def test_a_manifest_is_durable_before_its_pointer_is_known(setting: Setting) -> 
     assert [(p.operator, p.partition) for p in found.parts] == [("counts", 0)]
 
 
-def test_jobs_that_load_without_an_end_hold_up_no_manifest(setting: Setting) -> None:
-    back = Event()
+def test_jobs_that_load_without_an_end_hold_up_no_manifest_and_no_other_job(
+    setting: Setting,
+) -> None:
+    """As those wait whose transactions are undecided, whose broker is away, whose store hangs."""
+    back, begun = Event(), SimpleQueue[int]()
 
-    def away() -> Loader:
-        assert back.wait(20)
+    def loader() -> Loader:
+        begun.put(1)
+        if begun.qsize() > 2 * THREADS:
+            return setting.loader()
+        assert back.wait(60)
         raise RetryableError("the broker is away")
 
-    acting = Acting(setting, away)
-    for _ in range(2 * SLOW_THREADS):
-        acting.performer.perform(act.LoadJob(JOB, setting.entry))
+    setting.source()
+    acting = Acting(setting, loader)
+    for i in range(2 * THREADS):
+        away = replace(setting.entry, name=f"away-{i}")
+        acting.performer.perform(act.LoadJob(away.name, away))
     acting.performer.perform(manifest(5))
     try:
-        assert isinstance(acting.events.get(timeout=5), ev.ManifestWritten)
+        assert isinstance(acting.events.get(timeout=20), ev.ManifestWritten)
+        acting.performer.perform(act.LoadJob(JOB, setting.entry))
+        assert isinstance(acting.events.get(timeout=20), ev.JobLoaded)
     finally:
         back.set()
 

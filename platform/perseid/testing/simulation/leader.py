@@ -13,11 +13,10 @@ from perseid.coordinator import token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.loading import Clients, Loader
+from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
-from perseid.coordinator.token_time import Time
 from perseid.coordinator.watching import Watcher
 from perseid.errors import ProcessDied, RetryableError, UnexpectedError
 from perseid.jobs.spec import JobSpec
@@ -104,7 +103,7 @@ class Life:
         self.session.on_session(self._session_changed)
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
-        self._claims: dict[str, Time] = {}
+        self._known = Known()
         self._due: dict[Watcher, float] = {}  # when each looks again
         self._spawn("main", self._live)
 
@@ -175,7 +174,7 @@ class Life:
             LedgerReader(reader, self.world.topics, self.clock),
             SimulatedTransactions(self.world.broker), self.world.store, Path(), self.clock,
         )  # fmt: skip
-        loader = SimulatedLoader(clients, self._epoch, self.label, self._claims)
+        loader = SimulatedLoader(clients, self._epoch, self.label, self._known)
         loader.specs = self.world.specs
         return loader
 
