@@ -57,6 +57,7 @@ from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
 LOAD_RETRY_S = 0.5   # between attempts to read a job whose Kafka or store does not answer
+LOAD_TOLD_S = 60.0   # what a load takes at most, with clients that give up after 20 s
 _APPENDS = {kind.__name__ for kind in (AppendBegin, AppendRewind, AppendToken)}
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 
@@ -151,8 +152,12 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.entry.desired == "removed":
         return job, [RemoveJob(job.name)]
     if job.phase is Phase.LOADING:
-        due = job.load_at_s is not None and now.monotonic_s >= job.load_at_s
-        return (replace(job, load_at_s=None), [LoadJob(job.name, job.entry)]) if due else (job, [])
+        if job.load_at_s is None:
+            return _unanswered(job, now), []
+        if now.monotonic_s < job.load_at_s:
+            return job, []
+        job = replace(job, load_at_s=None, loading_s=now.monotonic_s)
+        return job, [LoadJob(job.name, job.entry)]
     actions: list[Action] = []
     if job.phase not in _ENDED and not job.appending:
         job, actions = _drive(state, _clock_told(job, now), now)
@@ -285,7 +290,7 @@ def _registry_seen(
     for name, entry in event.entries.items():
         job = state.jobs.get(name)
         if job is None:
-            job = JobState(name, entry)
+            job = JobState(name, entry, loading_s=now.monotonic_s)
             if entry.desired != "removed":
                 actions.append(LoadJob(name, entry))
         elif (entry.uuid, entry.counter) != (job.entry.uuid, job.entry.counter):
@@ -334,6 +339,19 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
         return failing.permanent(job, now, event.kind, event.text)
     unloaded = failing.counted(job.unloaded, job, now, event.text)
     return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, unloaded=unloaded), []
+
+
+def _unanswered(job: JobState, now: Now) -> JobState:
+    """A load that neither ends nor fails: a network share that is away answers never."""
+    if now.monotonic_s - job.loading_s < LOAD_TOLD_S:
+        return job
+    text = (
+        f"job {job.name} is being read, and for {LOAD_TOLD_S:.0f} s ZooKeeper, Kafka or the store "
+        "have not answered; `perseid doctor` asks each of them"
+    )
+    job = job if text in job.events else job.told(text)
+    unloaded = failing.counted(job.unloaded, job, now, text)
+    return replace(job, loading_s=now.monotonic_s, unloaded=unloaded)
 
 
 def _lost_track(job: JobState, now: Now, why: str) -> JobState:

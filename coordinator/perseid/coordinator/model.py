@@ -129,6 +129,7 @@ class JobState:
     phase: Phase = Phase.LOADING
     story: tuple[str, ...] = ()
     load_at_s: float | None = None        # when to try again after a load that failed
+    loading_s: float = 0.0                # when that was begun, or was last said to take long
     program: Program | None = None        # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
     plan: Plan | None = None
@@ -233,7 +234,9 @@ class JobState:
         """This job in another phase; raises InvalidTransition when the table forbids it."""
         lifecycle.check(self.name, self.phase, phase, self.story)
         line = f"{now.monotonic_s:.3f} {self.phase.name} -> {phase.name}: {why}"
-        return replace(self, phase=phase, story=(*self.story, line)[-STORY_LINES_MAX:])
+        loading_s = now.monotonic_s if phase is Phase.LOADING else self.loading_s
+        story = (*self.story, line)[-STORY_LINES_MAX:]
+        return replace(self, phase=phase, story=story, loading_s=loading_s)
 
     def told(self, *lines: str) -> JobState:
         """With events for people; the newest are kept, and no more of each than a status holds."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import view
-from perseid.coordinator.core import decide
+from perseid.coordinator.core import LOAD_RETRY_S, LOAD_TOLD_S, decide
 from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.model import JobState
 from perseid.records.entries import FAILING_MIN
 from perseid.testing.coordinator import Leader, World, job_entry
 from perseid.testing.coordinator_steps import JOB, new_revision, run, want
@@ -127,3 +128,26 @@ def test_a_job_that_cannot_even_be_read_is_told_too(world: World, leader: Leader
         world.time_s += 1
     found = view.job_status(job, world.now)["failing"]
     assert found == {"failures": FAILING_MIN, "for_s": FAILING_MIN, "text": "the store is away"}
+
+
+def test_a_load_that_never_ends_is_told_while_the_other_jobs_go_on(
+    world: World, leader: Leader
+) -> None:
+    """A network share that is away, or a client that hangs, gives neither answer nor error."""
+    job = JobState("other", job_entry("other"), loading_s=world.now.monotonic_s)
+    state = leader.state.with_job(job)
+    for minute in range(1, FAILING_MIN + 1):
+        world.time_s += LOAD_TOLD_S
+        state, actions = decide(state, ev.Tick(), world.now)
+        assert act.LoadJob("other", job.entry) not in actions  # that would take one more thread
+        shown = view.job_status(state.jobs["other"], world.now)
+        assert ["is being read, and for 60 s" in line for line in shown["events"]] == [True]
+        assert (shown["failing"] is not None) == (minute >= FAILING_MIN)
+    ended = ev.JobLoadFailed("other", job.entry, "RetryableError", "the store is back", False)
+    state, _ = decide(state, ended, world.now)
+    world.time_s += LOAD_RETRY_S
+    state, actions = decide(state, ev.Tick(), world.now)
+    assert act.LoadJob("other", job.entry) in actions
+    before = state.jobs["other"]
+    state, _ = decide(state, ev.Tick(), world.now)
+    assert state.jobs["other"] == before  # it counts from there
