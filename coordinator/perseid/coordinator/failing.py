@@ -73,9 +73,9 @@ def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
 
 
 def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> JobFailures:
-    """One more than `before`."""
+    """One more than `before`. Since when: by the leader's time, whose clock may be set meanwhile."""
     count = before.count if before is not None else 0
-    since_ms = before.since_ms if before is not None and count else now.wall_ms
+    since_ms = before.since_ms if before is not None and count else int(now.time_ms)
     return JobFailures(
         job.entry.uuid, count + 1, now.wall_ms, cut(text), since_ms, job.entry.counter
     )

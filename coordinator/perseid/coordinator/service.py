@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from perseid.clocks import Clock
@@ -107,7 +107,9 @@ class Service:
         self._queue.put(self._ending)  # wakes it up
 
     def look(self) -> view.Look:
-        return view.Look(self.state, self._leader, self._now(), self._mirror.failed)
+        state, now = self.state, self._now()
+        now = replace(now, time_ms=state.time.after(now))
+        return view.Look(state, self._leader, now, self._mirror.failed)
 
     # -- deciding --------------------------------------------------------------------------------
 

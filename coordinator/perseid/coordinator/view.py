@@ -15,7 +15,7 @@ from perseid.records import JobFailures, LeaderInfo
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a leader knows at one moment.
+    """What a leader knows at one moment; `now` with its time.
 
     `unmirrored`: by job, how often its consumer group's offsets could not be written.
     """
@@ -90,7 +90,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
         "stalled_input": list(stalled.told(job, now)),
-        "failing": report.failing(failures_of(job), now.wall_ms),
+        "failing": report.failing(failures_of(job), int(now.time_ms)),
         "error": statuses.error_of(job),
         "held_back": holding.reason(job) or None,
         "events": list(job.events),
@@ -107,7 +107,7 @@ def failures_of(job: JobState) -> JobFailures | None:
 
 def failing_s(job: JobState, now: Now) -> float:
     """Since the first of the failures in a row, where there are enough of them."""
-    found = report.failing(failures_of(job), now.wall_ms)
+    found = report.failing(failures_of(job), int(now.time_ms))
     return float(found["for_s"]) if found is not None else 0.0
 
 

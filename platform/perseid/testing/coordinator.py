@@ -113,7 +113,9 @@ class World:
 
     @property
     def now(self) -> Now:
-        return Now(self.time_s, round((self.time_s + self.wall_ahead_s) * 1000))
+        """`time_ms`: right, as that of a leader whose clock was right when it started."""
+        wall_ms = round((self.time_s + self.wall_ahead_s) * 1000)
+        return Now(self.time_s, wall_ms, self.time_s * 1000)
 
     @property
     def broker_ms(self) -> int:

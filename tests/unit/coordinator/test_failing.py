@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import view
@@ -114,6 +116,19 @@ def test_another_revision_begins_without_the_failures_of_the_one_before(
     assert world.plans[JOB].revision == "r2"
     assert world.failures[JOB].count == 0
     assert shown(world, leader) is None
+
+
+@pytest.mark.parametrize("ahead_s", [30 * 86_400.0, -30 * 86_400.0])
+def test_for_how_long_no_clock_that_is_set_meanwhile_says(
+    world: World, leader: Leader, ahead_s: float
+) -> None:
+    """Back by a month it would keep the alarm quiet for a month."""
+    fail(world, leader, FAILING_MIN)
+    world.wall_ahead_s = ahead_s
+    fail(world, leader)
+    now = replace(world.now, time_ms=leader.state.time.after(world.now))
+    for_s = view.failing_s(leader.job(), now)
+    assert for_s == pytest.approx((FAILING_MIN + 1) * LATER_S, rel=0.02)
 
 
 def test_a_job_that_cannot_even_be_read_is_told_too(world: World, leader: Leader) -> None:
