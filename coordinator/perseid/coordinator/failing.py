@@ -73,7 +73,7 @@ def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
 
 
 def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> JobFailures:
-    """One more than `before`. Since when: by the leader's time, whose clock may be set meanwhile."""
+    """One more than `before`; since when, by the time of a leader whose clock may be set."""
     count = before.count if before is not None else 0
     since_ms = before.since_ms if before is not None and count else int(now.time_ms)
     return JobFailures(
