@@ -104,7 +104,8 @@ SHIPPED = """
 import json
 from pathlib import Path
 from perseid.jobs import parse, repository
-from perseid.jobs.operator import load, outputs_of
+from perseid.jobs.loading import load
+from perseid.jobs.operator import outputs_of
 from perseid.jobs.spec import output_of, producer
 from perseid.worker import spark_types, sql
 from perseid.worker.session import open_session

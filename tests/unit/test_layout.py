@@ -10,6 +10,8 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,38 @@ def test_every_top_level_folder_has_a_readme(folder: str) -> None:
 def test_every_module_has_a_docstring() -> None:
     bare = [p for p in sources() if p.name != "__init__.py" and _docstring(p) is None]
     assert bare == []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports inside functions count, those for type checkers alone do not."""
+    graph = TopologicalSorter({name: imported_by(path) for name, path in modules().items()})
+    graph.prepare()  # a CycleError names the modules
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {_name(path): path for path in sources()}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts[1:]
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported_by(path: Path) -> set[str]:
+    known, found = set(modules()), set[str]()
+    unchecked: list[ast.AST] = [ast.parse(path.read_text())]
+    while unchecked:
+        node = unchecked.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            one_by_one = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (one_by_one & known) or {node.module}
+        unchecked += ast.iter_child_nodes(node)
+    return (found & known) - {_name(path)}
 
 
 def test_files_and_functions_stay_readable() -> None:

@@ -26,6 +26,7 @@ from perseid.coordinator.model import (
     JobState,
     Now,
     Positions,
+    confirmed_epoch,
     issued_token,
     positions_behind,
 )
@@ -34,7 +35,6 @@ from perseid.jobs.spec import JobSpec
 from perseid.records import WorkerInfo
 from perseid.topics.records import (
     EpochDone,
-    EventTimes,
     FragmentState,
     PartDone,
     PartFailed,
@@ -128,16 +128,6 @@ def _lags(spec: JobSpec, layout: Layout) -> bool:
     """Whether a task with state may have no epoch that all ledgers have: none of them needs it."""
     needed = upstream(spec, (task.operator for task in layout.ledger_tasks))
     return any(task.operator not in needed for task in layout.stateful_tasks)
-
-
-def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
-    """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
-    if isinstance(record, FragmentState):
-        return record.epoch if record.state in ("running", "stopped", "failed", "repeated") else 0
-    token = issued_token(job, record.epoch)
-    if token is None:
-        return record.epoch if record.epoch <= job.base.epoch else 0
-    return record.epoch if token.offset == record.token_offset else 0
 
 
 def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:

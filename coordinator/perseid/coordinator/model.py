@@ -29,7 +29,15 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
-from perseid.topics.records import InputCheck, PartDone, SourceRange, Token
+from perseid.topics.records import (
+    EpochDone,
+    EventTimes,
+    FragmentState,
+    InputCheck,
+    PartDone,
+    SourceRange,
+    Token,
+)
 
 STORY_LINES_MAX = 40   # enough to see how a job came into its state
 EVENTS_MAX = 20        # of a job's status in ZooKeeper; a line each
@@ -268,6 +276,16 @@ def issued_token(job: JobState, epoch: int) -> Issued | None:
         return None
     index = epoch - job.tokens[0].token.epoch
     return job.tokens[index] if 0 <= index < len(job.tokens) else None
+
+
+def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
+    """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
+    if isinstance(record, FragmentState):
+        return record.epoch if record.state in ("running", "stopped", "failed", "repeated") else 0
+    token = issued_token(job, record.epoch)
+    if token is None:
+        return record.epoch if record.epoch <= job.base.epoch else 0
+    return record.epoch if token.offset == record.token_offset else 0
 
 
 def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positions:

@@ -16,9 +16,8 @@ from perseid.coordinator import (
     watermark,
 )
 from perseid.coordinator.actions import Action
-from perseid.coordinator.adoption import confirmed_epoch
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import RECENT_S, Done, JobState, Now
+from perseid.coordinator.model import RECENT_S, Done, JobState, Now, confirmed_epoch
 from perseid.errors import FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from perseid.jobs import document as doc
 from perseid.jobs import event_time, feedback, formats
 from perseid.jobs.layout import DEAD_LETTERS
-from perseid.jobs.library import STATELESS
+from perseid.jobs.library.catalogue import STATELESS
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import COLUMN_TYPES, producer
 

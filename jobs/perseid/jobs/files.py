@@ -10,6 +10,7 @@ from perseid.jobs import avro_types, event_time
 from perseid.jobs import document as doc
 from perseid.jobs.checks import Draft, Finding
 from perseid.jobs.problems import listed, nearest, shown
+from perseid.jobs.trees import inside
 
 SCHEMA_BYTES_MAX = 256 * 1024
 
@@ -25,14 +26,6 @@ def all_of(draft: Draft, folder: Path) -> Iterator[Finding]:
     for name, operator in draft.operators.items():
         if operator is not None and operator.use is not None:
             yield from _module(("operators", name, "use"), operator.use, folder)
-
-
-def inside(folder: Path, name: str) -> Path | None:
-    """The regular file `name` in `folder`, or None; a symlink, or what one leads to, is none."""
-    path = folder / name
-    if path.is_symlink() or not path.is_file():
-        return None
-    return path if path.resolve().is_relative_to(folder.resolve()) else None
 
 
 def _schema(path: tuple[str, ...], name: str, format_: str, folder: Path) -> Iterator[Finding]:
@@ -104,7 +97,7 @@ def _module(path: tuple[str, ...], use: str, folder: Path) -> Iterator[Finding]:
     module, name = use.split(":")
     where = ".".join(path)
     if module == "library":
-        from perseid.jobs.library import NAMES
+        from perseid.jobs.library.catalogue import NAMES
 
         if name not in NAMES:
             close = nearest(name, NAMES)

@@ -28,10 +28,10 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs import library, own_code
 from perseid.jobs.environments import activating
-from perseid.jobs.files import inside
 from perseid.jobs.operator import METADATA, Operator
 from perseid.jobs.problems import listed, nearest, shown
 from perseid.jobs.spec import MAIN, OUTPUT_NAME, OperatorSpec
+from perseid.jobs.trees import inside
 
 _PREFIX = "_perseid_job_"
 

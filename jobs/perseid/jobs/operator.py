@@ -18,9 +18,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -29,10 +28,6 @@ from perseid.errors.texts import QUOTED_MAX, cut, named
 from perseid.errors.untyped import is_lost
 from perseid.jobs.problems import listed, nearest, raised_at, shown
 from perseid.jobs.spec import MAIN
-
-if TYPE_CHECKING:
-    from perseid.jobs.spec import OperatorSpec
-
 
 METADATA = ("key", "timestamp", "partition", "offset")  # of each record of a source
 
@@ -284,13 +279,6 @@ def migrates(operator: type[Operator]) -> bool:
 def takes_timers(operator: type[Operator]) -> bool:
     """Whether the class has a method for timers."""
     return operator.on_timer is not Operator.on_timer
-
-
-def load(spec: OperatorSpec, folder: Path, *, allow_code: bool = True) -> type[Operator]:
-    """The class that `spec.use` names, see `perseid.jobs.loading`, which imports this module."""
-    from perseid.jobs import loading
-
-    return loading.load(spec, folder, allow_code=allow_code)
 
 
 def _empty(schema: pa.Schema | None) -> pa.Table:

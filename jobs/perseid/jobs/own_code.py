@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from perseid.errors import RefusedError
-from perseid.jobs import library
 from perseid.jobs.environments.lockfile import LOCK_FILE
+from perseid.jobs.library.catalogue import NAMES
 from perseid.jobs.problems import listed
 from perseid.jobs.spec import JobSpec
 
@@ -29,7 +29,7 @@ def refuse_class(use: str) -> None:
     if use.partition(":")[0] != "library":
         raise RefusedError(
             f"{use}: this deployment runs no code of jobs (jobs_allow_code is false); use "
-            f"`library:` operators ({listed(library.NAMES)})"
+            f"`library:` operators ({listed(NAMES)})"
         )
 
 

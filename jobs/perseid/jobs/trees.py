@@ -207,3 +207,11 @@ def _intact(folder: Path, sha: str) -> bool:
         return folder.is_dir() and sha256(archive(read_folder(folder))) == sha
     except (OSError, BadInputError):
         return False
+
+
+def inside(folder: Path, name: str) -> Path | None:
+    """The regular file `name` in `folder`, or None; a symlink, or what one leads to, is none."""
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        return None
+    return path if path.resolve().is_relative_to(folder.resolve()) else None

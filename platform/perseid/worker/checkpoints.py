@@ -21,7 +21,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,13 +31,12 @@ from perseid.records.marks import Mark, alive, mark
 from perseid.state.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import homes, part_orders, part_writer, spare_memory
+from perseid.worker import occupied, part_orders, part_writer, spare_memory
 
 if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.state.log import StateLog
-    from perseid.worker.context import EpochOrder, FragmentContext
-    from perseid.worker.partition_state import PartitionState
+    from perseid.worker.context import FragmentContext
     from perseid.worker.parts import PartOrder, StateCopy
 
 log = logging.getLogger("perseid.worker")
@@ -65,12 +63,8 @@ def _progress(bootstrap: Bootstrap, job: str) -> ProgressLog:
     return ProgressLog(job, writer=KafkaLogWriter(bootstrap))
 
 
-def upload_soon(context: FragmentContext, order: EpochOrder, state: PartitionState) -> None:
-    """Orders the part of the order's epoch, and returns at once."""
-    part, copy = state.ordered(
-        context.job, context.generation, order.token.epoch, order.token_offset, order.base
-    )
-    part = replace(part, final=order.token.final)
+def upload_soon(context: FragmentContext, part: PartOrder, copy: StateCopy | None) -> None:
+    """Orders a part, and returns at once. `copy`: the state itself, where that is small."""
     part_orders.note(LocalFiles(), part, _me())
     if part.final:  # the job's end waits for it, and it for a part under way that takes its time
         with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: none is under way
@@ -93,7 +87,7 @@ def take_over_orders(context: FragmentContext) -> None:
 
 def _submit(context: FragmentContext, part: PartOrder, copy: StateCopy | None = None) -> None:
     _newest.ordered(part)
-    homes.hold()
+    occupied.hold()
     _uploads().submit(_work, context, part, copy)
 
 
@@ -107,7 +101,7 @@ def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) ->
             _upload(context, order, copy)
         part_orders.forget(LocalFiles(), order, _me())
     finally:
-        homes.release()
+        occupied.release()
 
 
 @cache

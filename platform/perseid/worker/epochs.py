@@ -22,7 +22,7 @@ from perseid.worker.anchor import Anchor
 from perseid.worker.context import EPOCH_PROPERTY, EpochOrder, FragmentContext
 from perseid.worker.frames import EpochFrames
 from perseid.worker.memory import MemoryWatch
-from perseid.worker.stages import Counts, merge_counts
+from perseid.worker.source import Counts, merge_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

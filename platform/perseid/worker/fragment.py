@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
-    from perseid.worker.stages import Counts
+    from perseid.worker.source import Counts
 
 log = logging.getLogger("perseid.worker")
 TELL_AGAIN_S = 1.0

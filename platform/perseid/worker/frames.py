@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from perseid.worker.context import FragmentContext
-    from perseid.worker.stages import Counts
+    from perseid.worker.source import Counts
 
 POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
 STATE_POOL = "state"  # of restores, narrow plans and anchored ones

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 import pyspark.daemon
 from pyspark.util import enable_faulthandler
 
-from perseid.worker import spare_memory
+from perseid.worker import occupied, spare_memory
 
 IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
 ABANDONED_S = 1.0  # a task that Spark has given up may still go on for so long
@@ -41,8 +41,6 @@ TICK_S = 0.5
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">iii")  # of a task: kind of message, its length, index of the task
 _IDLE = b"i"
-_HOLD = b"h"
-_RELEASE = b"r"
 
 Work = Callable[[socket.socket], int]
 
@@ -187,8 +185,8 @@ class Daemon:
                 self._waiting.append((home.index, home.task))
                 home.task = None
             said = b""
-        if said in (_HOLD, _RELEASE):
-            home.held += 1 if said == _HOLD else -1
+        if said in (occupied.HOLD, occupied.RELEASE):
+            home.held += 1 if said == occupied.HOLD else -1
             if home.task is None:
                 home.since_s = time.monotonic()
             return
@@ -219,29 +217,10 @@ class Daemon:
                 self._forget(home)
 
 
-_control: socket.socket | None = None  # of this process to its daemon, if it has one
-
-
-def hold() -> None:
-    """From here on this process is not ended for being idle, until as many calls of `release`."""
-    _say(_HOLD)
-
-
-def release() -> None:
-    """What `hold` was called for is over."""
-    _say(_RELEASE)
-
-
-def _say(what: bytes) -> None:
-    if _control is not None:
-        with suppress(OSError):  # the daemon has ended, and so will this process
-            _control.send(what)
-
-
 def _live(control: socket.socket, work: Work) -> NoReturn:
     """The life of a process: serves the tasks that come, one after the other."""
-    global _control
-    _control, code = control, 1
+    occupied.connect(control)
+    code = 1
     # SIGINT, too: a KeyboardInterrupt would be taken for one of the user's code.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

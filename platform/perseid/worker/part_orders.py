@@ -20,8 +20,7 @@ from perseid.records.marks import Mark
 from perseid.state.blob import Identity
 from perseid.state.files import Files
 from perseid.state.log import fenced
-from perseid.worker.partition_state import TO_RESTORE
-from perseid.worker.parts import PartOrder
+from perseid.worker.parts import TO_RESTORE, PartOrder
 
 log = logging.getLogger("perseid.worker")
 FOLDER = "orders"  # beside the logs, which have a number behind a dash

@@ -30,7 +30,7 @@ from perseid.state.merging import OUT, STATE, emitted
 from perseid.worker.edges import check_columns
 from perseid.worker.migration import refuse_unlike, tables_of
 from perseid.worker.operators import call, who
-from perseid.worker.parts import PartOrder, StateCopy, at_once
+from perseid.worker.parts import TO_RESTORE, PartOrder, StateCopy, at_once
 from perseid.worker.poison import guarded
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from perseid.worker.poison import Sieve
 
 LETTERS = "letters"
-TO_RESTORE = "; it has to be restored"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from perseid.records import Plan
     from perseid.topics.records import Token
     from perseid.worker.context import EpochOrder, FragmentContext
-    from perseid.worker.source import Ranges, SourcePlan
-    from perseid.worker.stages import Counts
+    from perseid.worker.source import Counts, Ranges, SourcePlan
 
 
 def epoch_done(

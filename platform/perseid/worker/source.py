@@ -85,6 +85,15 @@ class ReadCount:
     event_times: dict[int, int]  # by partition: the largest, in milliseconds
 
 
+Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
+
+
+def merge_counts(left: Counts, right: Counts) -> Counts:
+    """Counts of two task attempts; a repeated split counts once."""
+    left.update(right)
+    return left
+
+
 @dataclass
 class SplitCount:
     """What one split read of one source: the token log keeps it so that a replay can compare."""

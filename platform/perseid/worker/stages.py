@@ -17,7 +17,7 @@ from perseid.worker.context import EpochOrder, FragmentContext, current_order
 from perseid.worker.edges import Row, check_columns, from_batches, size_bytes, to_batches
 from perseid.worker.failures import named, stage
 from perseid.worker.graph import stage_slots
-from perseid.worker.source import ReadCount, SourcePlan, SplitCount, compare, ranges, read_split
+from perseid.worker.source import Counts, SourcePlan, SplitCount, compare, ranges, read_split
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
@@ -26,7 +26,6 @@ PLACES_MAX = 3  # of source partitions, in a message
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
 Batches = Iterable[pa.RecordBatch]
-Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
 
 
 def begun(context: FragmentContext) -> EpochOrder:
@@ -241,9 +240,4 @@ def _task() -> TaskContext:
     assert context is not None, "stages run in Spark tasks only"
     return context
 
-
-def merge_counts(left: Counts, right: Counts) -> Counts:
-    """Counts of two task attempts; a repeated split counts once."""
-    left.update(right)
-    return left
 

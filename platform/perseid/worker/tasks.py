@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +150,11 @@ def _run_task(
         if task.stateful and order.token.checkpoint:
             from perseid.worker.checkpoints import upload_soon
 
+            part, copy = state_of(context, task).ordered(
+                context.job, context.generation, order.token.epoch, order.token_offset, order.base
+            )
             # Last of all, since what it begins is then in no other partition's way.
-            upload_soon(context, order, state_of(context, task))
+            upload_soon(context, replace(part, final=order.token.final), copy)
         found: list[Row] = []
         for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
             table = outputs[output_of(stream)]

@@ -11,7 +11,8 @@ import pytest
 
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs import Operator, Table, loading
-from perseid.jobs.operator import Emitter, Identity, combines, load, seeded
+from perseid.jobs.loading import load
+from perseid.jobs.operator import Emitter, Identity, combines, seeded
 from perseid.jobs.spec import MAIN, OperatorSpec
 
 CLASS = """

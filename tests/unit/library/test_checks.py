@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.jobs import library
+from perseid.jobs.library import catalogue
 from perseid.testing.operator_checks import Behind, Epoch, check
 from perseid.testing.operators import Harness
 
@@ -73,7 +73,7 @@ def epochs_of(chance: random.Random, joins: bool) -> Sequence[Epoch]:
 def test_every_operator_passes_every_check(job: Any, use: str, with_: dict[str, Any]) -> None:
     joins = "left" in with_ or use == "RippleJoin"
     more: dict[str, Any] = {"inputs": TWO} if joins else {}
-    if use not in library.STATELESS:
+    if use not in catalogue.STATELESS:
         more["key"] = "g"
     if use in FREE and "float64" not in with_.values():
         more["order"] = "free"
@@ -92,4 +92,4 @@ def told(folder: Path, epochs: Sequence[Epoch]) -> int:
 
 
 def test_no_operator_is_left_out() -> None:
-    assert {use for use, _ in USES} | ELSEWHERE == set(library.NAMES)
+    assert {use for use, _ in USES} | ELSEWHERE == set(catalogue.NAMES)

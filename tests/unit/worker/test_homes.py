@@ -21,7 +21,7 @@ from perseid.worker import homes
 
 _DAEMON = """
 import os, time
-from perseid.worker import homes
+from perseid.worker import homes, occupied
 
 def work(task):
     letter = task.recv(13)[12:]
@@ -33,9 +33,9 @@ def work(task):
     elif letter == b"h":
         time.sleep(600)
     elif letter == b"k":
-        homes.hold()
+        occupied.hold()
     elif letter == b"l":
-        homes.release()
+        occupied.release()
     return 0
 
 homes.IDLE_S = float(os.environ.get("IDLE_S", homes.IDLE_S))

@@ -28,9 +28,8 @@ from perseid.state.store import LocalStore
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker import checkpoints, part_orders, part_writer
-from perseid.worker.context import EpochOrder, FragmentContext
+from perseid.worker.context import FragmentContext
 from perseid.worker.part_orders import FOLDER, note
-from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
@@ -259,12 +258,9 @@ def test_a_writer_hears_of_a_final_part_before_its_order(
 
     monkeypatch.setattr(checkpoints.PartWriter, "hurry", hurried)
     monkeypatch.setattr(checkpoints, "_submit", submit)
-    token = SimpleNamespace(epoch=1, final=final)
-    epoch = cast(EpochOrder, SimpleNamespace(token=token, token_offset=11, base=None))
-    state = cast(PartitionState, SimpleNamespace(ordered=lambda *_: (order, None)))
-    context = cast(FragmentContext, SimpleNamespace(job="job", generation=1))
-    checkpoints.upload_soon(context, epoch, state)
     part = replace(order, final=final)
+    context = cast(FragmentContext, SimpleNamespace(job="job", generation=1))
+    checkpoints.upload_soon(context, part, None)
     assert sent == (["hurry", part] if final else [part])
     store = str(Path(order.directory).parent / "store")
     assert checkpoints._written(store, part).epoch == 1

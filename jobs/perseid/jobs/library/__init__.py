@@ -8,13 +8,6 @@ if TYPE_CHECKING:
     from perseid.jobs.operator import Operator
     from perseid.jobs.spec import OperatorSpec
 
-NAMES: tuple[str, ...] = (
-    "AsOf", "CountByKey", "Decaying", "Distinct", "Grep", "HeavyHitters", "Join", "KMeans",
-    "LogisticRegression", "ModelAverage", "RippleJoin", "RunningSum", "Sum", "TopK", "Window",
-)  # fmt: skip
-STATELESS = ("Grep",)  # called for splits and not for partitions, so without a key
-
-
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
     from perseid.jobs.library import (

@@ -38,10 +38,10 @@ from perseid.worker.context import EpochOrder
 from perseid.worker.edges import Row
 from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
 from perseid.worker.last_word import LastWord
-from perseid.worker.partition_state import TO_RESTORE
+from perseid.worker.parts import TO_RESTORE
 from perseid.worker.restore import PartitionRestore, RestoreOrder
 from perseid.worker.resume import Restored
-from perseid.worker.stages import Counts
+from perseid.worker.source import Counts
 
 ATTEMPTS_MAX = 4  # of one Spark task
 TOKEN_POLL_S = 0.1

@@ -50,8 +50,7 @@ from perseid.worker.partition_state import PartitionState
 from perseid.worker.parts import PartOrder, StateCopy, make
 from perseid.worker.resplit import Share, share_of
 from perseid.worker.sink import SinkIdentity, SinkSession
-from perseid.worker.source import SourcePlan, SplitCount, compare, read_split
-from perseid.worker.stages import Counts
+from perseid.worker.source import Counts, SourcePlan, SplitCount, compare, read_split
 
 TELL_AGAIN_S = 0.5
 
