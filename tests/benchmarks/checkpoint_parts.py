@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from perseid.state import Table, checkpoint
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.blob import Identity
-from perseid.state.checkpoint import Manifest, Part
-from perseid.state.files import LocalFiles
-from perseid.state.log import StateLog
-from perseid.state.store import LocalStore
-from perseid.worker.parts import PartOrder, make
+from perseid.state import Table
+from perseid.state.durability import checkpoint
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.checkpoint import Manifest, Part
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.store import LocalStore
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
+from perseid.worker.checkpoint.parts import PartOrder, make
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
 EPOCHS = 20

@@ -34,7 +34,8 @@ from perseid.testing.verify.read import read_topic
 from perseid.topics import codec
 from perseid.topics import names as topic_names
 from perseid.topics.records import EpochDone
-from perseid.worker.context import EPOCH_PROPERTY, decode_order
+from perseid.worker.dataflow.context import decode_order
+from perseid.worker.spark.stages import EPOCH_PROPERTY
 
 FIRST = 10  # epochs: compilers and caches are cold
 PYTHON = "time to execute Python code"

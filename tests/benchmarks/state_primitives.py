@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 
 from perseid.state import Matrix, Pool, Set, Table, Vector
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 RUNS = 15
 KEYS, CHANGED = 250_000, 25_000

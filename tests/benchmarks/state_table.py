@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.state import Table
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.blob import Header, Identity, decode, encode
+from perseid.state.durability.blob import Header, Identity, decode, encode
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 HEADER = Header("snapshot", Identity("uuid", 1, "counts", 0), 1, 1, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perseid.worker.edges import CHUNK_BYTES
+from perseid.worker.dataflow.edges import CHUNK_BYTES
 
 # A task sends 59 MB to another one, as stages do, again and again. Told of each run: the largest
 # batch that came, whether all rows did, and the pages that Spark's JVM took from the kernel.
@@ -15,8 +15,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
-from perseid.worker.edges import DDL, Route, deal, from_batches, inputs, size_bytes, to_batches
-from perseid.worker.session import open_session
+from perseid.worker.dataflow.edges import (
+    DDL,
+    Route,
+    deal,
+    from_batches,
+    inputs,
+    size_bytes,
+    to_batches,
+)
+from perseid.worker.spark.session import open_session
 
 RUNS, ROWS = 12, 1 << 20
 spark = open_session("local[2]", 2, "batches", Path("spark"))

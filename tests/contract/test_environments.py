@@ -14,9 +14,9 @@ from perseid.errors import BadInputError, RetryableError
 from perseid.jobs.environments import installing
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.environments.lockfile import LOCK_FILE
-from perseid.jobs.trees import archive, archive_path, sha256
+from perseid.jobs.model.trees import archive, archive_path, sha256
 from perseid.records import crashpoints
-from perseid.state.store import open_store
+from perseid.state.durability.store import open_store
 from perseid.testing.wheels import locked, wheel
 
 JOB = """\
@@ -124,9 +124,9 @@ def test_an_executor_on_another_host_than_the_driver_installs_them(
     open_store(str(tmp_path / "store")).write(archive_path(sha256(packed)), [packed])
     code = (
         "import sys; from perseid.records import Deployment\n"
-        "from perseid.jobs.layout import Layout, Task\n"
+        "from perseid.jobs.model.layout import Layout, Task\n"
         "from perseid.worker import flow\n"
-        "from perseid.worker.context import FragmentContext\n"
+        "from perseid.worker.dataflow.context import FragmentContext\n"
         "store, sha, here, site = sys.argv[1:]\n"
         "to = Deployment(kafka='k:1', zookeeper='z:1', redis='redis://r', store=store, state='/s',"
         " logs='/l')\n"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.state import files as state_files
-from perseid.state.files import Files, LocalFiles
+from perseid.state.durability import files as state_files
+from perseid.state.durability.files import Files, LocalFiles
 from perseid.testing.files import MemoryFiles
 
 
@@ -185,7 +185,7 @@ def test_a_failed_fsync_voids_the_file(tmp_path: Path, monkeypatch: pytest.Monke
 _WRITES_SHORT = """
 import resource, signal, sys
 from perseid.errors import RetryableError
-from perseid.state.files import LocalFiles
+from perseid.state.durability.files import LocalFiles
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the kernel writes a part, and then says so
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -17,7 +17,7 @@ from perseid.records import Deployment, crashpoints
 from perseid.records.repository import RepoJob, RepoRecord
 from perseid.registry import Registry
 from perseid.registry.repository import RepoNodes
-from perseid.state.store import open_store
+from perseid.state.durability.store import open_store
 from perseid.testing.git_server import GitServer, Origin
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import BadInputError, RetryableError
-from perseid.jobs import git as git_command
 from perseid.jobs.following.remote import Remote
 from perseid.jobs.following.settings import Settings, settings
+from perseid.jobs.repository import git as git_command
 from perseid.testing.git_server import GitServer, Origin, git
 
 JOB = """\

@@ -13,7 +13,7 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.partitioner import partitions
 from perseid.topics.transactions import octets
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 
 def identity(kafka: Kafka) -> SinkIdentity:

@@ -12,8 +12,8 @@ from perseid.testing.wait import until
 from perseid.topics import names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
-from perseid.worker.last_word import LastWord
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.epoch.last_word import LastWord
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)
 FAILED = FragmentState("u", 1, "w", "failed", 0, "RetryableError", "away")

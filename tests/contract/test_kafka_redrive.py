@@ -17,7 +17,7 @@ from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.records import Redriven
 from perseid.topics.transactions import PartitionBatch, Transaction, Transactions
-from perseid.worker import refused
+from perseid.worker.dead_letters import refused
 
 LETTERS = 7
 BATCH = 3

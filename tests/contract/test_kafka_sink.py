@@ -11,8 +11,8 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.topics import names
 from perseid.topics.partitioner import partitions
 from perseid.topics.transactions import octets
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
-from perseid.worker.sink_outputs import checksum
+from perseid.worker.sink.sink_outputs import checksum
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 
 def session(kafka: Kafka, who: SinkIdentity) -> SinkSession:

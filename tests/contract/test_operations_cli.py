@@ -32,7 +32,7 @@ from perseid.testing.server import free_port
 from perseid.topics import names
 from perseid.topics.control import control_topics
 from perseid.topics.transactions import PartitionBatch, Transaction
-from perseid.worker import refused
+from perseid.worker.dead_letters import refused
 
 JOB = """
 name: {job}

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from perseid.testing.wait import until
 from perseid.worker import query
-from perseid.worker.session import open_session
+from perseid.worker.spark.session import open_session
 
 spark = open_session("local[2]", 2, "query", Path("spark"))
 here = Path.cwd()

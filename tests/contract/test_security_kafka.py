@@ -29,7 +29,7 @@ from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 from perseid.topics.ranges import RangeReader
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 OURS, THEIRS = "ours", "theirs"
 USERS = {

@@ -13,9 +13,9 @@ from perseid.embedded.health import redis as fault_of
 from perseid.errors import RetryableError, UsageError
 from perseid.records import Deployment
 from perseid.records.access import Access
-from perseid.state.counters import CounterKey, Divergence
-from perseid.state.counters_redis import RedisCounters
-from perseid.state.redis_client import connect, rights
+from perseid.state.durability.counters import CounterKey, Divergence
+from perseid.state.durability.counters_redis import RedisCounters
+from perseid.state.durability.redis_client import connect, rights
 from perseid.testing.certificates import Authority
 from perseid.testing.redis_server import RedisServer, TlsFront
 

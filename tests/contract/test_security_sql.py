@@ -71,7 +71,7 @@ import json, sys
 from pathlib import Path
 from perseid.errors import BadInputError
 from perseid.worker import sql
-from perseid.worker.session import open_session
+from perseid.worker.spark.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 rows = spark.createDataFrame([("a b", 1)], "value string, offset long")
@@ -103,13 +103,13 @@ def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, s
 SHIPPED = """
 import json
 from pathlib import Path
-from perseid.jobs import parse, repository
-from perseid.jobs.loading import load
+from perseid.jobs import parse, job_folders
+from perseid.jobs.environments.loading import load
 from perseid.jobs.operator import outputs_of
-from perseid.jobs.spec import output_of, producer
+from perseid.jobs.model.spec import output_of, producer
 from perseid.worker import spark_types, sql
-from perseid.worker.session import open_session
-from perseid.worker.source import SourcePlan
+from perseid.worker.spark.session import open_session
+from perseid.worker.dataflow.source import SourcePlan
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 
@@ -121,8 +121,8 @@ def columns(job, folder, name):
     return outputs_of(load(job.operators[producer(name)], folder))[output_of(name)]
 
 told = {}
-for example in repository.examples():
-    folder = repository.example(example)
+for example in job_folders.examples():
+    folder = job_folders.example(example)
     job = parse.load(folder)
     for name, operator in job.operators.items():
         if operator.sql is None:

@@ -14,8 +14,8 @@ from perseid.testing.kafka_handle import Kafka
 from perseid.testing.kafka_wire import limit_producers
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.transactions import SinkBatch
-from perseid.worker import sink_time
-from perseid.worker.sink import SinkIdentity, SinkSession
+from perseid.worker.sink import sink_time
+from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
 FIRST_S = 10.0  # instead of 30; the client waits for so long for one answer
 LONGEST_S = 25

@@ -13,7 +13,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from perseid.testing.wait import until
-from perseid.worker.session import open_session
+from perseid.worker.spark.session import open_session
 
 bounds = json.load(sys.stdin)
 spark = open_session("local[2]", 2, "status", Path("spark"))

@@ -175,8 +175,8 @@ from perseid.errors import PerseidError
 from perseid.testing import sql_batch
 from perseid.topics.columns import Records
 from perseid.worker import spark_types, sql
-from perseid.worker.session import open_session
-from perseid.worker.source import SourcePlan
+from perseid.worker.spark.session import open_session
+from perseid.worker.dataflow.source import SourcePlan
 
 given = json.load(sys.stdin)
 columns, rows, queries = given["columns"], given["rows"], given["queries"]

@@ -27,7 +27,7 @@ from pathlib import Path
 os.dup2(os.open("log", os.O_CREAT | os.O_WRONLY), 2)
 from pyspark.errors import AnalysisException
 from perseid.worker import sql_errors
-from perseid.worker.session import open_session
+from perseid.worker.spark.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 rows = spark.createDataFrame([("SECRET@x", 1), ("SECRET@x", 0)], "w string, n bigint")

@@ -15,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from perseid.errors import DamagedFile, RetryableError, UsageError
-from perseid.state.store import ArrowStore, LocalStore, Store, is_unfinished, open_store
+from perseid.state.durability.store import ArrowStore, LocalStore, Store, is_unfinished, open_store
 from perseid.testing.store import MemoryStore
 
 

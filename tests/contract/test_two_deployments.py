@@ -12,8 +12,8 @@ from perseid.clocks import SystemClock
 from perseid.coordinator import foreign
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.errors import PermanentError, RetryableError
-from perseid.jobs.repository import example
-from perseid.jobs.trees import folder_tree, store_archive
+from perseid.jobs.model.trees import folder_tree, store_archive
+from perseid.jobs.repository.job_folders import example
 from perseid.records import JobEntry, LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, lead
 from perseid.testing.kafka_handle import Kafka

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from perseid.jobs.layout import build
-from perseid.jobs.spec import MAIN, ErrorsSpec
+from perseid.jobs.model.layout import build
+from perseid.jobs.model.spec import MAIN, ErrorsSpec
 from perseid.records import Deployment
 from perseid.registry import zookeeper
 from perseid.registry.zookeeper import _StandingWatch
@@ -31,9 +31,10 @@ from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import Token
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker import flow, refused, tasks
-from perseid.worker.context import EpochOrder, FragmentContext
-from perseid.worker.sink import SinkIdentity, SinkSession
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dead_letters import refused
+from perseid.worker.epoch import flow, tasks
+from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
 # Watches -----------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ PROTOCOL = [
     "perseid.state." + name for name in ("blob", "checkpoint", "log", "merging")
 ] + [
     "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
-] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.layout"]  # fmt: skip
+] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.model.layout"]  # fmt: skip
 # A copy of a decision would have its name. These are what drives decisions, and Spark's part.
 DRIVERS = {"Fragment", "Worker", "Coordinator", "run", "main"}
 # Also by another name: functions of which all statements are those of production. What a ZooKeeper

@@ -21,7 +21,7 @@ from perseid.embedded import Cluster
 from perseid.testing.engines import Engine, WallClock
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
-from perseid.worker import surroundings
+from perseid.worker.process import surroundings
 
 WAIT_S = 300.0
 HOUR_S = 3_600

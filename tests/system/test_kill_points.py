@@ -24,7 +24,7 @@ from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
-from perseid.worker import part_writer
+from perseid.worker.checkpoint import part_writer
 
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two

@@ -22,12 +22,12 @@ import httpx
 import pytest
 
 from perseid.embedded import Cluster
-from perseid.jobs import repository
-from perseid.jobs.trees import store_archive
+from perseid.jobs.model.trees import store_archive
+from perseid.jobs.repository import job_folders
 from perseid.records import Deployment, JobEntry, LeaderInfo, Plan, WorkerInfo
 from perseid.records.version import PROTOCOL
 from perseid.registry import Registry
-from perseid.state.store import open_store
+from perseid.state.durability.store import open_store
 from perseid.testing.stack import example, group_offsets
 from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
@@ -129,7 +129,7 @@ class Stage:
 
     def start_job(self) -> None:
         texts = {"name: wordcount": f"name: {self.job}", "topic: lines": f"topic: {self.topic}"}
-        (tree,) = repository.find(str(example(self.folder / self.job, "wordcount", texts)))
+        (tree,) = job_folders.find(str(example(self.folder / self.job, "wordcount", texts)))
         sha = store_archive(open_store(self.deployment.store), tree)
         entry = JobEntry(self.job, uuid.uuid4().hex, tree.revision, sha, "running", 1, 0)
         self.registry.put_job_entry(entry, None)

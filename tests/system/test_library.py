@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from perseid.cli import jobs, state
-from perseid.jobs import loading
+from perseid.jobs.environments import loading
 from perseid.records import crashpoints
 from perseid.records.crashpoints import Victim
 from perseid.testing.kill_points import (

@@ -19,7 +19,7 @@ from perseid.testing.kill_points import REACH_S
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
-from perseid.worker.partition import partitions
+from perseid.worker.dataflow.partition import partitions
 
 JOB = """
 name: poison

@@ -23,7 +23,7 @@ from perseid.embedded import Cluster, Outside
 from perseid.records.access import Access
 from perseid.registry import Registry
 from perseid.registry.zookeeper import KazooCoordination
-from perseid.state.redis_client import rights
+from perseid.state.durability.redis_client import rights
 from perseid.testing.redis_server import RedisServer
 from perseid.testing.running import RunningCluster
 from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer

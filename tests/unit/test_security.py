@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from perseid.embedded import parts
-from perseid.jobs import document
-from perseid.worker import session
+from perseid.jobs.validation import document
+from perseid.worker.spark import session
 
 REPOSITORY = Path(__file__).parents[2]
 LOCKS = [

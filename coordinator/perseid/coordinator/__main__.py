@@ -133,7 +133,7 @@ class Coordinator:
 
 def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Ports:
     """The real clients. Threads have readers of their own and share the one producer."""
-    from perseid.state.store import open_store
+    from perseid.state.durability.store import open_store
     from perseid.topics import names
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.groups import KafkaGroupWriter
@@ -163,8 +163,8 @@ def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Port
 
 def make_api(deployment: Deployment, coordinator: Coordinator, where: Listening) -> Api:
     """The API of this process; its calls share the coordinator's ZooKeeper session."""
-    from perseid.jobs.applying import Cluster
-    from perseid.state.store import open_store
+    from perseid.jobs.operations.applying import Cluster
+    from perseid.state.durability.store import open_store
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.log import KafkaLogReader
 

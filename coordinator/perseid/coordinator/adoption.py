@@ -30,8 +30,8 @@ from perseid.coordinator.model import (
     issued_token,
     positions_behind,
 )
-from perseid.jobs.layout import Layout, build, upstream
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.layout import Layout, build, upstream
+from perseid.jobs.model.spec import JobSpec
 from perseid.records import WorkerInfo
 from perseid.topics.records import (
     EpochDone,

@@ -15,7 +15,7 @@ from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, 
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
-from perseid.state.checkpoint import checkpoint_folder
+from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun

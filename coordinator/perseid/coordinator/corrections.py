@@ -38,8 +38,8 @@ from perseid.coordinator.model import (
     positions_behind,
 )
 from perseid.errors import ProcessDied, RetryableError
-from perseid.jobs.change import apart, only_loosens
-from perseid.jobs.layout import build
+from perseid.jobs.model.layout import build
+from perseid.jobs.operations.change import apart, only_loosens
 from perseid.records import JobEntry, JobStatus, Plan
 from perseid.topics.records import Rewind
 

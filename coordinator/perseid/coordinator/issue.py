@@ -22,7 +22,7 @@ from perseid.coordinator import (
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
 from perseid.coordinator.splits import ordered_sources, split
-from perseid.jobs.spec import EpochSpec
+from perseid.jobs.model.spec import EpochSpec
 from perseid.topics.records import EpochDone, SourceRange, Token
 
 IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s

@@ -4,14 +4,14 @@ A task of a failed owner may stand still anywhere in its epoch and go on at any 
 acquires its transactional id aborts what it has open, but not what it is yet to begin: it acquires
 the id again, and finds the epoch missing. So each ledger partition takes its last record once more,
 without outputs and under a generation above all owners': who acquires afterwards is fenced by it
-(`perseid.worker.sink.judge`). What the ledgers say from there on is final.
+(`perseid.worker.sink.transaction.judge`). What the ledgers say from there on is final.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.jobs.layout import Layout, Task
+from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Plan
 from perseid.topics import codec, names
 from perseid.topics.clients import BATCH_BYTES_MAX

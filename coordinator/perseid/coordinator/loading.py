@@ -27,13 +27,14 @@ from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.model import Issued, Position, Program, Tip
 from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
-from perseid.jobs import change, parse
-from perseid.jobs.layout import build
-from perseid.jobs.spec import JobSpec
-from perseid.jobs.trees import fetch_archive, read_folder
+from perseid.jobs.model.layout import build
+from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.trees import fetch_archive, read_folder
+from perseid.jobs.operations import change
+from perseid.jobs.validation import parse
 from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
-from perseid.state.store import Store
+from perseid.state.durability.store import Store
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition, TopicChanger, TopicReader
 from perseid.topics.chain import Base, Chain, counted, valid_tokens

@@ -18,8 +18,8 @@ from perseid.coordinator.totals import Totals
 from perseid.errors import LogTruncated
 from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, cut
-from perseid.jobs.layout import Layout
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.layout import Layout
+from perseid.jobs.model.spec import JobSpec
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,

@@ -36,8 +36,8 @@ from perseid.errors.texts import kind_of
 from perseid.errors.untyped import typed
 from perseid.records import CheckpointPointer, crashpoints
 from perseid.registry import FencedRegistry
-from perseid.state import checkpoint
-from perseid.state.store import Store
+from perseid.state.durability import checkpoint
+from perseid.state.durability.store import Store
 from perseid.topics import codec, names
 from perseid.topics.log import LogWriter
 from perseid.topics.records import TokenRecord

@@ -1,9 +1,9 @@
 """Backpressure of state that nears its limit: smaller epochs, while the input waits in its topics.
 
-The limit itself is the worker's to judge, partition by partition and behind each epoch
-(`perseid.worker.memory`). Here only the sums of an operator's partitions are known. From the point
-on where the worker warns, an epoch names less: so the last one before the stop adds little, and
-whoever was warned has time to let the operator keep less, or to give it more.
+The limit itself is the worker's to judge, partition by partition and after each epoch
+(`perseid.worker.epoch.memory`). Here only the sums of an operator's partitions are known. From the
+point on where the worker warns, an epoch names less: so the last one before the stop adds little,
+and whoever was warned has time to let the operator keep less, or to give it more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator.model import JobState
-from perseid.jobs.spec import MEMORY_NEAR, JobSpec
+from perseid.jobs.model.spec import MEMORY_NEAR, JobSpec
 from perseid.topics.records import OperatorState
 
 LEAST = 0.02  # of a full epoch

@@ -22,7 +22,7 @@ from perseid.errors import (
     ReplayDataLost,
     TopicIdentityChanged,
 )
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import Token
 
 Topics = Mapping[str, SourceTopic | None]

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from heapq import heapreplace
 
-from perseid.jobs.layout import host
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.layout import host
+from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import SourceRange, Split
 
 SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel

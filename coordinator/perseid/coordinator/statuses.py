@@ -7,7 +7,7 @@ from dataclasses import replace
 from perseid.coordinator.actions import Action, PutStatus
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
-from perseid.jobs.change import resized
+from perseid.jobs.operations.change import resized
 from perseid.records import JobStatus
 
 _NAMES = {

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from perseid.clocks import Clock
 from perseid.coordinator.watching import Watcher
-from perseid.jobs.trees import ARCHIVES, archive_path
+from perseid.jobs.model.trees import ARCHIVES, archive_path
 from perseid.registry import Registry
-from perseid.state.checkpoint import JOBS, job_folder
-from perseid.state.store import Store, is_unfinished
+from perseid.state.durability.checkpoint import JOBS, job_folder
+from perseid.state.durability.store import Store, is_unfinished
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from perseid.coordinator import checkpoints, failing, issue
 from perseid.coordinator.actions import Action, AppendToken, LoadProgram, PutPlan
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState, Now, Program
-from perseid.jobs.change import needs_new_layout, resized
-from perseid.jobs.layout import build
+from perseid.jobs.model.layout import build
+from perseid.jobs.operations.change import needs_new_layout, resized
 
 Step = tuple[JobState, list[Action]]
 
@@ -84,7 +84,8 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
     """Whether all is done up to a final token and, where asked for, in a checkpoint of it.
 
     One that was taken before does not do, even if nothing came since. What comes behind a switch
-    has no other to go back to, so it is written anew, and whole (`perseid.worker.parts.base_of`).
+    has no other to go back to, so it is written again, and whole
+    (`perseid.worker.checkpoint.parts.base_of`).
     """
     last = job.last_token
     if last is None or job.in_flight or not last.final:

@@ -80,7 +80,7 @@ def ledger_cut(records: Iterable[tuple[int, int]], kept_epoch: int) -> int | Non
 
 
 def _base(plan: Plan) -> Tip:
-    """Where the plan's owner reads the token log from, as in `perseid.worker.feed.base_of`."""
+    """Where the plan's owner reads the token log from, as in `worker.dataflow.feed.base_of`."""
     if not plan.usable_checkpoints:
         return Tip(plan.base_epoch, plan.base_offset)
     oldest = plan.usable_checkpoints[-1]

@@ -9,7 +9,7 @@ from typing import Any
 from perseid.coordinator import holding, stalled, statuses
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
-from perseid.jobs import report
+from perseid.jobs.operations import report
 from perseid.records import JobFailures, LeaderInfo
 
 

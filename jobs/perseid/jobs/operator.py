@@ -26,8 +26,8 @@ import pyarrow as pa
 from perseid.errors import BadInputError, PermanentError, PerseidError, RetryableError
 from perseid.errors.texts import QUOTED_MAX, cut, named
 from perseid.errors.untyped import is_lost
-from perseid.jobs.problems import listed, nearest, raised_at, shown
-from perseid.jobs.spec import MAIN
+from perseid.jobs.model.problems import listed, nearest, raised_at, shown
+from perseid.jobs.model.spec import MAIN
 
 METADATA = ("key", "timestamp", "partition", "offset")  # of each record of a source
 

@@ -30,7 +30,7 @@ def backup(
     """
     from perseid.cli.jobs import connected
     from perseid.embedded import deployment
-    from perseid.jobs import backup as backups
+    from perseid.jobs.operations import backup as backups
     from perseid.records.version import this_build
 
     with connected(data) as cluster:
@@ -76,7 +76,7 @@ def restore(
     """
     from perseid.cli.jobs import connected
     from perseid.embedded import deployment
-    from perseid.jobs import restore as restores
+    from perseid.jobs.operations import restore as restores
     from perseid.records.version import this_build
     from perseid.topics.log import KafkaLogReader
 

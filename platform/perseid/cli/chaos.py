@@ -168,7 +168,7 @@ def fill(
 ) -> None:
     """Fill the disk that a folder lies on with a ballast file."""
     from perseid.embedded import Cluster, faults
-    from perseid.jobs.units import size_bytes
+    from perseid.jobs.model.units import size_bytes
 
     cluster = Cluster(data)
     folder = faults.folder_of(cluster.deployment, cluster.data, where)
@@ -193,7 +193,7 @@ def fill(
 
 
 def _seconds(text: str) -> float:
-    from perseid.jobs.units import seconds
+    from perseid.jobs.model.units import seconds
 
     try:
         return seconds(text)

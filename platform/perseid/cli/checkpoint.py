@@ -21,7 +21,7 @@ def checkpoint(
     timeout: jobs.Timeout = 60.0,
 ) -> None:
     """Take a checkpoint of a running job now, and wait until it is complete."""
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
 
     with jobs.connected(data) as cluster, closing(log_reader(data)) as logs:
         wait_s = None if no_wait else timeout

@@ -17,11 +17,11 @@ import orjson
 
 from perseid.cli.topic_records import as_text
 from perseid.errors import UsageError
-from perseid.worker import pointers
-from perseid.worker.sink_outputs import record_batch_bytes
+from perseid.worker.sink import pointers
+from perseid.worker.sink.sink_outputs import record_batch_bytes
 
 if TYPE_CHECKING:
-    from perseid.jobs.spec import JobSpec, SourceSpec
+    from perseid.jobs.model.spec import JobSpec, SourceSpec
     from perseid.topics.admin import TopicInfo
 
 Place = tuple[int, int]  # partition and offset of a letter in the dead-letter topic

@@ -19,7 +19,7 @@ from perseid.errors import PermanentError, PerseidError, RefusedError, UsageErro
 if TYPE_CHECKING:
     from perseid.cli.dead_letters import Letter, Target
     from perseid.cli.redrive import Outcome, Trail
-    from perseid.jobs.spec import JobSpec
+    from perseid.jobs.model.spec import JobSpec
     from perseid.records import JobEntry
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicInfo
@@ -253,7 +253,7 @@ def _forget(box: Box) -> None:
 def _opened(data: Path | None, job: str, topic: str | None) -> Iterator[Box]:
     """The job's dead-letter topic; refused when there is none."""
     from perseid.embedded import deployment
-    from perseid.jobs import steering
+    from perseid.jobs.operations import steering
 
     with jobs.connected(data) as cluster:
         spec = _spec(cluster, steering.stored_entry(cluster.registry, job).value)
@@ -275,7 +275,7 @@ def _opened(data: Path | None, job: str, topic: str | None) -> Iterator[Box]:
 
 def _spec(cluster: Any, entry: JobEntry) -> JobSpec:
     """The applied revision of a job."""
-    from perseid.jobs import applying
+    from perseid.jobs.operations import applying
 
     with TemporaryDirectory(prefix="perseid-dlq-") as scratch:
         spec: JobSpec = applying.revision(cluster, entry.archive, Path(scratch)).spec

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from perseid.jobs.retention import duration
+from perseid.jobs.validation.retention import duration
 from perseid.topics import durability
 from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
 from perseid.topics.control import deviations

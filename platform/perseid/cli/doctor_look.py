@@ -115,7 +115,7 @@ def _connections(settings: Deployment) -> Iterator[Finding]:
 
 
 def _redis(settings: Deployment) -> Iterator[Finding]:
-    from perseid.state.redis_client import connect
+    from perseid.state.durability.redis_client import connect
 
     with connect(settings.redis, settings.redis_access, ANSWER_S) as client:
         asked_s = time.monotonic()
@@ -206,8 +206,8 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
 
 
 def _jobs(settings: Deployment, registry: Registry) -> Iterator[JobFacts]:
-    from perseid.jobs.trees import fetch_archive
-    from perseid.state.store import open_store
+    from perseid.jobs.model.trees import fetch_archive
+    from perseid.state.durability.store import open_store
 
     store = open_store(settings.store)
     with TemporaryDirectory(prefix="perseid-doctor-") as cache:
@@ -217,7 +217,8 @@ def _jobs(settings: Deployment, registry: Registry) -> Iterator[JobFacts]:
 
 
 def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
-    from perseid.jobs import layout, parse
+    from perseid.jobs.model import layout
+    from perseid.jobs.validation import parse
     from perseid.topics.control import control_topics
 
     spec = parse.load(folder)
@@ -238,7 +239,7 @@ def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
 
 
 def _failing(registry: Registry, entry: JobEntry, state: str) -> str:
-    from perseid.jobs import report
+    from perseid.jobs.operations import report
 
     found = registry.failures(entry.name)
     if found is None or found.job_uuid != entry.uuid or state in ("failed", "stopped"):

@@ -15,7 +15,7 @@ import typer
 from perseid.cli import output
 
 if TYPE_CHECKING:
-    from perseid.jobs.applying import Change, Cluster
+    from perseid.jobs.operations.applying import Change, Cluster
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,10 +36,10 @@ def group() -> None:
 def validate(path: Repo, data: output.Data = None, as_json: output.Json = False) -> None:
     """Check job files, import their operators and ask Spark about their SQL; needs no cluster."""
     from perseid.cli import queries
-    from perseid.jobs import repository
-    from perseid.jobs.classes import load_jobs
+    from perseid.jobs.operations.classes import load_jobs
+    from perseid.jobs.repository import job_folders
 
-    with repository.validated(repository.find(path)) as jobs:
+    with job_folders.validated(job_folders.find(path)) as jobs:
         queries.check(jobs, load_jobs(jobs))
         found = [{"name": j.spec.name, "folder": j.tree.name, "revision": j.tree.revision}
                  for j in jobs]  # fmt: skip
@@ -62,10 +62,10 @@ def acls(
     as_json: output.Json = False,
 ) -> None:
     """Print the rights on Kafka that jobs need, as kafka-acls commands; needs no cluster."""
-    from perseid.jobs import acls as rights
-    from perseid.jobs import repository
+    from perseid.jobs.operations import acls as rights
+    from perseid.jobs.repository import job_folders
 
-    with repository.validated(repository.find(repo)) as jobs:
+    with job_folders.validated(job_folders.find(repo)) as jobs:
         specs = [job.spec for job in jobs]
     found = [a for s in specs for a in rights.of_workers(s, principal.replace("{job}", s.name))]
     if coordinator is not None:
@@ -86,11 +86,12 @@ def apply(
     timeout: Timeout = 60.0,
 ) -> None:
     """Validate all jobs of a repository, show the difference, then change what runs."""
-    from perseid.jobs import applying, repository
+    from perseid.jobs.operations import applying
+    from perseid.jobs.repository import job_folders
 
     with (
         connected(data) as cluster,
-        repository.validated(repository.find(repo)) as jobs,
+        job_folders.validated(job_folders.find(repo)) as jobs,
     ):
         changes = applying.prepare(cluster, jobs)
         if not as_json:
@@ -110,11 +111,12 @@ def apply(
 @app.command(epilog="Example: perseid jobs diff my-jobs")
 def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> None:
     """Show what `apply` would change; nothing is written."""
-    from perseid.jobs import applying, repository
+    from perseid.jobs.operations import applying
+    from perseid.jobs.repository import job_folders
 
     with (
         connected(data) as cluster,
-        repository.validated(repository.find(repo)) as jobs,
+        job_folders.validated(job_folders.find(repo)) as jobs,
     ):
         changes = applying.prepare(cluster, jobs)
         if as_json:
@@ -126,7 +128,7 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
 @app.command("list", epilog="Example: perseid jobs list --json")
 def list_(data: output.Data = None, as_json: output.Json = False) -> None:
     """List the applied jobs and their state."""
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
 
     with connected(data) as cluster:
         found = verbs.every(cluster.registry)
@@ -144,7 +146,7 @@ def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> No
     """Show one job: state, checkpoints, topics, the last error and what to type next."""
     from tempfile import TemporaryDirectory
 
-    from perseid.jobs import report, verbs
+    from perseid.jobs.operations import report, verbs
 
     with connected(data) as cluster, TemporaryDirectory(prefix="perseid-show-") as cache:
         shown, fault = verbs.show(cluster, job, Path(cache))
@@ -170,7 +172,7 @@ def start(
     timeout: Timeout = 60.0,
 ) -> None:
     """Start a stopped or failed job where it was, or over again."""
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
 
     with connected(data) as cluster:
         result = verbs.start(cluster, job, origin, _wait_s(no_wait, timeout), dry_run=dry_run)
@@ -191,7 +193,7 @@ def stop(
     timeout: Timeout = 60.0,
 ) -> None:
     """Stop a job behind its current epoch; its state stays."""
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
 
     with connected(data) as cluster:
         result = verbs.stop(
@@ -215,7 +217,7 @@ def remove(
 ) -> None:
     """Remove a job; its topics stay unless purged, its sources always do."""
     from perseid.errors import UsageError
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
     from perseid.topics import names
 
     if purge and no_wait:
@@ -260,7 +262,7 @@ def init(
     dry_run: output.DryRun = False,
 ) -> None:
     """Make a runnable job folder with its test, and say what to type next."""
-    from perseid.jobs import template
+    from perseid.jobs.repository import template
 
     if dry_run:
         name, files = template.job_name(folder), []
@@ -298,7 +300,7 @@ def connected(data: Path | None) -> Iterator[Any]:
 
     from perseid.cli import queries
     from perseid.embedded import deployment
-    from perseid.jobs import connecting
+    from perseid.jobs.operations import connecting
 
     with connecting.connected(deployment(data)) as cluster:
         yield replace(cluster, check_queries=queries.check)
@@ -316,7 +318,7 @@ def _tell(result: dict[str, Any], as_json: bool) -> None:
 
 
 def _settled(cluster: Cluster, wanted: Change, no_wait: bool, timeout: float) -> dict[str, Any]:
-    from perseid.jobs import verbs
+    from perseid.jobs.operations import verbs
 
     # A stopped job only takes note of its new revision: there is nothing to wait for.
     idle = wanted.action == "unchanged" or wanted.entry.desired != "running"
@@ -329,7 +331,7 @@ def _purged(cluster: Any, job: str) -> list[str]:
     from tempfile import TemporaryDirectory
 
     from perseid.errors import PermanentError
-    from perseid.jobs import applying, steering
+    from perseid.jobs.operations import applying, steering
 
     specs = {}
     steering.stored_entry(cluster.registry, job)

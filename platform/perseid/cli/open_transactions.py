@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perseid.errors import RefusedError, UsageError
-from perseid.jobs import layout
-from perseid.jobs.spec import producer
+from perseid.jobs.model import layout
+from perseid.jobs.model.spec import producer
 from perseid.topics import names
 from perseid.topics.admin import Partition
 from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from perseid.jobs.layout import Layout
-    from perseid.jobs.spec import JobSpec
+    from perseid.jobs.model.layout import Layout
+    from perseid.jobs.model.spec import JobSpec
     from perseid.records import Plan
 
 # The broker ends what is older than its timeout, and looks for it every 10 s.

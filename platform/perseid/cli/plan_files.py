@@ -175,8 +175,8 @@ def topology(path: str, rates: str | None = None) -> Topology:
     TopologyError names the element that cannot be, the errors of `perseid.jobs` a line.
     """
     from perseid.coordinator.planners.job_topology import job_topology
-    from perseid.jobs import parse
-    from perseid.jobs.classes import unions
+    from perseid.jobs.operations.classes import unions
+    from perseid.jobs.validation import parse
 
     if path != "-" and Path(path).is_dir():
         path = str(Path(path) / parse.JOB_FILE)

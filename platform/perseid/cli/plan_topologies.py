@@ -120,7 +120,7 @@ def _topology(paths: Sequence[str], rates: str | None, shared: Sequence[str]) ->
 
 def _job(path: str) -> str:
     """What a job is called: its folder, or a file without its ending."""
-    from perseid.jobs.parse import JOB_FILE
+    from perseid.jobs.validation.parse import JOB_FILE
 
     found = Path(path).resolve()
     if found.name == JOB_FILE:

@@ -21,8 +21,8 @@ from perseid.embedded.cache import cache_root, short_digest
 from perseid.errors import PerseidError, RefusedError
 
 if TYPE_CHECKING:
-    from perseid.jobs.classes import Classes
-    from perseid.jobs.repository import Validated
+    from perseid.jobs.operations.classes import Classes
+    from perseid.jobs.repository.job_folders import Validated
 
 TIMEOUT_S = 300
 _JUDGES = ("asking", "known_columns", "session", "spark_types", "sql", "sql_errors", "sql_input")
@@ -34,10 +34,10 @@ def check(
     jobs: Sequence[Validated], classes: Mapping[str, Classes], ask: Ask | None = None
 ) -> None:
     """Raises JobFileErrors for queries that cannot run, and sinks that cannot write their input."""
-    from perseid.jobs import yamlfile
-    from perseid.jobs.problems import JobFileErrors, Problem
-    from perseid.jobs.trees import JOB_FILE
-    from perseid.worker import known_columns
+    from perseid.jobs.model.problems import JobFileErrors, Problem
+    from perseid.jobs.model.trees import JOB_FILE
+    from perseid.jobs.validation import yamlfile
+    from perseid.worker.dataflow import known_columns
 
     known = [
         known_columns.declared(job.spec, job.tree.files, classes[job.spec.name]) for job in jobs
@@ -91,8 +91,9 @@ def _spark(asked: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
     try:
         ran = subprocess.run(
-            [sys.executable, "-m", "perseid.worker.asking"], check=False, input=json.dumps(asked),
-            capture_output=True, encoding="utf-8", env=environment, timeout=TIMEOUT_S,
+            [sys.executable, "-m", "perseid.worker.spark.asking"], check=False,
+            input=json.dumps(asked), capture_output=True, encoding="utf-8", env=environment,
+            timeout=TIMEOUT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RefusedError(f"Spark did not answer: {error}") from None

@@ -5,8 +5,9 @@
     2 judge     what the trail has is done
     3 write     begin, records, flush (which tells their offsets), trail record, commit
 
-That is the sinks' protocol (`perseid.worker.sink`) with the trail for a ledger, so a redrive that
-is killed anywhere is run again and goes on. Whatever ends without a clear success is followed by 1.
+That is the sinks' protocol (`perseid.worker.sink.transaction`) with the trail for a ledger, so a
+redrive that is killed anywhere is run again and goes on. Whatever ends without a clear success is
+followed by 1.
 """
 
 from __future__ import annotations

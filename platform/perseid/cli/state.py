@@ -13,11 +13,11 @@ from perseid.cli import jobs, output
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from perseid.jobs.model.spec import JobSpec, OperatorSpec
     from perseid.jobs.operator import Operator
-    from perseid.jobs.spec import JobSpec, OperatorSpec
+    from perseid.worker.dataflow.state_keys import Key
     from perseid.worker.inspection import Moment, Place, Read
-    from perseid.worker.resplit import Share
-    from perseid.worker.state_keys import Key
+    from perseid.worker.recovery.resplit import Share
 
     Found = dict[str, Any]
 
@@ -36,9 +36,9 @@ def state(
     as_json: output.Json = False,
 ) -> None:
     """Show the state of an operator at its last epoch."""
-    from perseid.jobs import applying
     from perseid.jobs.environments import checking
-    from perseid.jobs.loading import load
+    from perseid.jobs.environments.loading import load
+    from perseid.jobs.operations import applying
 
     with (
         jobs.connected(data) as cluster,
@@ -76,7 +76,7 @@ class Asked:
         scratch: Path,
     ) -> Found:  # fmt: skip
         """The document of `state --json`."""
-        from perseid.state.files import LocalFiles
+        from perseid.state.durability.files import LocalFiles
         from perseid.worker.inspection import Inspector
 
         keys = self._keys(key) if key is not None else {}
@@ -97,7 +97,7 @@ class Asked:
         self, moment: Moment, read: Read, wanted: list[int], keys: dict[str, Key], limit: int
     ) -> Found:
         """Reads one partition after the other, until every state has more rows than `limit`."""
-        from perseid.worker.state_keys import rows_with
+        from perseid.worker.dataflow.state_keys import rows_with
 
         blocks: dict[str, Any] = {}
         done = []
@@ -130,14 +130,14 @@ class Asked:
         )
 
     def _home(self, key: Key) -> int | None:
-        from perseid.worker.state_keys import partition_of
+        from perseid.worker.dataflow.state_keys import partition_of
 
         return partition_of(key, self.spec.key, self.spec.parallelism)
 
     def _keys(self, text: str) -> dict[str, Key]:
         """`text` as a key of each state that it can be one of."""
         from perseid.errors import UsageError
-        from perseid.worker import state_keys
+        from perseid.worker.dataflow import state_keys
 
         found, wrong = {}, "it has no state with a key"
         for name, types in key_types(self.kind).items():
@@ -168,7 +168,7 @@ class Asked:
         return list(dict.fromkeys([*(h for h in homes if h is not None), *range(count)]))
 
     def _share(self, partition: int) -> Share:
-        from perseid.worker.resplit import share_of
+        from perseid.worker.recovery.resplit import share_of
 
         return share_of(self.job, self.name, self.spec, self.kind, partition)
 
@@ -176,7 +176,7 @@ class Asked:
 def place_of(registry: Any, job: str) -> Place:
     """The job's plan and checkpoints now; RefusedError when it has not begun."""
     from perseid.errors import RefusedError
-    from perseid.jobs import steering
+    from perseid.jobs.operations import steering
     from perseid.worker.inspection import Place
 
     entry = steering.stored_entry(registry, job).value
@@ -189,7 +189,7 @@ def place_of(registry: Any, job: str) -> Place:
 
 def key_types(kind: type[Operator]) -> dict[str, dict[str, pa.DataType]]:
     """The key columns, with types, of each state of the operator that has a key."""
-    from perseid.state.primitives import declared
+    from perseid.state.primitives.primitive import declared
 
     found = {}
     for name, primitive in declared(kind).items():
@@ -202,8 +202,8 @@ def key_types(kind: type[Operator]) -> dict[str, dict[str, pa.DataType]]:
 
 def _operator(spec: JobSpec, name: str) -> OperatorSpec:
     from perseid.errors import UsageError
-    from perseid.jobs.layout import is_keyed
-    from perseid.jobs.problems import listed, nearest
+    from perseid.jobs.model.layout import is_keyed
+    from perseid.jobs.model.problems import listed, nearest
 
     keyed = [n for n, o in spec.operators.items() if is_keyed(o)]
     if name in keyed:
@@ -223,7 +223,7 @@ def root_of(data: Path | None) -> str:
 
 
 def _list(spec: JobSpec, as_json: bool) -> None:
-    from perseid.jobs.layout import is_keyed
+    from perseid.jobs.model.layout import is_keyed
 
     found: list[Found] = [
         {"operator": n, "key": list(o.key), "partitions": o.parallelism}

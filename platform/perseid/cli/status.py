@@ -123,7 +123,7 @@ def _look_into(registry: Registry, seen: Seen) -> None:
 
 def job_faults(job: Mapping[str, Any]) -> list[str]:
     """Why the job has failed, or fails again and again, and the last warning about it."""
-    from perseid.jobs.report import failing_text
+    from perseid.jobs.operations.report import failing_text
 
     name, error = job["name"], job["error"] or {}
     found = [f"job {name} failed: {error.get('text', 'no reason given')}"]
@@ -195,7 +195,7 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
 def _stored_failing(
     registry: Registry, name: str, known: JobStatus | None
 ) -> dict[str, Any] | None:
-    from perseid.jobs import report
+    from perseid.jobs.operations import report
 
     found = registry.failures(name)
     if known is None or found is None or found.job_uuid != known.job_uuid:
@@ -211,7 +211,7 @@ def _ask_kafka(settings: Deployment) -> None:
 
 
 def _ask_redis(settings: Deployment) -> None:
-    from perseid.state.redis_client import connect
+    from perseid.state.durability.redis_client import connect
 
     with connect(settings.redis, settings.redis_access, ANSWER_S) as client:
         client.ping()
@@ -304,7 +304,7 @@ def show(shown: dict[str, Any]) -> None:
 
 
 def _late(job: Mapping[str, Any]) -> str:
-    from perseid.jobs.report import event_time_text
+    from perseid.jobs.operations.report import event_time_text
 
     text = event_time_text(job)
     return f"job {job['name']}: {text}" if text else ""

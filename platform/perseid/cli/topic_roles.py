@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perseid.jobs.spec import JobSpec
+    from perseid.jobs.model.spec import JobSpec
 
 Roles = dict[str, str]  # topic -> why
 
@@ -15,10 +15,10 @@ Roles = dict[str, str]  # topic -> why
 def of_jobs(data: Path | None) -> dict[str, Roles]:
     """For every applied job the topics that it reads, writes and keeps."""
     from perseid.embedded import deployment
-    from perseid.jobs import parse
-    from perseid.jobs.trees import fetch_archive
+    from perseid.jobs.model.trees import fetch_archive
+    from perseid.jobs.validation import parse
     from perseid.registry.facade import Registry
-    from perseid.state.store import open_store
+    from perseid.state.durability.store import open_store
 
     found = deployment(data)
     registry = Registry.connect(found)

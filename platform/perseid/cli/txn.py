@@ -15,7 +15,7 @@ from perseid.cli import jobs, output
 
 if TYPE_CHECKING:
     from perseid.cli.open_transactions import Held, Writer
-    from perseid.jobs.spec import JobSpec
+    from perseid.jobs.model.spec import JobSpec
     from perseid.records import Plan
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
@@ -113,7 +113,7 @@ class Transactions:
     def held(self, job: str | None = None) -> list[Held]:
         """What is held back of the topics of `job`, or of all jobs."""
         from perseid.cli.open_transactions import held_back, topics_of
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         if job is not None:
             steering.stored_entry(self._cluster.registry, job)  # a wrong name has its nearest one
@@ -128,7 +128,7 @@ class Transactions:
 
     def _writers(self, specs: Mapping[str, JobSpec]) -> Iterator[Writer]:
         from perseid.cli.open_transactions import writers
-        from perseid.jobs import layout
+        from perseid.jobs.model import layout
         from perseid.topics import names
 
         existing = set(self._topics.list())
@@ -140,7 +140,7 @@ class Transactions:
     def end(self, ids: Sequence[str]) -> None:
         """Acquires each id, which aborts what is open under it."""
         from perseid.topics.kafka_transactions import KafkaTransactions
-        from perseid.worker.committed import end_open_ones
+        from perseid.worker.sink.committed import end_open_ones
 
         with closing(KafkaTransactions(self._bootstrap)) as transactions:
             end_open_ones(transactions, ids)
@@ -160,7 +160,7 @@ class Transactions:
 
     def _specs(self) -> dict[str, JobSpec]:
         """The revisions that run, else those that were applied."""
-        from perseid.jobs import applying
+        from perseid.jobs.operations import applying
 
         registry = self._cluster.registry
         found = {}

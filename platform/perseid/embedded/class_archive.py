@@ -59,7 +59,7 @@ def _train(place: Path, environment: Mapping[str, str]) -> str | None:
     """Makes the archive; what went wrong, None when it is there."""
     with tempfile.TemporaryDirectory(dir=place.parent, prefix="training-") as folder:
         fresh = Path(folder) / place.name
-        command = [sys.executable, "-m", "perseid.worker.train", "--scratch", folder]
+        command = [sys.executable, "-m", "perseid.worker.spark.train", "--scratch", folder]
         try:
             ran = subprocess.run(
                 command,

@@ -37,7 +37,7 @@ def zookeeper(hosts: str, access: Access) -> str | None:
 def redis(url: str, access: Access) -> str | None:
     from redis import RedisError
 
-    from perseid.state.redis_client import connect
+    from perseid.state.durability.redis_client import connect
 
     try:
         with closing(connect(url, access, PROBE_TIMEOUT_S)) as client:

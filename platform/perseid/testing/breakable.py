@@ -92,5 +92,5 @@ class BreakableCluster:
     def kill_task(self, job: str) -> None:
         """SIGKILL for one Python process that computes for the job's owner, if there is one."""
         with suppress(PerseidError, psutil.NoSuchProcess):
-            for process in self.running.below(self.owner(job), "perseid.worker.daemon")[-1:]:
+            for process in self.running.below(self.owner(job), "perseid.worker.spark.daemon")[-1:]:
                 process.send_signal(signal.SIGKILL)

@@ -12,7 +12,7 @@ from perseid.errors import RetryableError
 from perseid.testing.kafka_handle import Kafka
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 RECORDS = 500  # of an epoch
 PATIENCE_S = 180.0

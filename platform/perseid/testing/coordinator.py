@@ -17,9 +17,9 @@ from perseid.coordinator import sources, token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
-from perseid.jobs import change
-from perseid.jobs.layout import build
-from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.model.layout import build
+from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.operations import change
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
@@ -30,7 +30,7 @@ from perseid.records import (
     WorkerInfo,
 )
 from perseid.records.version import PROTOCOL
-from perseid.state.checkpoint import checkpoint_folder
+from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.chain import Base, Chain, counted, valid_tokens
 from perseid.topics.records import (
     Begin,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perseid.clocks import ManualClock
 from perseid.coordinator.loading import Clients, Loader
-from perseid.jobs.repository import example
-from perseid.jobs.trees import folder_tree, store_archive
+from perseid.jobs.model.trees import folder_tree, store_archive
+from perseid.jobs.repository.job_folders import example
 from perseid.records import JobEntry, LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, lead
 from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTopics, FakeTransactions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perseid.errors import DamagedFile, RetryableError
-from perseid.state.counters import CounterKey, Divergence, decode, encode
+from perseid.state.durability.counters import CounterKey, Divergence, decode, encode
 
 
 @dataclass

@@ -16,7 +16,7 @@ from bisect import insort
 from collections.abc import Iterable
 from typing import Any
 
-from perseid.state.files import TEMPORARY, faults
+from perseid.state.durability.files import TEMPORARY, faults
 
 
 class Crashed(BaseException):
@@ -24,7 +24,7 @@ class Crashed(BaseException):
 
 
 class MemoryFiles:
-    """The fake of `perseid.state.files.Files`."""
+    """The fake of `perseid.state.durability.files.Files`."""
 
     def __init__(self, *, sync: bool = False) -> None:
         self._sync = sync

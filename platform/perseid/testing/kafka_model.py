@@ -22,7 +22,7 @@ from perseid.errors import (
 )
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.transactions import Headers
-from perseid.worker.sink_outputs import record_batch_bytes
+from perseid.worker.sink.sink_outputs import record_batch_bytes
 
 Fault = Literal["lost", "unanswered"]  # an error before the effect, or after it
 Ending = Literal["committed", "aborted"]

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from perseid.jobs import loading
-from perseid.jobs.spec import MAIN
+from perseid.jobs.environments import loading
+from perseid.jobs.model.spec import MAIN
 from perseid.testing.files import Crashed
 from perseid.testing.operators import Harness, Inputs
 

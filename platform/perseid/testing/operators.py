@@ -22,25 +22,28 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from perseid.errors import UsageError
-from perseid.jobs import loading, parse, units
+from perseid.jobs.environments import loading
+from perseid.jobs.model import units
+from perseid.jobs.model.spec import MAIN
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
-from perseid.jobs.spec import MAIN
-from perseid.state import blob
-from perseid.state.arrow import ipc_table
-from perseid.state.log import StateLog
-from perseid.state.merging import STATE
-from perseid.state.primitives import bind
+from perseid.jobs.validation import parse
+from perseid.state.durability import blob
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.merging import STATE
+from perseid.state.primitives.arrow import ipc_table
+from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.impure import pure
 from perseid.topics.records import Token
-from perseid.worker import event_time, null_keys
-from perseid.worker.migration import Migration
-from perseid.worker.operators import combine
-from perseid.worker.partition import partitions
-from perseid.worker.partition_state import PartitionState
-from perseid.worker.parts import write_snapshot
-from perseid.worker.poison import sieve_of
-from perseid.worker.resplit import share_of
+from perseid.worker.checkpoint.parts import write_snapshot
+from perseid.worker.dataflow.operators import combine
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.dead_letters import null_keys
+from perseid.worker.dead_letters.poison import sieve_of
+from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.formats import event_time
+from perseid.worker.recovery.migration import Migration
+from perseid.worker.recovery.resplit import share_of
 
 Rows: TypeAlias = "pa.Table | Mapping[str, Sequence[Any]]"
 Inputs: TypeAlias = "Rows | Mapping[str, Rows] | None"

@@ -86,7 +86,7 @@ class RunningCluster(Stack):
     def keep_tokens(self, job: str) -> None:
         """For a test that looks at all of them: none is trimmed from now on."""
         from perseid.clocks import SystemClock
-        from perseid.jobs import backup
+        from perseid.jobs.operations import backup
         from perseid.registry import Registry
 
         registry = Registry.connect(self.cluster.deployment)

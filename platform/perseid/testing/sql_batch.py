@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from perseid.topics.columns import Records
 from perseid.topics.records import SourceRange, Token
-from perseid.worker import encode, spark_types, sql, stages
-from perseid.worker.frames import in_pool
-from perseid.worker.source import METADATA, SourcePlan, SplitCount, read_split
+from perseid.worker.dataflow.source import METADATA, SourcePlan, SplitCount, read_split
+from perseid.worker.formats import encode
+from perseid.worker.spark import spark_types, sql, stages
+from perseid.worker.spark.frames import in_pool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

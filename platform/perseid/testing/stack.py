@@ -179,7 +179,7 @@ def lines(count: int, seed: int, words: int = 200) -> list[bytes]:
 
 def example(folder: Path, name: str, replacements: dict[str, str]) -> Path:
     """A copy of a shipped example with texts of its job.yaml replaced; returns its folder."""
-    from perseid.jobs.repository import example as shipped
+    from perseid.jobs.repository.job_folders import example as shipped
 
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(shipped(name), folder, ignore=ignored, dirs_exist_ok=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from perseid.errors import RetryableError
-from perseid.state.store import Counted, checked, missing
+from perseid.state.durability.store import Counted, checked, missing
 
 
 class MemoryStore:
-    """The fake of `perseid.state.store.Store`. `content` is open to tests."""
+    """The fake of `perseid.state.durability.store.Store`. `content` is open to tests."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}

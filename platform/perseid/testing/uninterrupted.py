@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from perseid.jobs import parse
-from perseid.jobs.spec import MAIN, producer
+from perseid.jobs.model.spec import MAIN, producer
+from perseid.jobs.validation import parse
 from perseid.testing.operators import EPOCH_MS, Harness
 from perseid.topics.records import Token
 

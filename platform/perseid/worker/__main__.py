@@ -10,7 +10,7 @@ from pathlib import Path
 from perseid import logs
 from perseid.errors import RefusedError, UsageError, exit_code
 from perseid.records import Deployment
-from perseid.worker.surroundings import check_user, settle
+from perseid.worker.process.surroundings import check_user, settle
 
 STOP_LIMIT, STOP_CHECKPOINT = "PERSEID_STOP_LIMIT", "PERSEID_STOP_CHECKPOINT"
 
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _limit(text: str) -> float:
-    from perseid.jobs.units import seconds
+    from perseid.jobs.model.units import seconds
 
     try:
         return seconds(text)

@@ -24,36 +24,27 @@ from typing import TYPE_CHECKING, Any
 from perseid import logs
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
 from perseid.errors.texts import EVENT_MAX, cut, kind_of, said
-from perseid.jobs import layout as layouts
-from perseid.jobs import own_code
-from perseid.jobs.environments import activating
+from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
-from perseid.jobs.repository import open_archive
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.repository.job_folders import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ranges import ColumnReader
 from perseid.topics.records import FragmentState, Token, TokenRecord
-from perseid.worker import (
-    flow,
-    frames,
-    graph,
-    last_word,
-    memory,
-    part_orders,
-    parts,
-    query,
-    reports,
-    slots,
-)
-from perseid.worker.context import EpochOrder, FragmentContext
-from perseid.worker.epochs import EpochRunner
-from perseid.worker.failures import classify
-from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.last_word import Appender, LastWord
+from perseid.worker.checkpoint import part_orders, parts
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.failures import classify
+from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.epoch import flow, last_word, memory, reports
+from perseid.worker.epoch.last_word import Appender, LastWord
 from perseid.worker.machine import MachineWatch
-from perseid.worker.restoring import fence, restore_all
-from perseid.worker.session import local_cores
+from perseid.worker.spark import frames, query, slots
+from perseid.worker.spark.epochs import EpochRunner
+from perseid.worker.spark.restoring import fence, restore_all
+from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +56,7 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
-    from perseid.worker.source import Counts
+    from perseid.worker.dataflow.source import Counts
 
 log = logging.getLogger("perseid.worker")
 TELL_AGAIN_S = 1.0
@@ -358,7 +349,7 @@ class Fragment:
         return None
 
     def _take_over_orders(self, runner: EpochRunner) -> None:
-        from perseid.worker.checkpoints import take_over_orders
+        from perseid.worker.checkpoint.checkpoints import take_over_orders
 
         if part_orders.outstanding(self._ordered_epoch, self.pointers):
             slots.everywhere(runner, take_over_orders)

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from perseid.clocks import Clock
 from perseid.errors import DamagedFile, FencedError, PermanentError, RefusedError, RetryableError
-from perseid.jobs.layout import Task
+from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, Plan
-from perseid.state.blob import Identity
-from perseid.state.files import Files, LocalFiles
-from perseid.state.log import StateLog, log_directory, owner_directory, owner_name
-from perseid.state.primitives import bind
-from perseid.worker.partition_state import PartitionState
-from perseid.worker.resplit import Share
-from perseid.worker.restore import PartitionRestore, RestoreOrder
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.files import Files, LocalFiles
+from perseid.state.durability.log import StateLog, log_directory, owner_directory, owner_name
+from perseid.state.primitives.primitive import bind
+from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.recovery.resplit import Share
+from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
 
 if TYPE_CHECKING:
-    from perseid.state.primitives import Primitive
-    from perseid.state.store import Store
+    from perseid.state.durability.store import Store
+    from perseid.state.primitives.primitive import Primitive
 
 TRIES = 20  # of reading a log that changes meanwhile
 PAUSE_S = 0.1  # between them: a takeover renames within a second or two

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from perseid.clocks import Clock
 from perseid.errors import PerseidError
-from perseid.jobs import checkpointing, steering
+from perseid.jobs.operations import checkpointing, steering
 from perseid.records import JobEntry, WorkerInfo
 from perseid.registry import Registry
 from perseid.worker.fragment import Fragment

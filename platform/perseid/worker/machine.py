@@ -25,7 +25,7 @@ import psutil
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import PermanentError
-from perseid.worker.memory import MIB
+from perseid.worker.epoch.memory import MIB
 
 RESERVE_SHARE = 0.05  # of the memory that there is: what an epoch and the page cache need
 RESERVE_MIN_BYTES, RESERVE_MAX_BYTES = 128 * MIB, 1024 * MIB

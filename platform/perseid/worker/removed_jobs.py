@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from perseid.errors import RetryableError
 from perseid.records import Deployment
-from perseid.state.files import Files, LocalFiles
+from perseid.state.durability.files import Files, LocalFiles
 
 _log = logging.getLogger(__name__)
 

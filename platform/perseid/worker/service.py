@@ -30,8 +30,8 @@ from perseid.worker.fragment import Fragment
 from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
 from perseid.worker.removed_jobs import RemovedJobs
-from perseid.worker.session import local_cores, open_session
-from perseid.worker.warm import warm_up
+from perseid.worker.spark.session import local_cores, open_session
+from perseid.worker.spark.warm import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

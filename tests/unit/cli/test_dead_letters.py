@@ -11,11 +11,11 @@ import pytest
 from perseid.cli import dead_letters
 from perseid.cli.dead_letters import Choice, Letter, Origin, choice, original, refusal, target
 from perseid.errors import UsageError
-from perseid.jobs.spec import ErrorsSpec, JobSpec, SourceSpec
+from perseid.jobs.model.spec import ErrorsSpec, JobSpec, SourceSpec
 from perseid.testing.kafka import FakeMessage
 from perseid.testing.kafka_model import ModelRecord
 from perseid.topics.admin import TopicInfo
-from perseid.worker import refused
+from perseid.worker.dead_letters import refused
 
 SPEC = JobSpec(
     name="shop",

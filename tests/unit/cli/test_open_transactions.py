@@ -15,8 +15,8 @@ from perseid.cli.open_transactions import (
     writers,
 )
 from perseid.errors import RefusedError, UsageError
-from perseid.jobs import layout
-from perseid.jobs.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.model import layout
+from perseid.jobs.model.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.records import Plan
 
 SPEC = JobSpec(

@@ -10,10 +10,10 @@ import pytest
 
 from perseid.cli import queries
 from perseid.errors import RefusedError
-from perseid.jobs import repository
-from perseid.jobs.classes import load_jobs
-from perseid.jobs.problems import JobFileErrors
-from perseid.worker import known_columns
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_jobs
+from perseid.jobs.repository import job_folders
+from perseid.worker.dataflow import known_columns
 
 JOB = """
 name: sales
@@ -38,7 +38,7 @@ def told(operator: str, columns: pa.Schema | None, refused: str | None = None) -
 def check(folder: Path, text: str, ask: queries.Ask | None) -> str:
     """What is said of the job; empty when nothing is wrong."""
     (folder / "job.yaml").write_text(text)
-    with repository.validated(repository.find(str(folder))) as jobs:
+    with job_folders.validated(job_folders.find(str(folder))) as jobs:
         try:
             queries.check(jobs, load_jobs(jobs), ask)
         except JobFileErrors as error:

@@ -13,24 +13,27 @@ import pytest
 
 from perseid.cli import jobs, state
 from perseid.clocks import ManualClock
-from perseid.jobs import loading, parse, repository
-from perseid.jobs.applying import Cluster
+from perseid.jobs.environments import loading
+from perseid.jobs.model.trees import archive, sha256
+from perseid.jobs.operations.applying import Cluster
 from perseid.jobs.operator import Emitter, Identity, Operator
-from perseid.jobs.trees import archive, sha256
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
 from perseid.records import JobEntry, Plan
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create
-from perseid.state import Pool, Table, Value, blob
-from perseid.state.files import LocalFiles
-from perseid.state.log import StateLog, adopt, log_directory, owner_directory, owner_name
-from perseid.state.primitives import bind
+from perseid.state import Pool, Table, Value
+from perseid.state.durability import blob
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import StateLog, adopt, log_directory, owner_directory, owner_name
+from perseid.state.primitives.primitive import bind
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
-from perseid.worker.partition import partitions
-from perseid.worker.partition_state import PartitionState
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.epoch.partition_state import PartitionState
 
 JOB, OWNER = "wordcount", owner_name(1, "w1-a")
 COUNT = 4
@@ -41,7 +44,7 @@ Run = Callable[..., Any]
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state logs of a wordcount at epoch 3; the registry and store that go with them."""
-    folder = repository.example(JOB)
+    folder = job_folders.example(JOB)
     registry, store = Registry(FakeZooKeeper().session()), MemoryStore()
     files = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     sha = sha256(archive(files))

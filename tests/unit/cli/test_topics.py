@@ -10,8 +10,8 @@ from perseid.cli.topic_records import lines_of
 from perseid.cli.topic_roles import of_spec
 from perseid.cli.topics import _settings
 from perseid.errors import PermanentError, UsageError
-from perseid.jobs import parse
-from perseid.jobs.repository import example
+from perseid.jobs.repository.job_folders import example
+from perseid.jobs.validation import parse
 
 
 def test_lines_with_and_without_keys(tmp_path: Path) -> None:

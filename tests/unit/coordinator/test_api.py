@@ -15,7 +15,7 @@ from httpx import Client
 from perseid.coordinator import view
 from perseid.coordinator.api.limits import BODY_BYTES_MAX, Rate
 from perseid.coordinator.api.tokens import Role
-from perseid.jobs import steering, verbs
+from perseid.jobs.operations import steering, verbs
 from perseid.records import JobStatus
 from perseid.registry import paths
 from perseid.registry.port import Delete

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perseid.coordinator import sources
 from perseid.coordinator.model import Position, ranges_in
-from perseid.jobs.spec import SourceSpec
+from perseid.jobs.model.spec import SourceSpec
 from perseid.testing.coordinator import job_spec
 from perseid.topics.records import SourceRange, Token
 

@@ -10,7 +10,7 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
-from perseid.jobs.spec import EpochSpec, JobSpec, SourceSpec
+from perseid.jobs.model.spec import EpochSpec, JobSpec, SourceSpec
 from perseid.testing.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec
 from perseid.testing.coordinator_steps import JOB, fail, last, new_revision, run, want
 from perseid.topics.records import PartDone, Rewind, Token

@@ -9,7 +9,7 @@ import pytest
 from perseid.coordinator import view
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.mirror import REFRESH_S, OffsetsMirror, committed, is_mirrored
-from perseid.jobs.spec import SourceSpec
+from perseid.jobs.model.spec import SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_spec
 from perseid.testing.groups import ModelGroups
 

@@ -17,7 +17,7 @@ from perseid.coordinator.performing import Performer, StepDown, point_of
 from perseid.errors import RetryableError
 from perseid.records import JobStatus, LeaderInfo, Plan
 from perseid.registry import Registry, lead
-from perseid.state import checkpoint
+from perseid.state.durability import checkpoint
 from perseid.testing.coordinator_setting import JOB, Setting, running, token
 from perseid.testing.kafka import FakeLogWriter
 from perseid.topics.records import Begin, Claim, PartDone

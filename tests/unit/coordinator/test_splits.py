@@ -11,7 +11,7 @@ import pytest
 
 from perseid.coordinator.model import first_positions
 from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, ordered_sources, split
-from perseid.jobs.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import SourceRange, Split
 

@@ -15,7 +15,7 @@ from perseid.coordinator.store_sweep import (
     user_path,
 )
 from perseid.errors import DamagedFile, RetryableError
-from perseid.jobs.trees import archive_path
+from perseid.jobs.model.trees import archive_path
 from perseid.records import CheckpointPointers
 from perseid.registry import paths
 from perseid.registry.port import Set

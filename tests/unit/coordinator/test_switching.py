@@ -11,7 +11,7 @@ from perseid.coordinator import switching
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
-from perseid.jobs.spec import OperatorSpec, SourceSpec
+from perseid.jobs.model.spec import OperatorSpec, SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
 from perseid.topics.records import PartFailed

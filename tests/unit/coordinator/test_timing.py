@@ -8,7 +8,7 @@ import pytest
 
 from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.planners.live_timing import Timing
-from perseid.jobs.spec import CheckpointSpec, FaultToleranceSpec
+from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec
 from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import OperatorState
 

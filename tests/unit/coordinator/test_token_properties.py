@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import FencedError
-from perseid.jobs.spec import EventTimeSpec, JobSpec, SourceSpec
+from perseid.jobs.model.spec import EventTimeSpec, JobSpec, SourceSpec
 from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.topics.records import Token
 

@@ -16,7 +16,7 @@ from perseid.coordinator.log_trimming import trim
 from perseid.coordinator.model import Tip
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, RetryableError
-from perseid.jobs import checkpointing
+from perseid.jobs.operations import checkpointing
 from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers
 from perseid.testing.coordinator import Leader, World
 from perseid.testing.coordinator_setting import JOB, Setting, running, token

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perseid.jobs import acls, parse
+from perseid.jobs.operations import acls
+from perseid.jobs.validation import parse
 
 JOB = """\
 name: clicks

@@ -11,16 +11,17 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
-from perseid.jobs import applying, report, repository, steering, verbs
-from perseid.jobs.applying import Change, Cluster
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations import applying, report, steering, verbs
+from perseid.jobs.operations.applying import Change, Cluster
+from perseid.jobs.repository import job_folders
 from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 from perseid.records.repository import RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create, Delete
 from perseid.registry.repository import RepoNodes
-from perseid.state.store import LocalStore
+from perseid.state.durability.store import LocalStore
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 
@@ -68,7 +69,7 @@ class World:
 
     @contextmanager
     def prepared(self, repo: str) -> Iterator[list[Change]]:
-        with repository.validated(repository.find(repo)) as jobs:
+        with job_folders.validated(job_folders.find(repo)) as jobs:
             yield applying.prepare(self.cluster, jobs)
 
     def apply(self, repo: str) -> Change:
@@ -152,7 +153,7 @@ def test_one_job_of_several_is_judged_beside_the_others_without_their_code(world
     world.write("one", topic="same")
     world.write("two", topic="same", code="raise SystemExit")
     world.write("three", topic="other")
-    with repository.validated(repository.find(str(world.folder / "repo"))) as jobs:
+    with job_folders.validated(job_folders.find(str(world.folder / "repo"))) as jobs:
         specs = [job.spec for job in jobs]
         by_name = {job.spec.name: job for job in jobs}
         with pytest.raises(RefusedError, match="topic same is written by job two too"):
@@ -207,8 +208,8 @@ def test_the_revision_that_still_runs_counts(world: World) -> None:
     world.apply(world.write())
     running = world.entry().archive
     other = CODE.replace("n=pa.int64()", "n=pa.float64()")
-    with repository.validated(repository.find(world.write(code=other))) as (job,):
-        sha = repository.store_archive(world.store, job.tree)
+    with job_folders.validated(job_folders.find(world.write(code=other))) as (job,):
+        sha = job_folders.store_archive(world.store, job.tree)
     stored = world.registry.job_entry("job")
     assert stored is not None
     world.registry.put_job_entry(replace(stored.value, archive=sha), stored.version)
@@ -302,7 +303,7 @@ def test_who_is_slower_is_refused(world: World) -> None:
 def test_without_own_code(world: World) -> None:
     closed = replace(world.cluster, allow_code=False)
     with (
-        repository.validated(repository.find(world.write())) as jobs,
+        job_folders.validated(job_folders.find(world.write())) as jobs,
         pytest.raises(RefusedError, match="runs no code of jobs"),
     ):
         applying.prepare(closed, jobs)
@@ -439,9 +440,9 @@ def test_waiting_ends_with_what_to_look_at(world: World) -> None:
 
 def test_what_purging_deletes(world: World) -> None:
     world.apply(world.write())
-    with repository.validated(repository.find(world.write())) as (job,):
+    with job_folders.validated(job_folders.find(world.write())) as (job,):
         own = job.spec
-    with repository.validated(repository.find(world.write("job2", topic="out2"))) as (job,):
+    with job_folders.validated(job_folders.find(world.write("job2", topic="out2"))) as (job,):
         other = job.spec
     there = ["in", "out", "perseid.job.dlq", "perseid.job.tokens", "perseid.job2.tokens", "x"]
     assert steering.purged_topics("job", own, [], there) == [

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import DamagedFile, RefusedError, RetryableError
-from perseid.jobs import backup
-from perseid.jobs.backup import Backup
-from perseid.jobs.restore import GENERATIONS, Restored, restore
-from perseid.jobs.trees import archive_path
+from perseid.jobs.model.trees import archive_path
+from perseid.jobs.operations import backup
+from perseid.jobs.operations.backup import Backup
+from perseid.jobs.operations.restore import GENERATIONS, Restored, restore
 from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers, JobEntry, Plan
 from perseid.records.version import Build
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Delete, Set
-from perseid.state import checkpoint
-from perseid.state.checkpoint import Manifest, Part
-from perseid.state.pieces import piece_path
-from perseid.state.store import LocalStore
+from perseid.state.durability import checkpoint
+from perseid.state.durability.checkpoint import Manifest, Part
+from perseid.state.durability.pieces import piece_path
+from perseid.state.durability.store import LocalStore
 from perseid.testing import kafka_handle
 from perseid.testing.kafka_handle import Kafka
 from perseid.testing.registry import FakeZooKeeper
@@ -30,7 +30,7 @@ from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker.feed import base_of
+from perseid.worker.dataflow.feed import base_of
 
 JOB, UUID, SHA = "shop", "uuid-1", "a" * 64
 BUILD = Build("0.1.0", 1, 1)

@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.jobs import Operator, Table, Value, change, parse
-from perseid.jobs.spec import JobSpec
+from perseid.jobs import Operator, Table, Value
+from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.operations import change
+from perseid.jobs.validation import parse
 
 BASE = """\
 name: job

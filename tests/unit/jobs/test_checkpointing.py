@@ -12,8 +12,8 @@ import pytest
 
 from perseid.cli import checkpoint, jobs, main
 from perseid.clocks import ManualClock
-from perseid.jobs import checkpointing
-from perseid.jobs.applying import Cluster
+from perseid.jobs.operations import checkpointing
+from perseid.jobs.operations.applying import Cluster
 from perseid.records import CheckpointPointer, CheckpointPointers, JobEntry, JobStatus
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry

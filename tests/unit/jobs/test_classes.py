@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked, unions
-from perseid.jobs.loading import load
-from perseid.jobs.problems import JobFileErrors
-from perseid.jobs.spec import JobSpec, OperatorSpec
+from perseid.jobs.environments.loading import load
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.model.spec import JobSpec, OperatorSpec
+from perseid.jobs.operations.classes import load_checked, unions
+from perseid.jobs.validation import parse
 
 JOB = """\
 name: job

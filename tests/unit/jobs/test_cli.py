@@ -11,7 +11,7 @@ import pytest
 
 from perseid.cli import jobs, queries
 from perseid.clocks import ManualClock
-from perseid.jobs.applying import Cluster
+from perseid.jobs.operations.applying import Cluster
 from perseid.records import JobStatus
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import BadInputError, RefusedError
-from perseid.jobs import loading
-from perseid.jobs.environments import activating, checking, installing, own
+from perseid.jobs.environments import activating, checking, installing, loading, own
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.environments.lockfile import LOCK_FILE, Locked, read
-from perseid.jobs.problems import JobFileErrors
-from perseid.jobs.spec import OperatorSpec
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.testing.wait import until
 from perseid.testing.wheels import locked, wheel
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.jobs import repository
+from perseid.jobs.repository import job_folders
 from perseid.testing.operators import Harness
 
 MINUTE = 60_000
@@ -30,7 +30,7 @@ def table(rows: list[Row], schema: pa.Schema) -> pa.Table:
 
 def test_visitors_and_hot_pages_are_those_of_the_pages_alone() -> None:
     pages, visitors, hot = (
-        Harness(repository.example("audience"), name) for name in ("pages", "visitors", "hot")
+        Harness(job_folders.example("audience"), name) for name in ("pages", "visitors", "hot")
     )
     chance = random.Random(8)
     seen: dict[str, set[str]] = {}
@@ -60,7 +60,7 @@ def test_visitors_and_hot_pages_are_those_of_the_pages_alone() -> None:
 
 def test_orders_meet_the_price_of_their_time_and_the_payments_of_their_hour() -> None:
     priced, paid, pairs = (
-        Harness(repository.example("orders"), name, parallelism=2)
+        Harness(job_folders.example("orders"), name, parallelism=2)
         for name in ("priced", "paid", "pairs")
     )
     chance = random.Random(9)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from perseid.jobs import repository
+from perseid.jobs.repository import job_folders
 from perseid.testing.operator_checks import check
 from perseid.testing.operators import Harness, Inputs
 
@@ -26,7 +26,7 @@ def minutes(*times: int) -> dict[str, list[Any]]:
 
 
 def test_visits_are_told_when_over_and_corrected_by_late_views() -> None:
-    visits = Harness(repository.example("sessions"), "visits")
+    visits = Harness(job_folders.example("sessions"), "visits")
     visits.epoch(minutes(600, 625, 660))
     visits.watermark = 690 * MINUTE - 1
     first, *more = visits.epoch()
@@ -45,8 +45,8 @@ def test_visits_are_told_when_over_and_corrected_by_late_views() -> None:
 
 def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
     chance = random.Random(3)
-    speeds = Harness(repository.example("incidents"), "speeds", parallelism=2)
-    affected = Harness(repository.example("incidents"), "affected", parallelism=2)
+    speeds = Harness(job_folders.example("incidents"), "speeds", parallelism=2)
+    affected = Harness(job_folders.example("incidents"), "affected", parallelism=2)
     vehicles: list[Row] = []
     incidents: list[Row] = []
     told: list[Row] = []
@@ -95,11 +95,11 @@ def test_the_join_gives_the_same_in_every_process_and_through_every_crash() -> N
         ]  # fmt: skip
         return pa.Table.from_pylist(found, names)
 
-    speeds = Harness(repository.example("incidents"), "speeds").operator_class.output
+    speeds = Harness(job_folders.example("incidents"), "speeds").operator_class.output
     assert speeds is not None
     epochs: list[Inputs] = [
         {"left": rows(INCIDENTS, size), "right": rows(speeds, 7 - size)} for size in (7, 2, 0, 4)
     ]
-    check(repository.example("incidents"), "affected", epochs)
+    check(job_folders.example("incidents"), "affected", epochs)
     views = [rows(VIEWS, size) for size in (5, 0, 9)]
-    check(repository.example("sessions"), "visits", views)
+    check(job_folders.example("sessions"), "visits", views)

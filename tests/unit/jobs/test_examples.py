@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, RefusedError, UsageError
-from perseid.jobs import repository, template
-from perseid.jobs.classes import load_jobs
+from perseid.jobs.operations.classes import load_jobs
+from perseid.jobs.repository import job_folders, template
 from perseid.testing.operators import Harness
 
 
-@pytest.mark.parametrize("name", repository.examples())
+@pytest.mark.parametrize("name", job_folders.examples())
 def test_examples_are_valid(name: str) -> None:
-    with repository.validated(repository.find(f"example:{name}")) as jobs:
+    with job_folders.validated(job_folders.find(f"example:{name}")) as jobs:
         (job,) = jobs
         assert job.spec.name == name
         python = {n for n, o in job.spec.operators.items() if o.use is not None}
@@ -29,7 +29,7 @@ def test_examples_are_valid(name: str) -> None:
 
 @pytest.mark.parametrize("splits", [1, 3])
 def test_wordcount_counts(splits: int) -> None:
-    counts = Harness(repository.example("wordcount"), "counts")
+    counts = Harness(job_folders.example("wordcount"), "counts")
     words = {"word": ["b", "a", "b", "c", "a", "b"]}
     first = counts.epoch(words, splits)
     assert {row["word"]: row["n"] for row in first} == {"b": 3, "a": 2, "c": 1}
@@ -41,7 +41,7 @@ def test_wordcount_counts(splits: int) -> None:
 
 
 def test_balances_are_the_running_sums_of_a_plain_dictionary() -> None:
-    balances = Harness(repository.example("balances"), "balances")
+    balances = Harness(job_folders.example("balances"), "balances")
     chance = random.Random(7)
     plain: dict[str, int] = {}
     for size in (0, 1, 400, 70_000, 3):
@@ -70,19 +70,19 @@ def test_balances_are_the_running_sums_of_a_plain_dictionary() -> None:
     ],
 )
 def test_a_running_sum_that_does_not_fit_is_refused(amounts: list[float], said: str) -> None:
-    balances = Harness(repository.example("balances"), "balances")
+    balances = Harness(job_folders.example("balances"), "balances")
     with pytest.raises(BadInputError, match=said):
         balances.epoch({"account": ["a"] * len(amounts), "amount": amounts})
 
 
 def test_a_column_named_sum_is_refused() -> None:
-    balances = Harness(repository.example("balances"), "balances")
+    balances = Harness(job_folders.example("balances"), "balances")
     with pytest.raises(BadInputError, match="rename it"):
         balances.epoch({"account": ["a"], "amount": [1], "sum": [0]})
 
 
 def test_enrich_leaves_small_payments_out() -> None:
-    enrich = Harness(repository.example("enrich"), "enriched")
+    enrich = Harness(job_folders.example("enrich"), "enriched")
     payments = {"account": ["a", "b", "c"], "amount": [99, 100, 500], "sent": [1, 2, 3]}
     assert enrich.epoch(payments) == [
         {"account": "b", "amount": 100, "sent": 2, "cents": 10_000, "large": False},
@@ -91,7 +91,7 @@ def test_enrich_leaves_small_payments_out() -> None:
 
 
 def test_pageviews_joins_and_counts() -> None:
-    enrich = Harness(repository.example("pageviews"), "enriched")
+    enrich = Harness(job_folders.example("pageviews"), "enriched")
     users = {"user": ["ann"], "country": ["SE"]}
     views = {"user": ["ann", "bob"], "page": ["/", "/x"], "ms": [5, 6]}
     none: dict[str, list[str]] = {"user": [], "country": []}
@@ -101,7 +101,7 @@ def test_pageviews_joins_and_counts() -> None:
     second = enrich.epoch({"users": {"user": ["bob"], "country": ["NO"]}, "views": views})
     assert [row["country"] for row in second] == ["SE", "NO"]
     assert enrich.epoch({"users": none, "views": views}) == second
-    countries = Harness(repository.example("pageviews"), "countries")
+    countries = Harness(job_folders.example("pageviews"), "countries")
     rows = {"country": ["SE", "NO", "SE"], "ms": [1, 2, 3], "user": ["a"] * 3, "page": ["/"] * 3}
     assert countries.epoch(rows, splits=2) == [
         {"country": "SE", "views": 2, "ms": 4}, {"country": "NO", "views": 1, "ms": 2},
@@ -109,8 +109,8 @@ def test_pageviews_joins_and_counts() -> None:
 
 
 def test_top_words_and_heavy_hitters_are_the_most_frequent_of_a_plain_count() -> None:
-    top = Harness(repository.example("top-words"), "top")
-    heavy = Harness(repository.example("heavy-hitters"), "heavy")
+    top = Harness(job_folders.example("top-words"), "top")
+    heavy = Harness(job_folders.example("heavy-hitters"), "heavy")
     chance = random.Random(5)
     counts: Counter[str] = Counter()
     seen: dict[str, int] = {}
@@ -133,7 +133,7 @@ def test_top_words_and_heavy_hitters_are_the_most_frequent_of_a_plain_count() ->
 
 
 def test_tmi_tells_walking_from_driving_every_ten_minutes() -> None:
-    modes = Harness(repository.example("tmi"), "modes")
+    modes = Harness(job_folders.example("tmi"), "modes")
     chance = random.Random(6)
     kinds = {"still": (0, 0), "walk": (5, 20), "bus": (30, 100), "car": (70, 180)}
     moving = [
@@ -162,9 +162,9 @@ def test_tmi_tells_walking_from_driving_every_ten_minutes() -> None:
 
 def test_the_harness_names_what_there_is() -> None:
     with pytest.raises(UsageError, match="it has \\['counts'\\]"):
-        Harness(repository.example("wordcount"), "words")
+        Harness(job_folders.example("wordcount"), "words")
     with pytest.raises(UsageError, match="rows for each of the inputs"):
-        Harness(repository.example("pageviews"), "enriched").epoch({"views": {"user": []}})
+        Harness(job_folders.example("pageviews"), "enriched").epoch({"views": {"user": []}})
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_init_makes_a_valid_job(tmp_path: Path, folder: str, name: str, module: 
     assert {p.name for p in paths} == {
         "job.yaml", f"{module}.py", f"test_{module}.py", template.INPUT_FILE,
     }  # fmt: skip
-    with repository.validated(repository.find(str(tmp_path / folder))) as jobs:
+    with job_folders.validated(job_folders.find(str(tmp_path / folder))) as jobs:
         load_jobs(jobs)
     source = (tmp_path / folder / f"{module}.py").read_text().splitlines()
     assert len([line for line in source if line.strip()]) < 20

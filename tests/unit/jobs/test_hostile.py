@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseid.jobs import parse
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.yamlfile import DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.validation import parse
+from perseid.jobs.validation.yamlfile import DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)

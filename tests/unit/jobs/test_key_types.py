@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
-from perseid.jobs.column_types import ARROW_TYPES
-from perseid.jobs.key_types import usable
-from perseid.jobs.loading import forget
-from perseid.jobs.problems import JobFileErrors
-from perseid.jobs.repository import example, examples
-from perseid.worker.partition import check_inputs, partitions
+from perseid.jobs.environments.loading import forget
+from perseid.jobs.model.column_types import ARROW_TYPES
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.repository.job_folders import example, examples
+from perseid.jobs.validation import parse
+from perseid.jobs.validation.key_types import usable
+from perseid.worker.dataflow.partition import check_inputs, partitions
 
 JOB = """\
 name: job

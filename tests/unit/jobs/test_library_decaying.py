@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.validation import parse
 from perseid.testing.operators import EPOCH_MS, Harness
 
 JOB = """

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_checked
 from perseid.jobs.operator import combines
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.validation import parse
 from perseid.testing.operators import Harness
 
 Row = dict[str, Any]

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, RefusedError
-from perseid.jobs import Operator, Table, loading
-from perseid.jobs.loading import load
+from perseid.jobs import Operator, Table
+from perseid.jobs.environments import loading
+from perseid.jobs.environments.loading import load
+from perseid.jobs.model.spec import MAIN, OperatorSpec
 from perseid.jobs.operator import Emitter, Identity, combines, seeded
-from perseid.jobs.spec import MAIN, OperatorSpec
 
 CLASS = """
 from perseid.jobs import Operator

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.jobs import parse, repository
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
 from perseid.testing.nexmark import JITTER_MS, QUERIES, START_MS, Event, Events, answers
 from perseid.testing.nexmark_run import row_of
 from perseid.testing.operators import Harness
@@ -80,7 +81,7 @@ def test_the_events_are_a_mixture_and_a_seed_gives_them_again() -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_answers_as_the_plain_computation_however_epochs_are_cut(query: str) -> None:
-    folder = repository.example(f"nexmark-{query}")
+    folder = job_folders.example(f"nexmark-{query}")
     events = [*EVENTS, *EVENTS.closing]
     expected = answers(query, events)
     assert len(expected) > 5

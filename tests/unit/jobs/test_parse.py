@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import BadInputError, RefusedError
-from perseid.jobs import parse
-from perseid.jobs.layout import build, node_levels
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.spec import EpochSpec, EventTimeSpec, source_columns
+from perseid.jobs.model.layout import build, node_levels
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.model.spec import EpochSpec, EventTimeSpec, source_columns
+from perseid.jobs.validation import parse
 
 CONTRACT = """\
 name: wordcount                       # ^[a-z][a-z0-9-]{0,62}$

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import BadInputError, DamagedFile, RefusedError, RetryableError, UsageError
-from perseid.jobs import git, repository, trees
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.state.store import LocalStore
+from perseid.jobs.model import trees
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.repository import git, job_folders
+from perseid.state.durability.store import LocalStore
 
 JOB = """\
 name: {name}
@@ -51,8 +52,8 @@ def test_a_job_folder_and_a_folder_of_jobs(tmp_path: Path) -> None:
     put(tmp_path / "b", "bb")
     (tmp_path / "docs").mkdir()
     (tmp_path / ".hidden").mkdir()
-    assert [t.name for t in repository.find(str(tmp_path))] == ["a", "b"]
-    (tree,) = repository.find(str(tmp_path / "a"))
+    assert [t.name for t in job_folders.find(str(tmp_path))] == ["a", "b"]
+    (tree,) = job_folders.find(str(tmp_path / "a"))
     assert tree.files.keys() == {"job.yaml", "m.py"}
     assert tree.revision.startswith("dir-")
     assert len(tree.revision) == 16
@@ -65,11 +66,11 @@ def test_a_folders_revision_is_its_content(tmp_path: Path) -> None:
     (two / ".editor").write_text("x")
     os.utime(two / "m.py", (1, 1))
     (two / "m.py").chmod(0o755)
-    first, second = (repository.find(str(f))[0] for f in (one, two))
+    first, second = (job_folders.find(str(f))[0] for f in (one, two))
     assert first.revision == second.revision
     assert trees.archive(first.files) == trees.archive(second.files)
     (two / "m.py").write_text("X = 2\n")
-    assert repository.find(str(two))[0].revision != first.revision
+    assert job_folders.find(str(two))[0].revision != first.revision
 
 
 @pytest.mark.security("5.8")
@@ -80,11 +81,11 @@ def test_a_commit_is_read_without_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "a" / "m.py").write_text("X = 2\n")
     second = commit(tmp_path)
     (tmp_path / "a" / "m.py").write_text("X = 3\n")
-    old, new = (repository.find(f"{tmp_path}@{rev}")[0] for rev in (first[:10], "main"))
+    old, new = (job_folders.find(f"{tmp_path}@{rev}")[0] for rev in (first[:10], "main"))
     assert (old.revision, new.revision) == (first, second)
     assert (old.files["m.py"], new.files["m.py"]) == (b"X = 1\n", b"X = 2\n")
-    assert repository.find(str(tmp_path))[0].files["m.py"] == b"X = 3\n"
-    (sub,) = repository.find(f"{tmp_path / 'b'}@{first}")
+    assert job_folders.find(str(tmp_path))[0].files["m.py"] == b"X = 3\n"
+    (sub,) = job_folders.find(f"{tmp_path / 'b'}@{first}")
     assert (sub.name, sub.revision) == ("b", first)
     assert sub.files.keys() == {"job.yaml", "m.py"}
 
@@ -93,7 +94,7 @@ def test_a_bare_repository_gives_its_head(tmp_path: Path) -> None:
     put(tmp_path / "work", "aa")
     head = commit(tmp_path / "work")
     run_git(tmp_path, "clone", "--quiet", "--bare", "work", "bare.git")
-    (tree,) = repository.find(str(tmp_path / "bare.git"))
+    (tree,) = job_folders.find(str(tmp_path / "bare.git"))
     assert (tree.name, tree.revision) == ("bare", head)
 
 
@@ -113,7 +114,7 @@ def test_hooks_filters_and_configuration_of_a_repository_do_not_run(tmp_path: Pa
                 "core.sshCommand", "diff.external", "credential.helper"):  # fmt: skip
         run_git(work, "config", key, str(evil))
     marker.unlink(missing_ok=True)
-    (tree,) = repository.find(f"{work}@{head}")
+    (tree,) = job_folders.find(f"{work}@{head}")
     assert tree.files["m.py"] == b"X = 1\n"
     assert not marker.exists()
 
@@ -124,19 +125,19 @@ def test_links_and_submodules_are_refused(tmp_path: Path) -> None:
     (work / "link.py").symlink_to("/etc/passwd")
     head = commit(work)
     with pytest.raises(BadInputError, match=r"link\.py: is a symbolic link"):
-        repository.find(f"{work}@{head}")
+        job_folders.find(f"{work}@{head}")
     with pytest.raises(BadInputError, match=r"link\.py: is a symbolic link"):
-        repository.find(str(work))
+        job_folders.find(str(work))
     (work / "link.py").unlink()
     (work / "linked").symlink_to("/etc")
     with pytest.raises(BadInputError, match="linked: is a symbolic link"):
-        repository.find(str(work))
+        job_folders.find(str(work))
     (work / "linked").unlink()
     run_git(work, "add", "--all")
     run_git(work, "update-index", "--add", "--cacheinfo", f"160000,{head},sub")
     run_git(work, "commit", "--quiet", "--message=sub")
     with pytest.raises(BadInputError, match="sub: is a submodule"):
-        repository.find(f"{work}@main")
+        job_folders.find(f"{work}@main")
 
 
 @pytest.mark.security("5.8")
@@ -144,7 +145,7 @@ def test_special_files_are_refused(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     os.mkfifo(tmp_path / "a" / "pipe")
     with pytest.raises(BadInputError, match="pipe: is no regular file"):
-        repository.find(str(tmp_path / "a"))
+        job_folders.find(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_special_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.security("5.8")
 def test_addresses_that_are_not_fetched(repo: str) -> None:
     with pytest.raises(RefusedError, match="only https:// and ssh://"):
-        repository.find(repo)
+        job_folders.find(repo)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_addresses_that_are_not_fetched(repo: str) -> None:
     ],
 )
 def test_where_a_repository_is(text: str, repo: str, revision: str | None, url: bool) -> None:
-    assert repository.locate(text) == repository.Location(repo, revision, url)
+    assert job_folders.locate(text) == job_folders.Location(repo, revision, url)
 
 
 @pytest.mark.parametrize("revision", ["-x", "--upload-pack=x", "a..b", "HEAD~1", "a b", "", "@{1}"])
@@ -180,25 +181,25 @@ def test_revisions_that_are_none(tmp_path: Path, revision: str) -> None:
     put(tmp_path / "a", "aa")
     commit(tmp_path / "a")
     with pytest.raises(UsageError, match="revision"):
-        repository.find(f"{tmp_path / 'a'}@{revision}")
+        job_folders.find(f"{tmp_path / 'a'}@{revision}")
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     with pytest.raises(UsageError, match="is no folder"):
-        repository.find(str(tmp_path / "nope"))
+        job_folders.find(str(tmp_path / "nope"))
     with pytest.raises(UsageError, match=r"has no job\.yaml"):
         (tmp_path / "empty").mkdir()
-        repository.find(str(tmp_path / "empty"))
+        job_folders.find(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="is in no git repository"):
-        repository.find(f"{tmp_path / 'a'}@main")
+        job_folders.find(f"{tmp_path / 'a'}@main")
     commit(tmp_path / "a")
     with pytest.raises(UsageError, match="has no commit 'nope'"):
-        repository.find(f"{tmp_path / 'a'}@nope")
+        job_folders.find(f"{tmp_path / 'a'}@nope")
     with pytest.raises(UsageError, match="write example:wordcount"):
-        repository.find("example:wordcont")
+        job_folders.find("example:wordcont")
     with pytest.raises(UsageError, match="expected a folder"):
-        repository.find("--upload-pack=x")
+        job_folders.find("--upload-pack=x")
 
 
 def test_a_fetch_that_fails_says_so(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_mistakes_of_all_jobs_at_once(tmp_path: Path) -> None:
     put(tmp_path / "c", "bb")
     with (
         pytest.raises(JobFileErrors) as caught,
-        repository.validated(repository.find(str(tmp_path))),
+        job_folders.validated(job_folders.find(str(tmp_path))),
     ):
         raise AssertionError("not reached")
     text = str(caught.value)
@@ -228,17 +229,17 @@ def test_refusals_only(tmp_path: Path) -> None:
         file.write("faultTolerance: {mode: none}\n")
     with (
         pytest.raises(JobFileRefused, match=r"a/job\.yaml:4"),
-        repository.validated(repository.find(str(tmp_path))),
+        job_folders.validated(job_folders.find(str(tmp_path))),
     ):
         raise AssertionError("not reached")
 
 
 def test_archives_in_a_store(tmp_path: Path) -> None:
-    (tree,) = repository.find(str(put(tmp_path / "a", "aa")))
+    (tree,) = job_folders.find(str(put(tmp_path / "a", "aa")))
     store = LocalStore(tmp_path / "store")
-    sha = repository.store_archive(store, tree)
+    sha = job_folders.store_archive(store, tree)
     assert store.list("archives") == [f"archives/{sha}.tar"]
-    folder = repository.open_archive(str(tmp_path / "store"), sha, tmp_path / "cache")
+    folder = job_folders.open_archive(str(tmp_path / "store"), sha, tmp_path / "cache")
     assert trees.read_folder(folder) == tree.files
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [sha]
     store.delete("archives")  # the cached copy serves
@@ -247,9 +248,9 @@ def test_archives_in_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.security("5.9")
 def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
-    (tree,) = repository.find(str(put(tmp_path / "a", "aa")))
+    (tree,) = job_folders.find(str(put(tmp_path / "a", "aa")))
     store = LocalStore(tmp_path / "store")
-    sha = repository.store_archive(store, tree)
+    sha = job_folders.store_archive(store, tree)
     folder = trees.fetch_archive(store, sha, tmp_path / "cache")
     (folder / "m.py").write_text("X = 'changed'\n")
     assert trees.fetch_archive(store, sha, tmp_path / "cache") == folder
@@ -259,7 +260,7 @@ def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
     store.write(f"archives/{sha}.tar", [bytes(content)])
     with pytest.raises(DamagedFile, match="expected " + sha):
         trees.fetch_archive(store, sha, tmp_path / "other")
-    assert repository.store_archive(store, tree) == sha
+    assert job_folders.store_archive(store, tree) == sha
     assert trees.fetch_archive(store, sha, tmp_path / "other").is_dir()
     (tmp_path / "full").write_text("no directory can be made here")
     with pytest.raises(RetryableError, match="full"):  # anything else would end the leader
@@ -294,7 +295,7 @@ def test_limits_of_a_tree(tmp_path: Path) -> None:
     put(tmp_path / "a", "aa")
     (tmp_path / "a" / "big.bin").write_bytes(b"\0" * (trees.FILE_BYTES_MAX + 1))
     with pytest.raises(BadInputError, match="data belongs in a topic"):
-        repository.find(str(tmp_path / "a"))
+        job_folders.find(str(tmp_path / "a"))
     with pytest.raises(BadInputError, match="files, expected"):
         trees.check_files("x", {f"f{i}": b"" for i in range(trees.FILES_MAX + 1)})
     with pytest.raises(BadInputError, match="bytes, expected"):

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RefusedError
-from perseid.jobs import applying, parse, repository
-from perseid.jobs.classes import load_checked
-from perseid.jobs.repository import example, examples
-from perseid.jobs.retention import duration, looks_back, refusals
+from perseid.jobs.operations import applying
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.repository import job_folders
+from perseid.jobs.repository.job_folders import example, examples
+from perseid.jobs.validation import parse
+from perseid.jobs.validation.retention import duration, looks_back, refusals
 from perseid.topics.admin import TopicInfo
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -115,7 +117,7 @@ def test_what_a_replay_needs_counts_without_windows(tmp_path: Path) -> None:
 def test_applying_refuses_it(tmp_path: Path) -> None:
     from perseid.clocks import ManualClock
     from perseid.registry.facade import Registry
-    from perseid.state.store import LocalStore
+    from perseid.state.durability.store import LocalStore
     from perseid.testing.kafka import FakeTopics, ModelKafka
     from perseid.testing.registry import FakeZooKeeper
 
@@ -129,7 +131,7 @@ def test_applying_refuses_it(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "job.yaml").write_text(JOB.replace("WITH", TUMBLING).replace("JOIN", JOIN))
     with (
-        repository.validated(repository.find(str(folder))) as jobs,
+        job_folders.validated(job_folders.find(str(folder))) as jobs,
         pytest.raises(RefusedError, match=r"job: source a: topic in keeps its records for 1h"),
     ):
         applying.prepare(cluster, jobs)

@@ -12,13 +12,15 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import RefusedError, RetryableError, UsageError
-from perseid.jobs import applying, parse, repository
-from perseid.jobs.applying import Change, Cluster
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.operations import applying
+from perseid.jobs.operations.applying import Change, Cluster
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
 from perseid.records import Deployment
 from perseid.records.deployment import REGISTRIES
 from perseid.registry.facade import Registry
-from perseid.state.store import LocalStore
+from perseid.state.durability.store import LocalStore
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.schema_registry import ApiError, Subjects
@@ -93,8 +95,8 @@ class World:
         for name, text in (files or {"out.avsc": record(A)}).items():
             (self.folder / name).write_text(text)
 
-    def validated(self) -> AbstractContextManager[list[repository.Validated]]:
-        return repository.validated(repository.find(str(self.folder)))
+    def validated(self) -> AbstractContextManager[list[job_folders.Validated]]:
+        return job_folders.validated(job_folders.find(str(self.folder)))
 
     def apply(self) -> Change:
         with self.validated() as jobs:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import PermanentError
 from perseid.kernels import json_text, library
-from perseid.worker import formats
+from perseid.worker.formats import decode
 
 SCHEMA = pa.schema(
     [("s", pa.string()), ("n", pa.int64()), ("f", pa.float64()), ("b", pa.bool_()),
@@ -63,7 +63,7 @@ def test_what_is_taken_of_damaged_texts_is_what_arrow_takes(
     values = [bytes(text) for text in texts]
     found = json_text.read(binaries(*values), SCHEMA)
     if found is not None:
-        wanted = formats._json_lines(list(values), SCHEMA)
+        wanted = decode._json_lines(list(values), SCHEMA)
         assert wanted is not None, values
         assert found.equals(wanted), values
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.validation import parse
 
 PATTERNS = ["b", "^a.*c$", "(?i)AB|ca", r"a{2,3}", r"\bab\b", "[^abc ]", ""]
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.classes import load_checked
 from perseid.jobs.library import clusters
 from perseid.jobs.library.clusters import k_means, seeds
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.model.problems import JobFileErrors
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.validation import parse
 
 MINUTE = 60_000
 WITH = {"columns": ["x", "y"], "k": 3, "window": "1m", "time": "at"}

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import parse, repository
-from perseid.jobs.classes import load_checked
+from perseid.jobs.operations.classes import load_checked
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
 from perseid.testing.operator_checks import check_deterministic, check_recovery
 from perseid.testing.operators import Harness
 
@@ -208,7 +209,7 @@ def test_a_partition_learns_from_what_others_have_seen(tmp_path: Path) -> None:
 
 
 def test_the_shipped_job_averages_its_partitions() -> None:
-    folder = repository.example("clicks")
+    folder = job_folders.example("clicks")
     model = Harness(folder, "model", parallelism=4)
     average = Harness(folder, "average")
     rows = rows_of(20_000, 3, users=400)

@@ -64,7 +64,7 @@ from perseid.coordinator.planners.thresholds import (
     thresholds,
 )
 from perseid.coordinator.planners.topology import Topology
-from perseid.jobs.spec import JobSpec, OperatorSpec, SourceSpec
+from perseid.jobs.model.spec import JobSpec, OperatorSpec, SourceSpec
 from perseid.testing import growth
 from perseid.testing.growth import case, exponent
 from perseid.topics.records import EpochDone, InputCheck, SourceRange, Token

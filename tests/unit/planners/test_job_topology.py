@@ -8,9 +8,10 @@ from perseid.coordinator.planners.fidelity import losses
 from perseid.coordinator.planners.graph import TopologyError
 from perseid.coordinator.planners.job_topology import job_topology
 from perseid.coordinator.planners.topology import Topology
-from perseid.jobs import layout, parse
-from perseid.jobs.repository import example
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model import layout
+from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.repository.job_folders import example
+from perseid.jobs.validation import parse
 
 CHAIN = """
 name: chain

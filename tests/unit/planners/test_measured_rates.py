@@ -11,8 +11,8 @@ from perseid.coordinator.planners.job_topology import feeding, job_topology
 from perseid.coordinator.planners.measured_rates import Measured, job_rates, loads, measured
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import BadInputError
-from perseid.jobs import parse
-from perseid.jobs.spec import EventTimeSpec, JobSpec
+from perseid.jobs.model.spec import EventTimeSpec, JobSpec
+from perseid.jobs.validation import parse
 from perseid.topics.records import EpochDone, EventTimes, InputCheck, SourceRange, Split, Token
 
 JOB = """

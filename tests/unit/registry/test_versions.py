@@ -18,7 +18,8 @@ from perseid.records import (
 from perseid.records.version import OLDEST, PROTOCOL, Build, this_build
 from perseid.registry import Registry, codec, lead, paths, versions
 from perseid.registry.versions import Written
-from perseid.state import blob, checkpoint, deltas, dense, keyed, pool
+from perseid.state.durability import blob, checkpoint
+from perseid.state.primitives import deltas, dense, keyed, pool
 from perseid.testing.registry import FakeZooKeeper
 
 SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from perseid.state import arrow
-from perseid.state.arrow import ipc_bytes, ipc_chunks, ipc_table
+from perseid.state.primitives import arrow
+from perseid.state.primitives.arrow import ipc_bytes, ipc_chunks, ipc_table
 
 COLUMNS = pa.schema([("key", pa.string()), ("count", pa.int64())])
 

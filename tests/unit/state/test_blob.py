@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.blob import ALIGNMENT, Header, Identity, decode, encode
+from perseid.state.durability.blob import ALIGNMENT, Header, Identity, decode, encode
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 IDENTITY = Identity("0b7e", 2, "counts", 3)
 HEADER = Header("delta", IDENTITY, epoch=7, generation=4, token_offset=99)

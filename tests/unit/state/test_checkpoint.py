@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile
 from perseid.records import PartFile, crashpoints
-from perseid.state import checkpoint
-from perseid.state.blob import Header, Identity
-from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
-from perseid.state.store import LocalStore
+from perseid.state.durability import checkpoint
+from perseid.state.durability.blob import Header, Identity
+from perseid.state.durability.checkpoint import LINKS_MAX, Manifest, Part
+from perseid.state.durability.store import LocalStore
 from perseid.testing.store import MemoryStore
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
@@ -159,8 +159,8 @@ def test_of_an_old_checkpoint_stays_what_a_newer_one_refers_to(name: str) -> Non
 UPLOAD = """
 import sys
 from perseid.state import checkpoint
-from perseid.state.blob import Header, Identity
-from perseid.state.store import LocalStore
+from perseid.state.durability.blob import Header, Identity
+from perseid.state.durability.store import LocalStore
 header = Header("snapshot", Identity("uuid", 1, "counts", 0), 7, 3, 70)
 checkpoint.write_part(LocalStore(sys.argv[1]), sys.argv[2], header, {"a": b"x" * 5_000_000})
 """

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile, RetryableError, UsageError
-from perseid.state import counters as module
-from perseid.state.counters import (
+from perseid.state.durability import counters as module
+from perseid.state.durability.counters import (
     STAMP_MAX,
     TEXT_CHARACTERS_MAX,
     CounterKey,
@@ -21,7 +21,7 @@ from perseid.state.counters import (
     encode,
     judge,
 )
-from perseid.state.counters_redis import RedisCounters
+from perseid.state.durability.counters_redis import RedisCounters
 
 STAMPS = st.integers(0, 3) | st.integers(0, STAMP_MAX)
 DIVERGENCES = st.builds(

@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import DamagedFile
-from perseid.state import Table, deltas, merging
-from perseid.state.arrow import ipc_bytes
+from perseid.state import Table
+from perseid.state.durability import merging
+from perseid.state.primitives import deltas
+from perseid.state.primitives.arrow import ipc_bytes
 
 
 def table(*keys: str) -> Table:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.state import Matrix, Vector, schema_of
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 ROWS, COLUMNS = 3, 5
 CELL = st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS - 1))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseid.state import Table, keys
-from perseid.state.index import SlotIndex, hash_numbers, places_for
+from perseid.state import Table
+from perseid.state.primitives import keys
+from perseid.state.primitives.index import SlotIndex, hash_numbers, places_for
 
 # A key is (hash, number): many have the same hash, and many hashes the same first place.
 KEY = st.tuples(st.sampled_from([0, 1, 2, 2047, 2048, -1]), st.integers(0, 5))

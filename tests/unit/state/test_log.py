@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from perseid.errors import DamagedFile, FencedError, RetryableError
-from perseid.state.blob import Identity
-from perseid.state.log import (
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.log import (
     LogEntry,
     StateLog,
     adopt,

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile
-from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector, merging
-from perseid.state import deltas as keyed
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
+from perseid.state.durability import merging
+from perseid.state.primitives import deltas as keyed
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 EPOCHS = 7
 Model = Callable[[], list[Any]]

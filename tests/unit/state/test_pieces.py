@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import DamagedFile, RetryableError
-from perseid.state import pieces
-from perseid.state.store import ArrowStore, LocalStore, Store
+from perseid.state.durability import pieces
+from perseid.state.durability.store import ArrowStore, LocalStore, Store
 from perseid.testing.store import MemoryStore
 
 SMALL = 64

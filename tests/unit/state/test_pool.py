@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.state import Pool
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.chunks import CHUNK_ROWS
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.chunks import CHUNK_ROWS
 
 TYPES = {"at": pa.timestamp("us", "UTC"), "user": pa.string(), "n": pa.int64()}
 ROW = st.tuples(st.integers(0, 20), st.sampled_from("abc"), st.integers(0, 2))

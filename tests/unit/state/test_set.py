@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.state import Set
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 MEMBERS = st.lists(st.integers(-3, 12), max_size=10)
 STEP: st.SearchStrategy[tuple[str, list[int]]] = st.one_of(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perseid.errors import UsageError
-from perseid.state.store import ArrowStore, LocalStore, open_store
+from perseid.state.durability.store import ArrowStore, LocalStore, open_store
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])

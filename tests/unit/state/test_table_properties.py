@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.state import Table
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 TTL_MS = 2000
 KEYS = st.lists(st.integers(0, 30).map(str), max_size=12)

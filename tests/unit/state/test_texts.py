@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseid.state import Table, texts
-from perseid.state.keys import KeyFields
-from perseid.state.texts import TextColumn
+from perseid.state import Table
+from perseid.state.primitives import texts
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.texts import TextColumn
 
 SLOTS = 8
 VALUE = st.none() | st.text("aé", max_size=4)
@@ -87,7 +88,7 @@ def test_more_than_one_array_holds_comes_in_chunks(monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perseid.state import keys
+    from perseid.state.primitives import keys
 
     monkeypatch.setattr(keys, "hash_texts", lambda values: np.zeros(len(values), np.int64))
     found = KeyFields(pa.string()).distinct(["b", "a", "b", "", "a"])

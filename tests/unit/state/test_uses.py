@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from perseid.state import Matrix, Pool, Set, Table, Vector
-from perseid.state.index import hash_numbers
+from perseid.state.primitives.index import hash_numbers
 
 EPOCHS = 6
 

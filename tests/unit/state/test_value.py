@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.state import Value
-from perseid.state.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 
 NUMBER = st.none() | st.integers(-(2**63), 2**63 - 1)
 STEP: st.SearchStrategy[tuple[str, int | None]] = st.one_of(

@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseid.state import xxh64
+from perseid.state.primitives import xxh64
 
 SEEDS = st.integers(0, 2**64 - 1)
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from perseid.errors import PermanentError, RefusedError, UsageError
-from perseid.jobs import loading, repository
+from perseid.jobs.environments import loading
+from perseid.jobs.repository import job_folders
 from perseid.testing.files import Crashed
 from perseid.testing.operator_checks import (
     check,
@@ -82,7 +83,7 @@ def tried(tmp_path: Path) -> Any:
 
 def test_the_readmes_example_runs() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    starter = repository.example("starter")
+    starter = job_folders.example("starter")
     scope: dict[str, Any] = {"__file__": str(starter / "test_starter.py")}
     exec(compile(example, str(README), "exec"), scope)
     tests = [name for name in scope if name.startswith("test_")]
@@ -236,9 +237,9 @@ def test_the_tokens_time_and_chance_and_logging_are_fine(tried: Any) -> None:
 
 def test_good_operators_pass_all_checks(tried: Any) -> None:
     check(tried(SUM, ", order: free"), "tried", EPOCHS)
-    check(repository.example("wordcount"), "counts", [{"word": ["b", "a", "b"]}, {"word": ["b"]}])
+    check(job_folders.example("wordcount"), "counts", [{"word": ["b", "a", "b"]}, {"word": ["b"]}])
     users, views = {"user": ["ann"], "country": ["SE"]}, {"user": ["ann"], "page": ["/"], "ms": [1]}
-    check(repository.example("pageviews"), "enriched", [{"users": users, "views": views}] * 2)
+    check(job_folders.example("pageviews"), "enriched", [{"users": users, "views": views}] * 2)
 
 
 def test_state_outside_of_the_primitives_is_found(tried: Any) -> None:

@@ -15,7 +15,7 @@ from perseid.testing.kafka import (
     ModelKafka,
 )
 from perseid.topics.ledger import LedgerReader
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 WHO = SinkIdentity("job", "u", 1, "op", 0, ledger=0, after_epoch=0)
 OPERATIONS = ["acquire", "begin", "send", "flush", "commit"]

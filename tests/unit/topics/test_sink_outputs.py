@@ -11,8 +11,8 @@ from perseid.errors import PermanentError
 from perseid.topics.admin import TopicInfo
 from perseid.topics.partitioner import partitions
 from perseid.topics.transactions import Octets, SinkBatch, Written, octets
-from perseid.worker import sink_outputs
-from perseid.worker.sink_outputs import divide, windows
+from perseid.worker.sink import sink_outputs
+from perseid.worker.sink.sink_outputs import divide, windows
 
 TOPICS = {n: TopicInfo(n, "id", 4, message_bytes_max=2000) for n in ("a", "b")}
 

@@ -6,8 +6,9 @@ import pytest
 
 from perseid.cli.trials.stage import WORDS_IN_PYTHON, Names, Trial, job_folder
 from perseid.errors import PermanentError
-from perseid.jobs import layout, parse
-from perseid.jobs.repository import example
+from perseid.jobs.model import layout
+from perseid.jobs.repository.job_folders import example
+from perseid.jobs.validation import parse
 
 
 def test_the_staged_job_is_the_example_but_for_name_and_topics(tmp_path: Path) -> None:

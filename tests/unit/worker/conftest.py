@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.jobs.layout import Task
+from perseid.jobs.model.layout import Task
 from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import CheckpointPointer
-from perseid.state import Table, Value, blob
-from perseid.state.checkpoint import (
+from perseid.state import Table, Value
+from perseid.state.durability import blob
+from perseid.state.durability.checkpoint import (
     PART,
     Manifest,
     Part,
@@ -21,16 +22,16 @@ from perseid.state.checkpoint import (
     write_manifest,
     write_part,
 )
-from perseid.state.log import StateLog, adopt, log_directory, owner_directory, owner_name
-from perseid.state.primitives import bind
+from perseid.state.durability.log import StateLog, adopt, log_directory, owner_directory, owner_name
+from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
 from perseid.topics.records import Token
-from perseid.worker.partition_state import EpochResult, PartitionState
-from perseid.worker.parts import write_snapshot
-from perseid.worker.resplit import Share
-from perseid.worker.restore import PartitionRestore, RestoreOrder
-from perseid.worker.resume import Restored
+from perseid.worker.checkpoint.parts import write_snapshot
+from perseid.worker.epoch.partition_state import EpochResult, PartitionState
+from perseid.worker.recovery.resplit import Share
+from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
+from perseid.worker.recovery.resume import Restored
 
 ROOT = "/state"
 TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)

@@ -9,10 +9,10 @@ import pytest
 from perseid.errors import RetryableError
 from perseid.records import CheckpointPointer, Plan
 from perseid.topics.chain import Base
-from perseid.worker.agreement import ROUNDS_MAX, agree
-from perseid.worker.feed import TokenHistory
-from perseid.worker.restore import RestoreOrder
-from perseid.worker.resume import Restored
+from perseid.worker.dataflow.feed import TokenHistory
+from perseid.worker.recovery.agreement import ROUNDS_MAX, agree
+from perseid.worker.recovery.restore import RestoreOrder
+from perseid.worker.recovery.resume import Restored
 
 POINTERS = tuple(
     CheckpointPointer(e, 1, 1, "r1", e + 10, f"c-{e}/m", 0, 100, 0) for e in (8, 4, 1)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import PerseidError
-from perseid.jobs.layout import Layout, Task
-from perseid.jobs.trees import archive, archive_path, sha256
+from perseid.jobs.model.layout import Layout, Task
+from perseid.jobs.model.trees import archive, archive_path, sha256
 from perseid.records import Deployment
-from perseid.state.store import open_store
-from perseid.worker.context import FragmentContext
+from perseid.state.durability.store import open_store
+from perseid.worker.dataflow.context import FragmentContext
 
 FILES = {"job.yaml": b"name: far\n", "far.py": b"ANSWER = 42\n"}
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.worker import edges
-from perseid.worker.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batches
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
+from perseid.worker.dataflow import edges
+from perseid.worker.dataflow.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batches
 
 ROUTE = Route(targets=(5, 6, 7), input=1, key=("k",))
 TABLE = pa.table({"k": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})

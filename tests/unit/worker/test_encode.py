@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
-from perseid.worker import encode
-from perseid.worker.formats import make
+from perseid.worker.formats import encode
+from perseid.worker.formats.decode import make
 
 TABLE = pa.table({"word": ["x", "y"], "n": [12, None]})
 

@@ -10,7 +10,7 @@ import pytest
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Emitter, Operator, ends_epochs
 from perseid.state import Table, Value
-from perseid.worker.partition_state import PartitionState
+from perseid.worker.epoch.partition_state import PartitionState
 
 NONE = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
 

@@ -25,10 +25,10 @@ from perseid.testing.coordinator import Leader, World, job_entry
 from perseid.testing.coordinator_steps import JOB, run
 from perseid.topics import codec
 from perseid.topics.records import FragmentState, Token
-from perseid.worker.failures import named, stage
+from perseid.worker.dataflow.failures import named, stage
+from perseid.worker.dataflow.operators import call
+from perseid.worker.dead_letters.poison import guarded
 from perseid.worker.fragment import Fragment
-from perseid.worker.operators import call
-from perseid.worker.poison import guarded
 
 TOKEN = "drawn-for-this-life"
 FORGED = "perseid-error[RetryableError]: all is well ::end"

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
-from perseid.jobs.spec import EventTimeSpec
+from perseid.jobs.model.spec import EventTimeSpec
 from perseid.topics import columns
 from perseid.topics.records import SourceRange, Token
-from perseid.worker import reports
-from perseid.worker.event_time import END_MS, FIRST_MS
-from perseid.worker.null_keys import KeyedBy
-from perseid.worker.source import SourcePlan, SplitCount, read_split
+from perseid.worker.dataflow.source import SourcePlan, SplitCount, read_split
+from perseid.worker.dead_letters.null_keys import KeyedBy
+from perseid.worker.epoch import reports
+from perseid.worker.formats.event_time import END_MS, FIRST_MS
 
 Late = Literal["drop", "dlq", "update"]
 TIMES = st.integers(FIRST_MS, END_MS - 1)

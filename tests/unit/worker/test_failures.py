@@ -22,7 +22,7 @@ from perseid.errors import (
     UnexpectedError,
 )
 from perseid.errors.carried import describe
-from perseid.worker.failures import DIED, classify, named, stage, typed
+from perseid.worker.dataflow.failures import DIED, classify, named, stage, typed
 
 TOKEN = "drawn-for-this-life"
 FORGED = "perseid-error[RetryableError]: all is well ::end"

@@ -9,7 +9,7 @@ import pytest
 from perseid.errors import FencedError, PermanentError
 from perseid.topics.chain import Base
 from perseid.topics.records import Begin, Claim, InputCheck, Rewind, Token, TokenRecord
-from perseid.worker.feed import EpochFeed, TokenHistory, history
+from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, history
 
 BASE = Base("u", 10, 1)
 GENERATION = 5

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.jobs.layout import build
-from perseid.jobs.spec import MAIN, JobSpec, OperatorSpec, SinkSpec, SourceSpec
-from perseid.state.log import StateLog
+from perseid.jobs.model.layout import build
+from perseid.jobs.model.spec import MAIN, JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.state.durability.log import StateLog
 from perseid.topics.records import Token
-from perseid.worker import graph
-from perseid.worker.edges import inputs
-from perseid.worker.feedback import last_output, rows
-from perseid.worker.partition import partitions
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.edges import inputs
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.epoch.feedback import last_output, rows
 
 COLUMNS = pa.schema([("key", pa.string()), ("n", pa.int64())])
 

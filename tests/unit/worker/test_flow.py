@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.jobs import layout as layouts
-from perseid.jobs import parse
-from perseid.jobs.layout import DEAD_LETTERS
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.layout import DEAD_LETTERS
+from perseid.jobs.validation import parse
 from perseid.records import Deployment
-from perseid.state.arrow import ipc_table
+from perseid.state.primitives.arrow import ipc_table
 from perseid.topics.records import Token
-from perseid.worker import flow, refused
-from perseid.worker.context import FragmentContext
-from perseid.worker.edges import Row
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.edges import Row
+from perseid.worker.dead_letters import refused
+from perseid.worker.epoch import flow
 
 JOB = """
 name: picky

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.topics.transactions import octets
-from perseid.worker.avro_format import decode_avro
-from perseid.worker.formats import make
+from perseid.worker.formats.avro_format import decode_avro
+from perseid.worker.formats.decode import make
 
 COLUMNS = {"user": "string", "n": "int64", "share": "float64", "on": "bool"}
 AVRO: dict[str, Any] = {

@@ -16,7 +16,7 @@ from perseid.topics.codec import decode
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
-from perseid.worker.failures import DIED
+from perseid.worker.dataflow.failures import DIED
 from perseid.worker.fragment import EXIT_UNTOLD, Clients, Fragment
 
 TOKEN = "drawn-for-this-life"

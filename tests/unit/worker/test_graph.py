@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from perseid.jobs import layout as layouts
-from perseid.jobs.layout import DEAD_LETTERS, Layout, Task
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.layout import DEAD_LETTERS, Layout, Task
+from perseid.jobs.model.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.jobs.operator import METADATA
-from perseid.jobs.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
-from perseid.worker import graph
-from perseid.worker import source as source_stage
-from perseid.worker.edges import Route
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow import source as source_stage
+from perseid.worker.dataflow.edges import Route
 
 
 def keyed(upstream: str | dict[str, str], parallelism: int = 2, key: str = "k") -> OperatorSpec:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from perseid.testing.wait import until
-from perseid.worker import homes
+from perseid.worker.spark import homes
 
 _DAEMON = """
 import os, time

@@ -11,7 +11,7 @@ from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics import codec, names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
-from perseid.worker.last_word import LastWord
+from perseid.worker.epoch.last_word import LastWord
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)
 AGAIN = FragmentState("u", 1, "w", "repeated", 7)

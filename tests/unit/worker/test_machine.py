@@ -10,8 +10,8 @@ import pytest
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError
 from perseid.worker import machine
+from perseid.worker.epoch.memory import MIB
 from perseid.worker.machine import GIVEN_BACK_S, PACE_S, SHORT_S, MachineWatch, Memory
-from perseid.worker.memory import MIB
 
 PLENTY = Memory(left=8000 * MIB, total=16_000 * MIB)
 SHORT = Memory(left=400 * MIB, total=16_000 * MIB)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.jobs import parse
-from perseid.jobs.layout import build
-from perseid.worker.memory import MIB, MemoryWatch
+from perseid.jobs.model.layout import build
+from perseid.jobs.validation import parse
+from perseid.worker.epoch.memory import MIB, MemoryWatch
 
 JOB = """
 name: job

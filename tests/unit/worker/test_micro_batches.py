@@ -12,8 +12,8 @@ import pytest
 from perseid.errors import RetryableError
 from perseid.records import Plan
 from perseid.worker import fragment as module
-from perseid.worker import query
 from perseid.worker.fragment import BATCH_S, Fragment
+from perseid.worker.spark import query
 
 PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 

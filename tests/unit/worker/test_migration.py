@@ -12,9 +12,9 @@ import pytest
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Table, Value
-from perseid.state.merging import STATE
+from perseid.state.durability.merging import STATE
 from perseid.testing.files import Crashed
-from perseid.worker.partition import partitions
+from perseid.worker.dataflow.partition import partitions
 
 SWITCH = {"base_epoch": 3, "base_offset": 103}
 

@@ -12,19 +12,20 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, PermanentError
-from perseid.jobs import layout as layouts
-from perseid.jobs import parse
-from perseid.jobs.layout import DEAD_LETTERS
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.layout import DEAD_LETTERS
+from perseid.jobs.validation import parse
 from perseid.records import Deployment
-from perseid.state.arrow import ipc_table
+from perseid.state.primitives.arrow import ipc_table
 from perseid.topics.columns import Records
 from perseid.topics.records import SourceRange, Token
-from perseid.worker import flow, null_keys, tasks
-from perseid.worker.context import FragmentContext
-from perseid.worker.edges import Row, inputs
-from perseid.worker.places import Places, Run
-from perseid.worker.refused import to_table
-from perseid.worker.source import SourcePlan, SplitCount, read_split
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.edges import Row, inputs
+from perseid.worker.dataflow.source import SourcePlan, SplitCount, read_split
+from perseid.worker.dead_letters import null_keys
+from perseid.worker.dead_letters.places import Places, Run
+from perseid.worker.dead_letters.refused import to_table
+from perseid.worker.epoch import flow, tasks
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 COLUMNS = {"user": "string", "n": "int64"}

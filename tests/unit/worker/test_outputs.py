@@ -13,21 +13,21 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from perseid.jobs import layout as layouts
-from perseid.jobs import parse
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.spec import MAIN, JobSpec
 from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import MAIN, JobSpec
+from perseid.jobs.validation import parse
 from perseid.records import Deployment
 from perseid.state import Table
-from perseid.state.files import LocalFiles
-from perseid.state.log import adopt
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import adopt
 from perseid.topics.records import Token
-from perseid.worker import feedback, flow, tasks
-from perseid.worker.context import EpochOrder, FragmentContext
-from perseid.worker.edges import inputs
-from perseid.worker.feedback import last_output
-from perseid.worker.poison import Sieve
-from perseid.worker.sink import CommitResult
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.edges import inputs
+from perseid.worker.dead_letters.poison import Sieve
+from perseid.worker.epoch import feedback, flow, tasks
+from perseid.worker.epoch.feedback import last_output
+from perseid.worker.sink.transaction import CommitResult
 
 ODD = pa.schema([("key", pa.string()), ("n", pa.int64())])
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")

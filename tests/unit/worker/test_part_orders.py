@@ -9,12 +9,12 @@ import pytest
 
 from perseid.errors import FencedError, RetryableError
 from perseid.records.marks import Mark
-from perseid.state.blob import Identity
-from perseid.state.files import Files
-from perseid.state.log import adopt, owner_name
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.files import Files
+from perseid.state.durability.log import adopt, owner_name
 from perseid.testing.files import MemoryFiles
-from perseid.worker.part_orders import FOLDER, forget, note, take_over
-from perseid.worker.parts import PartOrder
+from perseid.worker.checkpoint.part_orders import FOLDER, forget, note, take_over
+from perseid.worker.checkpoint.parts import PartOrder
 
 OWNED = f"/state/uuid/1/{owner_name(7, 'w1-a')}"
 ORDER = PartOrder(

@@ -18,19 +18,20 @@ import pytest
 
 from perseid.errors import FencedError, RetryableError
 from perseid.records import crashpoints
-from perseid.state import Value, checkpoint
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.blob import Identity
-from perseid.state.checkpoint import Manifest, Part
-from perseid.state.files import LocalFiles
-from perseid.state.log import StateLog
-from perseid.state.store import LocalStore
+from perseid.state import Value
+from perseid.state.durability import checkpoint
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.checkpoint import Manifest, Part
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.store import LocalStore
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker import checkpoints, part_orders, part_writer
-from perseid.worker.context import FragmentContext
-from perseid.worker.part_orders import FOLDER, note
-from perseid.worker.parts import PartOrder
+from perseid.worker.checkpoint import checkpoints, part_orders, part_writer
+from perseid.worker.checkpoint.part_orders import FOLDER, note
+from perseid.worker.checkpoint.parts import PartOrder
+from perseid.worker.dataflow.context import FragmentContext
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError, PermanentError
-from perseid.worker.partition import partitions
+from perseid.worker.dataflow.partition import partitions
 
 # SELECT xxhash64(...) on Spark 4.3.0.
 SPARK: list[tuple[dict[str, pa.Array], int]] = [

@@ -11,8 +11,8 @@ from perseid.errors import FencedError, PermanentError, RetryableError
 from perseid.jobs.operator import Emitter
 from perseid.testing.files import Crashed
 from perseid.topics.records import Token
-from perseid.worker.poison import Sieve
-from perseid.worker.refused import Refused, to_table
+from perseid.worker.dead_letters.poison import Sieve
+from perseid.worker.dead_letters.refused import Refused, to_table
 
 
 def test_an_epoch_is_logged_with_its_output(partition: Any, totals_at: Any) -> None:

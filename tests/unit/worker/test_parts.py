@@ -13,16 +13,17 @@ import pytest
 
 from perseid.coordinator import checkpoints
 from perseid.errors import PermanentError, PerseidError, RetryableError
+from perseid.jobs.model.spec import MAIN
 from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import MAIN
 from perseid.records import CheckpointPointer
-from perseid.state import Pool, Table, Value, checkpoint
-from perseid.state.arrow import ipc_table
-from perseid.state.checkpoint import LINKS_MAX, Manifest, Part
-from perseid.state.merging import STATE
+from perseid.state import Pool, Table, Value
+from perseid.state.durability import checkpoint
+from perseid.state.durability.checkpoint import LINKS_MAX, Manifest, Part
+from perseid.state.durability.merging import STATE
+from perseid.state.primitives.arrow import ipc_table
 from perseid.testing.files import Crashed
-from perseid.worker import parts
-from perseid.worker.parts import base_of, collectable, make, write_snapshot
+from perseid.worker.checkpoint import parts
+from perseid.worker.checkpoint.parts import base_of, collectable, make, write_snapshot
 
 Rows = list[tuple[str, int]]
 

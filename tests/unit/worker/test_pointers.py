@@ -10,14 +10,14 @@ import pytest
 from perseid.cli import dead_letters
 from perseid.cli.dead_letters import Origin
 from perseid.errors import PermanentError
-from perseid.jobs.spec import JobSpec, SourceSpec
+from perseid.jobs.model.spec import JobSpec, SourceSpec
 from perseid.testing.kafka import FakeMessage
 from perseid.testing.kafka_model import ModelRecord
 from perseid.topics.admin import MESSAGE_BYTES_MAX, TopicInfo
 from perseid.topics.transactions import SinkBatch
-from perseid.worker import refused
-from perseid.worker.pointers import KEY_BYTES, VALUE_BYTES, fitted
-from perseid.worker.sink_outputs import divide, record_batch_bytes
+from perseid.worker.dead_letters import refused
+from perseid.worker.sink.pointers import KEY_BYTES, VALUE_BYTES, fitted
+from perseid.worker.sink.sink_outputs import divide, record_batch_bytes
 
 ROW: dict[str, Any] = {
     "topic": "t" * 249, "partition": 1, "offset": 2**40, "kind": "BadInputError",

@@ -16,9 +16,17 @@ import pytest
 
 from perseid.errors import BadInputError, PermanentError, RetryableError
 from perseid.errors.texts import TEXT_MAX
-from perseid.jobs import parse
-from perseid.worker.poison import POISON_MAX, Inputs, Raised, Sieve, sieve_of, sift, stop_at
-from perseid.worker.refused import headers
+from perseid.jobs.validation import parse
+from perseid.worker.dead_letters.poison import (
+    POISON_MAX,
+    Inputs,
+    Raised,
+    Sieve,
+    sieve_of,
+    sift,
+    stop_at,
+)
+from perseid.worker.dead_letters.refused import headers
 
 
 def table(*numbers: int) -> Inputs:

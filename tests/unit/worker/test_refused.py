@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseid.worker.refused import SCHEMA, Refused, headers, to_table
+from perseid.worker.dead_letters.refused import SCHEMA, Refused, headers, to_table
 
 BAD = Refused("lines", 2, 40, b"k", b"\xff", "BadInputError", "not valid UTF-8")
 

@@ -8,7 +8,7 @@ import pytest
 
 from perseid.errors import RetryableError
 from perseid.records import Deployment
-from perseid.state.files import LocalFiles
+from perseid.state.durability.files import LocalFiles
 from perseid.worker.removed_jobs import FORGET_S, RemovedJobs
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perseid.jobs.layout import build
+from perseid.jobs.model.layout import build
 from perseid.testing.coordinator import job_spec
 from perseid.topics.records import OperatorState
-from perseid.worker.reports import operator_states
+from perseid.worker.epoch.reports import operator_states
 
 
 def test_partitions_of_an_operator_are_summed_and_what_has_no_state_is_left_out() -> None:

@@ -15,11 +15,11 @@ import pytest
 from perseid.errors import PermanentError
 from perseid.jobs.operator import Identity, Operator, opened
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.merging import OUT, STATE
-from perseid.state.primitives import bind
-from perseid.worker.partition import partitions
-from perseid.worker.resplit import Share, check_types
+from perseid.state.durability.merging import OUT, STATE
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
+from perseid.state.primitives.primitive import bind
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.recovery.resplit import Share, check_types
 
 KEY = ("user", "page")
 BOTH = {"page": pa.string(), "user": pa.int64()}

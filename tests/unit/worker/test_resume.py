@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.errors import PermanentError
-from perseid.worker import resume
-from perseid.worker.resume import Again, GoOn, Restored, decide
+from perseid.worker.recovery import resume
+from perseid.worker.recovery.resume import Again, GoOn, Restored, decide
 
 
 def restored(*found: tuple[int, int]) -> dict[int, Restored]:

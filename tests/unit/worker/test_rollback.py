@@ -12,10 +12,10 @@ import pytest
 
 from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
-from perseid.state.arrow import ipc_bytes, ipc_table
-from perseid.state.merging import STATE
+from perseid.state.durability.merging import STATE
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.testing.files import MemoryFiles
-from perseid.worker.poison import Sieve
+from perseid.worker.dead_letters.poison import Sieve
 
 EPOCHS = 8
 POISON = 13
@@ -99,6 +99,6 @@ def test_no_try_reads_the_log(partition: Any, monkeypatch: pytest.MonkeyPatch) -
     state = partition.begun()
     state.sieve = Sieve("totals", 0, ("key",))
     partition.feed(state, 1, table([("a", 1)]))
-    monkeypatch.delattr("perseid.state.log.StateLog.load")
+    monkeypatch.delattr("perseid.state.durability.log.StateLog.load")
     made = partition.feed(state, 2, table([("a", POISON), ("b", 2), ("c", POISON)]))
     assert made.letters.num_rows == 2

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from perseid.worker.session import driver_host
+from perseid.worker.spark.session import driver_host
 
 
 @pytest.mark.parametrize(

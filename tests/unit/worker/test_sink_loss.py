@@ -17,7 +17,7 @@ from perseid.testing.kafka import (
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker.sink import SinkBatch, SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 JOB, LEDGER = "job", ("perseid.job.ledger", 0)
 WHO = SinkIdentity(JOB, "u", 1, "op", 0, ledger=0, after_epoch=10)

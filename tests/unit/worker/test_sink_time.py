@@ -21,8 +21,8 @@ from perseid.topics.admin import Partition, TopicAdmin
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
-from perseid.worker.sink import COMMIT_S, SinkIdentity, SinkSession
-from perseid.worker.sink_time import FIRST_S
+from perseid.worker.sink.sink_time import FIRST_S
+from perseid.worker.sink.transaction import COMMIT_S, SinkIdentity, SinkSession
 
 WHO = SinkIdentity("job", "u", 1, "op", 0, ledger=0, after_epoch=0)
 

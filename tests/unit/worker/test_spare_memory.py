@@ -9,7 +9,13 @@ import sys
 import orjson
 import pytest
 
-from perseid.worker.spare_memory import ANYWAY_S, GIVE_BACK_S, PART_WRITER, WORKERS, SpareMemory
+from perseid.worker.process.spare_memory import (
+    ANYWAY_S,
+    GIVE_BACK_S,
+    PART_WRITER,
+    WORKERS,
+    SpareMemory,
+)
 
 MB = 1 << 20
 USED = 200 * MB
@@ -21,7 +27,7 @@ import orjson
 import psutil
 import pyarrow as pa
 
-from perseid.worker.spare_memory import SpareMemory
+from perseid.worker.process.spare_memory import SpareMemory
 
 now_s = 0.0
 spare = SpareMemory(lambda: now_s)

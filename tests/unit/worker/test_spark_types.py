@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import types as spark
 
 from perseid.errors import BadInputError
-from perseid.jobs.column_types import ARROW_TYPES
-from perseid.worker import spark_types
-from perseid.worker.source import METADATA
+from perseid.jobs.model.column_types import ARROW_TYPES
+from perseid.worker.dataflow.source import METADATA
+from perseid.worker.spark import spark_types
 
 
 def test_declared_types_go_in_and_come_out_as_they_are() -> None:

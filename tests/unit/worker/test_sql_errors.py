@@ -6,7 +6,7 @@ import pytest
 
 from perseid.errors import RetryableError
 from perseid.errors.carried import describe
-from perseid.worker.sql_errors import of_query, on_data
+from perseid.worker.spark.sql_errors import of_query, on_data
 
 TOKEN = "drawn-for-this-life"
 QUERIES = {"a": "SELECT CAST(w AS INT) AS n FROM input", "b": "SELECT\n  w, 1 / n AS c FROM input"}

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import UsageError
-from perseid.worker.partition import partitions
-from perseid.worker.state_keys import parse, partition_of, rows_with
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.dataflow.state_keys import parse, partition_of, rows_with
 
 PAIR = {"user": pa.string(), "day": pa.date32()}
 

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from perseid.errors import UsageError
-from perseid.worker import session, surroundings
+from perseid.worker.process import surroundings
+from perseid.worker.spark import session
 
 KNOWN = {entry.pw_uid for entry in pwd.getpwall()}
 
 # A process as a worker is, and what its operators could see of the host.
 PROGRAM = """
 import json, locale, sys, time
-from perseid.worker.surroundings import settle
+from perseid.worker.process.surroundings import settle
 settle()
 print(json.dumps({
     "time": time.localtime(1_793_511_000).tm_hour, "hash": hash("a"),

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import PermanentError, RetryableError
-from perseid.jobs.layout import Layout, Task
+from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Deployment
 from perseid.testing.coordinator import job_spec
 from perseid.topics.records import SourceRange, Token
-from perseid.worker import tasks
-from perseid.worker.context import EpochOrder, FragmentContext, is_small
-from perseid.worker.epochs import check_complete
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext, is_small
+from perseid.worker.epoch import tasks
+from perseid.worker.spark.epochs import check_complete
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 
@@ -58,7 +58,7 @@ def test_a_newer_fragment_of_the_same_job_starts_anew() -> None:
 
 def test_what_nobody_used_for_a_minute_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("perseid.worker.tasks.time.monotonic", lambda: now)
+    monkeypatch.setattr("perseid.worker.epoch.tasks.time.monotonic", lambda: now)
     idle = tasks.process_of(context("u1"))
     now += tasks.IDLE_S + 1
     busy = tasks.process_of(context("u2"))
@@ -68,7 +68,7 @@ def test_what_nobody_used_for_a_minute_is_dropped(monkeypatch: pytest.MonkeyPatc
 
 def test_a_job_that_was_idle_alone_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("perseid.worker.tasks.time.monotonic", lambda: now)
+    monkeypatch.setattr("perseid.worker.epoch.tasks.time.monotonic", lambda: now)
     mine = tasks.process_of(context("u1"))
     now += 10 * tasks.IDLE_S
     assert tasks.process_of(context("u1")) is mine
@@ -111,7 +111,7 @@ def test_dead_letters_that_an_earlier_revision_kept_need_a_topic(
 ) -> None:
     """Its correction took the topic out; the job says so, and does not try for ever."""
     monkeypatch.setattr(FragmentContext, "job_folder", "/nowhere")
-    monkeypatch.setattr("perseid.worker.flow.spec_of", lambda _: job_spec())
+    monkeypatch.setattr("perseid.worker.epoch.flow.spec_of", lambda _: job_spec())
     fragment, order = context("u1"), EpochOrder(token(1), 5, None)
     letters = pa.table({"key": [b"k"], "value": [b"v"]})
     told = r"counts-0 has dead letters of epoch 7.*apply it with"

@@ -11,7 +11,7 @@ from perseid.errors import PermanentError
 from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Timers
 from perseid.testing.files import Crashed
-from perseid.worker.partition_state import PartitionState
+from perseid.worker.epoch.partition_state import PartitionState
 
 
 class Sessions(Operator):

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs import layout as layouts
-from perseid.jobs import parse
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.validation import parse
 from perseid.records import Deployment
 from perseid.topics.records import Token
-from perseid.worker import encode, flow
-from perseid.worker.context import FragmentContext
-from perseid.worker.poison import Sieve
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dead_letters.poison import Sieve
+from perseid.worker.epoch import flow
+from perseid.worker.formats import encode
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 TOKEN = Token(1, "u", 7, 3, "r", 1, (), 1_000)

@@ -25,9 +25,9 @@ from perseid.testing.http_server import running
 from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, SchemaRegistry
 from perseid.topics.transactions import octets
-from perseid.worker import encode
-from perseid.worker.formats import Format, make
-from perseid.worker.wire_format import FORGET_S, KnownSchemas, frame
+from perseid.worker.formats import encode
+from perseid.worker.formats.decode import Format, make
+from perseid.worker.formats.wire_format import FORGET_S, KnownSchemas, frame
 
 USER, N = {"name": "user", "type": "string"}, {"name": "n", "type": "int"}
 OLD: dict[str, Any] = {

@@ -24,7 +24,7 @@ from perseid.coordinator.api.limits import BODY_BYTES_MAX, RateLimit
 from perseid.coordinator.api.listening import is_loopback
 from perseid.coordinator.api.tokens import Principal, Role, TokenFile
 from perseid.errors import UsageError
-from perseid.jobs.document import NAME
+from perseid.jobs.validation.document import NAME
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from perseid.coordinator.api.answers import ErrorText, Problem
 from perseid.errors import PerseidError, RefusedError, RetryableError, UsageError
-from perseid.jobs.steering import UnknownJob
+from perseid.jobs.operations.steering import UnknownJob
 
 _log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from perseid.coordinator.api import answers, metrics
 from perseid.coordinator.api.guard import Guard
 from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal
 from perseid.coordinator.api.tokens import Role
-from perseid.jobs import verbs
-from perseid.jobs.applying import Cluster
-from perseid.jobs.document import NAME
 from perseid.jobs.following import asking
+from perseid.jobs.operations import verbs
+from perseid.jobs.operations.applying import Cluster
+from perseid.jobs.validation.document import NAME
 from perseid.records import LeaderInfo
 from perseid.topics.admin import TopicReader
 from perseid.topics.log import LogReader

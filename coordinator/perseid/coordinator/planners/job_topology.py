@@ -1,13 +1,13 @@
 """The topology of a job: what of its job file holds partitions, and how their rows go on.
 
 Sources and keyed operators hold partitions, and so do the writers of a source or stateless operator
-that feeds a sink (`perseid.jobs.layout`). A stateless operator runs inside the tasks of what it
-reads, so it is part of that. Everything between is shuffled by key: full streams. Left out are the
-dead letters, which are no part of the output.
+that feeds a sink (`perseid.jobs.model.layout`). A stateless operator runs inside the tasks of what
+it reads, so it is part of that. Everything between is shuffled by key: full streams. Left out are
+the dead letters, which are no part of the output.
 
 Who has several inputs joins them, so that its inputs are correlated, unless its class says that it
-takes each by itself (`perseid.jobs.classes.unions`). A SQL operator has one input, and the
-library's operators of two are joins.
+takes each by itself (`perseid.jobs.operations.classes.unions`). A SQL operator has one input, and
+the library's operators of two are joins.
 
 A job file knows no rates. So keys are taken to spread evenly, each source partition to give one
 record/s, and an operator to give what it gets, unless the caller has measured.
@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from perseid.coordinator.planners.graph import Node, Stream, TopologyError
 from perseid.coordinator.planners.random_topology import substreams
 from perseid.coordinator.planners.topology import Topology
-from perseid.jobs.layout import host, is_keyed, node_levels, writers
-from perseid.jobs.spec import JobSpec, producer
+from perseid.jobs.model.layout import host, is_keyed, node_levels, writers
+from perseid.jobs.model.spec import JobSpec, producer
 
 
 def job_topology(
@@ -35,7 +35,7 @@ def job_topology(
     source also say how many partitions its topic has, else it is the job's parallelism. `unions`
     are operators that take each of their inputs by itself.
 
-    >>> from perseid.jobs.spec import JobSpec, OperatorSpec, SourceSpec
+    >>> from perseid.jobs.model.spec import JobSpec, OperatorSpec, SourceSpec
     >>> counts = OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("word",), parallelism=1)
     >>> lines = {"lines": SourceSpec(topic="lines", format="text")}
     >>> job = JobSpec(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from perseid.coordinator.planners.job_topology import feeding, job_topology
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import BadInputError
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import EpochDone, EventTimes, Token
 
 HALVINGS = 200  # of the interval in which q is looked for: beyond what a float can tell
@@ -100,7 +100,7 @@ def job_rates(spec: JobSpec, found: Measured) -> dict[str, list[float]]:
 
     Of a source that was not read they are 0. O(nodes).
 
-    >>> from perseid.jobs.spec import OperatorSpec, SinkSpec, SourceSpec
+    >>> from perseid.jobs.model.spec import OperatorSpec, SinkSpec, SourceSpec
     >>> words = OperatorSpec(inputs={"input": "lines"}, use="m:W", key=("word",), parallelism=2)
     >>> sums = OperatorSpec(inputs={"input": "words"}, use="m:S", key=("word",), parallelism=1)
     >>> job = JobSpec(

@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perseid.jobs import own_code
-from perseid.jobs.environments import activating, installing
+from perseid.jobs.environments import activating, installing, own_code
 from perseid.jobs.environments.lockfile import LOCK_FILE
 
 

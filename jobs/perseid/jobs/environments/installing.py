@@ -28,9 +28,9 @@ from pathlib import Path
 from perseid.errors import BadInputError, PerseidError, RetryableError
 from perseid.jobs.environments import own
 from perseid.jobs.environments.lockfile import LOCK_FILE, Locked, read
-from perseid.jobs.problems import JobFileErrors
+from perseid.jobs.model.problems import JobFileErrors
 from perseid.records import Deployment, crashpoints
-from perseid.state.files import faults
+from perseid.state.durability.files import faults
 
 _log = logging.getLogger(__name__)
 

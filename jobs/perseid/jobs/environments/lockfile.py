@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from perseid.jobs.problems import Problem, shown
+from perseid.jobs.model.problems import Problem, shown
 
 LOCK_FILE = "requirements.txt"
 LOCK_BYTES_MAX = 1 << 20

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from perseid.errors import BadInputError
 from perseid.jobs.environments.lockfile import Locked
-from perseid.jobs.problems import Problem
+from perseid.jobs.model.problems import Problem
 
 ROOT = "perseid"
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from perseid.errors import RefusedError, UsageError
-from perseid.jobs import git
+from perseid.jobs.repository import git
 from perseid.records.repository import RepoRecord
 from perseid.registry.facade import Registry
 from perseid.registry.repository import RepoNodes

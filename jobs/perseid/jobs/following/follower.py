@@ -21,12 +21,12 @@ from typing import Literal
 
 from perseid.clocks import Clock
 from perseid.errors import FencedError, PerseidError, RefusedError, RetryableError
-from perseid.jobs import steering
 from perseid.jobs.following import deciding
 from perseid.jobs.following.deciding import Found
 from perseid.jobs.following.one_job import Order, Outcome
 from perseid.jobs.following.remote import Remote
 from perseid.jobs.following.settings import Settings
+from perseid.jobs.operations import steering
 from perseid.records import crashpoints
 from perseid.records.repository import RepoFault, RepoJob, RepoRecord
 from perseid.registry.facade import Registry, Stored

@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseid.errors import BadInputError, PerseidError
-from perseid.jobs import applying, connecting, repository
-from perseid.jobs.applying import Cluster
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.spec import JobSpec
-from perseid.jobs.trees import JobTree
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.trees import JobTree
+from perseid.jobs.operations import applying, connecting
+from perseid.jobs.operations.applying import Cluster
+from perseid.jobs.repository import job_folders
 from perseid.records import Deployment
 from perseid.registry.repository import RepoNodes
 
@@ -51,12 +52,12 @@ class Outcome:
 
 def apply_one(cluster: Cluster, order: Order) -> Outcome:
     """Applies the job of a folder, all of it or nothing; FencedError for who looks no more."""
-    trees = repository.commit_trees(Path(order.copy), order.commit, order.prefix, order.url)
+    trees = job_folders.commit_trees(Path(order.copy), order.commit, order.prefix, order.url)
     try:
         tree = trees[order.folder]
         if not isinstance(tree, JobTree):
             raise tree
-        with repository.validated([tree]) as (job,):
+        with job_folders.validated([tree]) as (job,):
             change = applying.prepare_one(cluster, job, [job.spec, *_others(trees, order.folder)])
             guard = RepoNodes(cluster.registry).guard(order.version)
             applying.perform(cluster, change, [guard])
@@ -71,7 +72,7 @@ def _others(trees: dict[str, JobTree | BadInputError], folder: str) -> list[JobS
     for name, tree in trees.items():
         if name != folder and isinstance(tree, JobTree):
             try:
-                with repository.validated([tree]) as (job,):
+                with job_folders.validated([tree]) as (job,):
                     found.append(job.spec)
             except (JobFileErrors, JobFileRefused):
                 continue

@@ -11,11 +11,11 @@ import shutil
 from pathlib import Path
 
 from perseid.errors import BadInputError, PerseidError, RetryableError
-from perseid.jobs import git, repository
 from perseid.jobs.following.deciding import Found, Seen
 from perseid.jobs.following.settings import Settings
-from perseid.jobs.problems import JobFileErrors, JobFileRefused
-from perseid.jobs.trees import JobTree, archive
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
+from perseid.jobs.model.trees import JobTree, archive
+from perseid.jobs.repository import git, job_folders
 
 _REF = "refs/perseid/followed"
 _SUBMODULE = "160000"
@@ -61,7 +61,7 @@ class Remote:
             raise
 
     def _found(self, commit: str) -> list[Found]:
-        trees = repository.commit_trees(
+        trees = job_folders.commit_trees(
             self.copy, commit, self._settings.folder, self._settings.url
         )
         found = [_judged(name, tree) for name, tree in trees.items()]
@@ -112,7 +112,7 @@ def _judged(name: str, tree: JobTree | BadInputError) -> Found:
         return Found(name, "", "", str(tree))
     digest = hashlib.sha256(archive(tree.files)).hexdigest()
     try:
-        with repository.validated([tree]) as (job,):
+        with job_folders.validated([tree]) as (job,):
             return Found(name, digest, job.spec.name)
     except (JobFileErrors, JobFileRefused) as error:
         return Found(name, digest, "", str(error))

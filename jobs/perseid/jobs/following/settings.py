@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from perseid.errors import UsageError
-from perseid.jobs import git, units
+from perseid.jobs.model import units
+from perseid.jobs.repository import git
 
 LOGIN = "PERSEID_JOBS_REPO_AUTH"  # "user:password", in the follower's environment alone
 EVERY_S_MIN = 1.0  # each look is a request to a server that others use, too

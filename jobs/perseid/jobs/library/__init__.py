@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perseid.jobs.model.spec import OperatorSpec
     from perseid.jobs.operator import Operator
-    from perseid.jobs.spec import OperatorSpec
 
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.parameters import Parameters
-from perseid.state.columns import numbers, type_is
-from perseid.state.undo import Slots, Values
+from perseid.state.primitives.columns import numbers, type_is
+from perseid.state.primitives.undo import Slots, Values
 
 _CALL = re.compile(r"^(sum|min|max)\(\s*([A-Za-z_]\w*)\s*\)$")
 _EXPECTED = '`count`, or `sum`, `min` or `max` of a column as "sum(amount)"'

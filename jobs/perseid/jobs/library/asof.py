@@ -36,11 +36,11 @@ from perseid.jobs.library import sides
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.sides import LEFT, RIGHT, TIME, Side
 from perseid.jobs.library.times import NEVER
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool, Table, Value
-from perseid.state.keys import KeyFields
-from perseid.state.table import FOUND
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.table import FOUND
 
 NAME = "AsOf"
 EXAMPLES = {

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from perseid.state.undo import Slots, Values
+from perseid.state.primitives.undo import Slots, Values
 
 CHUNK = 2**16  # points whose distances to all centroids are in memory at a time
 

@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import milliseconds, need
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
-from perseid.state.columns import conform, numbers
-from perseid.state.keys import KeyFields, codes, first_rows
-from perseid.state.table import FOUND
-from perseid.state.undo import Slots
+from perseid.state.primitives.columns import conform, numbers
+from perseid.state.primitives.keys import KeyFields, codes, first_rows
+from perseid.state.primitives.table import FOUND
+from perseid.state.primitives.undo import Slots
 
 NAME = "Decaying"
 SUM, AT = "sum", "at"

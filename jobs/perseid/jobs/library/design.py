@@ -11,8 +11,8 @@ from perseid.jobs.library.aggregates import Aggregate, check_types, over, parsed
 from perseid.jobs.library.frames import Aligned, Kind, Panes, Session, Sliding
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import one_array
-from perseid.jobs.spec import RECORD_TIME, OperatorSpec
-from perseid.state.keys import codes
+from perseid.jobs.model.spec import RECORD_TIME, OperatorSpec
+from perseid.state.primitives.keys import codes
 
 NAME = "Window"
 START, END = "start", "end"

@@ -28,10 +28,10 @@ from perseid.jobs.library import hyperloglog
 from perseid.jobs.library.hashing import hashed
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import different
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Matrix, Set, Table
-from perseid.state.columns import conform
+from perseid.state.primitives.columns import conform
 
 EXAMPLES = {"column": "user", "error": "0.05", "keys": "1000", "types": "{user: int64}"}
 COUNT = "distinct"

@@ -8,8 +8,8 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs.library.times import need, one_array
 from perseid.records.redaction import like
-from perseid.state.columns import conform
-from perseid.state.undo import Values
+from perseid.state.primitives.columns import conform
+from perseid.state.primitives.undo import Values
 
 LARGEST = 1e150  # its square is still finite
 

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from perseid.jobs.library.times import spans
-from perseid.state.pairs import spread
-from perseid.state.undo import Slots, Values
+from perseid.state.primitives.pairs import spread
+from perseid.state.primitives.undo import Slots, Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.model.problems import shown
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.problems import shown
-from perseid.jobs.spec import OperatorSpec
 
 EXAMPLES = {"column": "value", "pattern": '"error|fatal"', "invert": "true"}
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from perseid.state import xxh64
-from perseid.state.columns import conform, numbers, type_is
-from perseid.state.xxh64 import Hashes
+from perseid.state.primitives import xxh64
+from perseid.state.primitives.columns import conform, numbers, type_is
+from perseid.state.primitives.xxh64 import Hashes
 
 
 def hashed(columns: Iterable[pa.Array | pa.ChunkedArray], seed: int = 0) -> Hashes:

@@ -39,14 +39,14 @@ from perseid.errors import BadInputError
 from perseid.jobs.library.hashing import hashed
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import added_up, different
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Distance, Matrix, Table, Value
-from perseid.state.columns import conform
-from perseid.state.folds import summed
-from perseid.state.index import hash_numbers
-from perseid.state.keys import KeyFields
-from perseid.state.undo import Slots, Values
+from perseid.state.primitives.columns import conform
+from perseid.state.primitives.folds import summed
+from perseid.state.primitives.index import hash_numbers
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.undo import Slots, Values
 
 ROWS, COLUMNS = 4, 8000  # the paper's
 EXAMPLES = {

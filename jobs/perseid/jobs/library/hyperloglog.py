@@ -12,8 +12,8 @@ from math import log
 
 import numpy as np
 
-from perseid.state.undo import Slots, Values
-from perseid.state.xxh64 import Hashes
+from perseid.state.primitives.undo import Slots, Values
+from perseid.state.primitives.xxh64 import Hashes
 
 BITS = 53  # of a hash behind the register's number: as many as a float64 takes exactly
 # At least 128 registers: with 16 the mean of estimates is 7 % too high. At most what 64 - 53 bits

@@ -37,12 +37,12 @@ import pyarrow as pa
 from perseid.jobs.library import sides
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.sides import LEFT, RIGHT, TIME, Side
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool
-from perseid.state.keys import KeyFields
-from perseid.state.pairs import spread
-from perseid.state.undo import Slots
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.pairs import spread
+from perseid.state.primitives.undo import Slots
 
 NAME = "Join"
 EXAMPLES = {

@@ -35,10 +35,10 @@ from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import numbered
 from perseid.jobs.library.times import NEVER, milliseconds
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool, Value
-from perseid.state.keys import KeyFields, first_rows
+from perseid.state.primitives.keys import KeyFields, first_rows
 
 NAME = "KMeans"
 AT = "at"

@@ -47,12 +47,12 @@ from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rescaling import averaged, evenly
 from perseid.jobs.library.times import need, one_array
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.records.redaction import like
 from perseid.state import Matrix, Value, Vector
-from perseid.state.keys import KeyFields
-from perseid.state.undo import Values
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.undo import Values
 
 NAME = "LogisticRegression"
 EMITTED = ("partition", "records", "loss", "bias")

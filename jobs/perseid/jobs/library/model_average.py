@@ -28,8 +28,8 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs.library.floats import matrix
 from perseid.jobs.library.parameters import Parameters
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
 
 NAME = "ModelAverage"

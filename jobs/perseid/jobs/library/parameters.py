@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs import units
-from perseid.jobs.column_types import ARROW_TYPES
-from perseid.jobs.problems import listed, nearest, shown
-from perseid.jobs.spec import OperatorSpec
+from perseid.jobs.model import units
+from perseid.jobs.model.column_types import ARROW_TYPES
+from perseid.jobs.model.problems import listed, nearest, shown
+from perseid.jobs.model.spec import OperatorSpec
 
 
 def refuse_unknown(given: Iterable[str], name: str, known: Iterable[str]) -> None:

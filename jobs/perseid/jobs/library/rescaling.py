@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perseid.state.undo import Values
+from perseid.state.primitives.undo import Values
 
 
 def evenly(totals: Values, partition: int, parallelism: int) -> Values:

@@ -35,12 +35,12 @@ from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rescaling import evenly
 from perseid.jobs.library.rows import different
 from perseid.jobs.library.sides import SIDES, check_inputs
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Vector
-from perseid.state.index import hash_numbers
-from perseid.state.keys import KeyFields
-from perseid.state.undo import Values
+from perseid.state.primitives.index import hash_numbers
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.undo import Values
 
 NAME = "RippleJoin"
 EXAMPLES = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from perseid.state.columns import conform
-from perseid.state.folds import summed
-from perseid.state.keys import KeyFields, codes, first_rows
-from perseid.state.undo import Slots, Values
+from perseid.state.primitives.columns import conform
+from perseid.state.primitives.folds import summed
+from perseid.state.primitives.keys import KeyFields, codes, first_rows
+from perseid.state.primitives.undo import Slots, Values
 
 
 def added_up(batch: pa.Table, keys: KeyFields, column: str | None = None) -> pa.Table:

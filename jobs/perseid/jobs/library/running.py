@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.library.totals import column_of, key_types
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.kernels.folds import running_sums
 from perseid.state import Table
-from perseid.state.columns import conform, numbers
-from perseid.state.keys import KeyFields
+from perseid.state.primitives.columns import conform, numbers
+from perseid.state.primitives.keys import KeyFields
 
 
 def running_sum(spec: OperatorSpec) -> type[Operator]:

@@ -11,13 +11,13 @@ import pyarrow as pa
 from perseid.errors import BadInputError
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.times import milliseconds, need, spans
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Pool
-from perseid.state.columns import conform
-from perseid.state.keys import KeyFields
-from perseid.state.pairs import groups
-from perseid.state.undo import Slots
+from perseid.state.primitives.columns import conform
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.pairs import groups
+from perseid.state.primitives.undo import Slots
 
 LEFT, RIGHT = "left", "right"
 SIDES = (LEFT, RIGHT)

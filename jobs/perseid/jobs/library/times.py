@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.state.columns import conform, numbers
-from perseid.state.undo import Slots
+from perseid.state.primitives.columns import conform, numbers
+from perseid.state.primitives.undo import Slots
 
 NEVER = -(2**62)  # before every time in ms
 

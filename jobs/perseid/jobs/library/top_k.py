@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from perseid.jobs.library.parameters import Parameters
 from perseid.jobs.library.rows import added_up, among, different, numbered
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table
-from perseid.state.keys import KeyFields, first_rows
+from perseid.state.primitives.keys import KeyFields, first_rows
 
 RANK, TOTAL = "rank", "n"
 K_MAX = 10_000  # rows that one group may emit in every epoch

@@ -14,11 +14,11 @@ from typing import Any, cast
 import pyarrow as pa
 
 from perseid.errors import BadInputError
-from perseid.jobs.column_types import ARROW_TYPES
 from perseid.jobs.library.parameters import refuse_unknown
+from perseid.jobs.model.column_types import ARROW_TYPES
+from perseid.jobs.model.problems import listed
+from perseid.jobs.model.spec import COLUMN_TYPES, OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.problems import listed
-from perseid.jobs.spec import COLUMN_TYPES, OperatorSpec
 from perseid.state import Table
 
 

@@ -51,12 +51,12 @@ import pyarrow as pa
 from perseid.jobs.library.design import END, FIRST, LAST, NAME, START, Design, designed
 from perseid.jobs.library.rows import among
 from perseid.jobs.library.times import NEVER, milliseconds, need
+from perseid.jobs.model.spec import OperatorSpec
 from perseid.jobs.operator import Emitter, Operator, metadata_among
-from perseid.jobs.spec import OperatorSpec
 from perseid.state import Table, Value
-from perseid.state.keys import KeyFields
-from perseid.state.pairs import groups
-from perseid.state.undo import Slots
+from perseid.state.primitives.keys import KeyFields
+from perseid.state.primitives.pairs import groups
+from perseid.state.primitives.undo import Slots
 
 log = logging.getLogger(__name__)
 

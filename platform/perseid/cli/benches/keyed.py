@@ -33,7 +33,7 @@ from perseid.cli.trials.stage import Names, Stage, connect, edited
 from perseid.clocks import SystemClock
 from perseid.embedded.standstill import Standstill
 from perseid.errors import PermanentError
-from perseid.jobs import backup
+from perseid.jobs.operations import backup
 from perseid.topics.records import FragmentState
 
 OPERATOR = "counts"
@@ -184,12 +184,12 @@ class KeyedJob:
 
     def check_state(self) -> int:
         """Compares the state of the stopped job with a count; the epoch. Raises PermanentError."""
-        from perseid.jobs import parse
-        from perseid.jobs.loading import load
-        from perseid.state.files import LocalFiles
-        from perseid.state.store import open_store
+        from perseid.jobs.environments.loading import load
+        from perseid.jobs.validation import parse
+        from perseid.state.durability.files import LocalFiles
+        from perseid.state.durability.store import open_store
         from perseid.worker.inspection import Inspector, Moment, Read
-        from perseid.worker.resplit import share_of
+        from perseid.worker.recovery.resplit import share_of
 
         spec = parse.load(self._folder).operators[OPERATOR]
         kind = load(spec, self._folder, allow_code=True)

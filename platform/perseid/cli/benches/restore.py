@@ -97,7 +97,7 @@ def chain_columns(newest: Checkpoint, links: int) -> dict[str, Any]:
 
 def _checkpoint(place: Place, job: KeyedJob) -> None:
     from perseid.clocks import SystemClock
-    from perseid.jobs import checkpointing, steering
+    from perseid.jobs.operations import checkpointing, steering
     from perseid.topics.log import KafkaLogReader
 
     reader = KafkaLogReader(place.kafka)

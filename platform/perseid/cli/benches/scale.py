@@ -36,7 +36,7 @@ from perseid.cli.benches.memory import PeakMemory
 from perseid.cli.benches.results import median_row
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
-from perseid.worker.spare_memory import ANYWAY_S
+from perseid.worker.process.spare_memory import ANYWAY_S
 
 _KEYS = 100_000
 _JOB_PARALLELISM = 2  # of each of several jobs: as many as cores

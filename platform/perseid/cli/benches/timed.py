@@ -28,7 +28,7 @@ from perseid.cli.benches.timeline import Timeline, progress_of
 from perseid.cli.trials.stage import Names, Stage, edited
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
-from perseid.jobs.repository import example
+from perseid.jobs.repository.job_folders import example
 
 _CELLS = 100
 _SETTLE_S = 10.0  # behind the last record, for the watermark to pass its window

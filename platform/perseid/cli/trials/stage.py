@@ -15,7 +15,7 @@ from perseid.clocks import SystemClock
 from perseid.errors import PermanentError
 
 if TYPE_CHECKING:
-    from perseid.jobs.applying import Cluster as Jobs
+    from perseid.jobs.operations.applying import Cluster as Jobs
     from perseid.records import Deployment, JobEntry
     from perseid.topics.admin import TopicAdmin
 
@@ -96,9 +96,11 @@ class Stage:
 
     def put(self, names: Names, folder: Path) -> Staged:
         """Applies the job in `folder`; a worker may come later."""
-        from perseid.jobs import applying, layout, repository
+        from perseid.jobs.model import layout
+        from perseid.jobs.operations import applying
+        from perseid.jobs.repository import job_folders
 
-        with repository.validated(repository.find(str(folder))) as jobs:
+        with job_folders.validated(job_folders.find(str(folder))) as jobs:
             (change,) = applying.prepare(self._jobs, jobs)
             applying.perform(self._jobs, change)
             tasks = layout.build(change.job.spec, 1).ledger_tasks
@@ -107,7 +109,7 @@ class Stage:
 
     def await_running(self, names: Names) -> None:
         """Waits for a worker that runs the job; PermanentError when there is none."""
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         found = self.registry.job_entry(names.job)
         if found is None:
@@ -119,19 +121,19 @@ class Stage:
 
     def stop(self, names: Names) -> None:
         """Stops the job; everything of it stays, to be looked at."""
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         self._ask(*steering.stop(self.registry, SystemClock(), names.job, checkpoint=False))
 
     def go_on(self, names: Names) -> None:
         """Starts a stopped job where it was."""
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         self._ask(*steering.start(self.registry, SystemClock(), names.job, "checkpoint"))
 
     def end(self, names: Names) -> None:
         """Removes the job and its control topics; its source and its sink stay."""
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         if names.job in self.registry.jobs():
             self._ask(*steering.remove(self.registry, SystemClock(), names.job))
@@ -139,7 +141,7 @@ class Stage:
         self.delete_topics(*(t for t in self._topics.list() if t.startswith(prefix)))
 
     def _ask(self, entry: JobEntry, version: int) -> None:
-        from perseid.jobs import steering
+        from perseid.jobs.operations import steering
 
         steering.put(self.registry, entry, version)
         steering.wait(self.registry, SystemClock(), entry, READY_TIMEOUT_S)
@@ -161,9 +163,9 @@ class Stage:
 @contextmanager
 def connect(deployment: Deployment) -> Iterator[Stage]:
     """Connections to the cluster, closed at the end."""
-    from perseid.jobs.applying import Cluster as Jobs
+    from perseid.jobs.operations.applying import Cluster as Jobs
     from perseid.registry.facade import Registry
-    from perseid.state.store import open_store
+    from perseid.state.durability.store import open_store
     from perseid.topics.admin import TopicAdmin
 
     registry = Registry.connect(deployment)
@@ -181,8 +183,8 @@ def connect(deployment: Deployment) -> Iterator[Stage]:
 
 def job_folder(folder: Path, names: Names, trial: Trial = Trial()) -> Path:
     """The trial's example under another name and with other topics."""
-    from perseid.jobs import parse
-    from perseid.jobs.repository import example
+    from perseid.jobs.repository.job_folders import example
+    from perseid.jobs.validation import parse
 
     shipped = parse.load(example(trial.example))
     (source,), (sink,) = shipped.sources.values(), shipped.sinks.values()

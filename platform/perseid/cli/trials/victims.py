@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perseid.registry.facade import Registry
 
-_PYTHON_WORKERS = ("perseid.worker.daemon", "pyspark.daemon")
+_PYTHON_WORKERS = ("perseid.worker.spark.daemon", "pyspark.daemon")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _BY_KIND = {"broker": "kafka", "zookeeper": "zookeeper", "redis": "redis"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perseid.state.counters import STAMP_MAX, CounterKey, Divergence, judge
+from perseid.state.durability.counters import STAMP_MAX, CounterKey, Divergence, judge
 from perseid.testing.conformance import Scripts, outcome
 from perseid.testing.conformance.redis_side import RedisSide
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import count
 
-from perseid.state.counters import CounterKey, Counters
-from perseid.state.counters_redis import RedisCounters
+from perseid.state.durability.counters import CounterKey, Counters
+from perseid.state.durability.counters_redis import RedisCounters
 from perseid.testing.counters import FakeCounters, FakeRedis
 from perseid.testing.redis_server import RedisServer
 

@@ -16,7 +16,7 @@ from random import Random
 from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.thresholds import Bounds, thresholds
 from perseid.errors import RetryableError
-from perseid.state.counters import CounterKey, Divergence, judge
+from perseid.state.durability.counters import CounterKey, Divergence, judge
 from perseid.testing.counters import FakeRedis
 from perseid.testing.simulation import again
 from perseid.testing.simulation.engine import Defect, Group, Simulation

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
-from perseid.jobs.layout import Task, build
+from perseid.jobs.model.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
-from perseid.state.log import adopt
+from perseid.state.durability.log import adopt
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (
@@ -31,17 +31,19 @@ from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
-from perseid.worker import last_word, memory, part_orders, parts, reports, resume
-from perseid.worker.agreement import agree
-from perseid.worker.committed import committed_epochs
-from perseid.worker.context import EpochOrder
-from perseid.worker.edges import Row
-from perseid.worker.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.last_word import LastWord
-from perseid.worker.parts import TO_RESTORE
-from perseid.worker.restore import PartitionRestore, RestoreOrder
-from perseid.worker.resume import Restored
-from perseid.worker.source import Counts
+from perseid.worker.checkpoint import part_orders, parts
+from perseid.worker.checkpoint.parts import TO_RESTORE
+from perseid.worker.dataflow.context import EpochOrder
+from perseid.worker.dataflow.edges import Row
+from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
+from perseid.worker.dataflow.source import Counts
+from perseid.worker.epoch import last_word, memory, reports
+from perseid.worker.epoch.last_word import LastWord
+from perseid.worker.recovery import resume
+from perseid.worker.recovery.agreement import agree
+from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
+from perseid.worker.recovery.resume import Restored
+from perseid.worker.sink.committed import committed_epochs
 
 ATTEMPTS_MAX = 4  # of one Spark task
 TOKEN_POLL_S = 0.1
@@ -76,7 +78,7 @@ class Fragment:
 
     def _run(self) -> None:
         context = self.context
-        # Before the tokens are read, as `perseid.worker.restoring.fence`.
+        # Before the tokens are read, as `perseid.worker.spark.restoring.fence`.
         adopt(context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner)
         past = self._history()
         done, source, events = self._restore_all(past)
@@ -186,7 +188,7 @@ class Fragment:
         return history(base, ((e.offset, decode_token(e.value)) for e in found))
 
     def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
-        """As `perseid.worker.restoring.restore_all`, one partition after the other."""
+        """As `perseid.worker.spark.restoring.restore_all`, one partition after the other."""
         ledgers = committed_epochs(
             self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
             LedgerReader(

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from perseid.jobs.operator import Emitter, Operator
-from perseid.jobs.spec import (
+from perseid.jobs.model.spec import (
     MAIN,
     CheckpointSpec,
     EpochSpec,
@@ -29,9 +28,10 @@ from perseid.jobs.spec import (
     SinkSpec,
     SourceSpec,
 )
+from perseid.jobs.operator import Emitter, Operator
 from perseid.state import Table, Value
-from perseid.state.primitives import Primitive
-from perseid.worker import partition
+from perseid.state.primitives.primitive import Primitive
+from perseid.worker.dataflow import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
@@ -328,7 +328,7 @@ def _partition(word: str, count: int) -> int:
 
 
 def consumers(table: pa.Table, count: int) -> npt.NDArray[np.int64]:
-    """What `perseid.worker.partition` says, which the few words need not be asked each time."""
+    """As `perseid.worker.dataflow.partition`, which need not be asked each time for few words."""
     words = table["key"].to_pylist() if table.num_rows else ()
     found = [_partition(word, count) for word in words]
     return np.array(found, dtype=np.int64)

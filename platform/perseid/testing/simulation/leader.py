@@ -19,7 +19,7 @@ from perseid.coordinator.model import ClusterState, Now, Program
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.watching import Watcher
 from perseid.errors import ProcessDied, RetryableError, UnexpectedError
-from perseid.jobs.spec import JobSpec
+from perseid.jobs.model.spec import JobSpec
 from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead

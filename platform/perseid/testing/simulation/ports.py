@@ -24,7 +24,7 @@ from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.columns import Records
 from perseid.topics.log import Entry
 from perseid.topics.transactions import PartitionBatch, Written
-from perseid.worker import sink_time
+from perseid.worker.sink import sink_time
 
 TRANSACTION_S = 10.0  # then the broker aborts it
 LATE_S = 8.0  # an effect may come so much later than its error

@@ -23,7 +23,7 @@ from perseid.testing.simulation.ports import TRANSACTION_S
 from perseid.testing.simulation.scripts import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
-from perseid.worker import sink_time
+from perseid.worker.sink import sink_time
 
 TIMED = 7  # modulo 9: a ninth of the seeds has event time
 ECHOED = 11  # modulo 13: likewise feedback

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar, Protocol
 
-from perseid.state.log import DELTA
+from perseid.state.durability.log import DELTA
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.faults import Faults

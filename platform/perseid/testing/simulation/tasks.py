@@ -1,4 +1,4 @@
-"""One operator partition's epoch in a simulated Python process: what `perseid.worker.tasks` does.
+"""One operator partition's epoch in a simulated process: what `perseid.worker.epoch.tasks` does.
 
 The steps are those of the worker, over the same modules: edges, partition state, state log, sink
 session, checkpoint parts. Only Spark, threads and process globals are left out.
@@ -13,20 +13,20 @@ from functools import cached_property
 import pyarrow as pa
 
 from perseid.errors import PerseidError, RetryableError
-from perseid.jobs.layout import Layout, Task
+from perseid.jobs.model.layout import Layout, Task
+from perseid.jobs.model.spec import JobSpec, output_of, producer
 from perseid.jobs.operator import Emitter
-from perseid.jobs.spec import JobSpec, output_of, producer
 from perseid.records import Plan
 from perseid.records.marks import Mark
-from perseid.state import blob
-from perseid.state.log import (
+from perseid.state.durability import blob
+from perseid.state.durability.log import (
     StateLog,
     forget_layouts,
     log_directory,
     owner_directory,
     owner_name,
 )
-from perseid.state.primitives import bind
+from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Process, SimulatedClock
@@ -41,16 +41,18 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed, ProgressRecord
 from perseid.topics.transactions import SinkBatch
-from perseid.worker import feedback, graph, part_orders
-from perseid.worker.context import EpochOrder
-from perseid.worker.edges import Route, Row, deal, inputs
-from perseid.worker.graph import Graph
-from perseid.worker.last_word import Appender
-from perseid.worker.partition_state import PartitionState
-from perseid.worker.parts import PartOrder, StateCopy, make
-from perseid.worker.resplit import Share, share_of
-from perseid.worker.sink import SinkIdentity, SinkSession
-from perseid.worker.source import Counts, SourcePlan, SplitCount, compare, read_split
+from perseid.worker.checkpoint import part_orders
+from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.context import EpochOrder
+from perseid.worker.dataflow.edges import Route, Row, deal, inputs
+from perseid.worker.dataflow.graph import Graph
+from perseid.worker.dataflow.source import Counts, SourcePlan, SplitCount, compare, read_split
+from perseid.worker.epoch import feedback
+from perseid.worker.epoch.last_word import Appender
+from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.recovery.resplit import Share, share_of
+from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
 TELL_AGAIN_S = 0.5
 
@@ -138,7 +140,7 @@ class Keep:
             process.killed = True
 
     def upload(self, part: PartOrder, copy: StateCopy | None = None) -> None:
-        """Behind the epoch, as `perseid.worker.checkpoints`."""
+        """Behind the epoch, as `perseid.worker.checkpoint.checkpoints`."""
         self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
         self.uploads.append(_beside(self.context, name, lambda: _upload(self, part, copy)))
@@ -265,7 +267,7 @@ def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> 
 
 
 def take_over_orders(keep: Keep) -> None:
-    """As `perseid.worker.checkpoints`."""
+    """As `perseid.worker.checkpoint.checkpoints`."""
     context = keep.context
     for part in part_orders.take_over(
         context.files, context.owned, context.plan.generation, keep.mark,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, ProcessDied
-from perseid.jobs.layout import build
+from perseid.jobs.model.layout import build
 from perseid.records import CheckpointPointer, JobEntry
 from perseid.registry import Registry
-from perseid.state import checkpoint
+from perseid.state.durability import checkpoint
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper

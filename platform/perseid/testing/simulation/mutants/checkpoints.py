@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, log_trimming, trimming
 from perseid.coordinator.model import JobState, Tip
-from perseid.state import checkpoint
-from perseid.state.log import StateLog
-from perseid.worker import parts
-from perseid.worker.partition_state import PartitionState
+from perseid.state.durability import checkpoint
+from perseid.state.durability.log import StateLog
+from perseid.worker.checkpoint import parts
+from perseid.worker.epoch.partition_state import PartitionState
 
 
 def checkpoint_before_all_parts() -> AbstractContextManager[Any]:

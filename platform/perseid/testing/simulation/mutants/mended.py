@@ -9,14 +9,16 @@ from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, corrections, failing, ledger_claims
 from perseid.coordinator.model import JobState
-from perseid.state import checkpoint
-from perseid.state.log import adopt
+from perseid.state.durability import checkpoint
+from perseid.state.durability.log import adopt
 from perseid.testing.simulation import fragment
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE
-from perseid.worker import part_orders, parts, sink_time, source
-from perseid.worker.restore import RestoreOrder
-from perseid.worker.sink import SinkSession
+from perseid.worker.checkpoint import part_orders, parts
+from perseid.worker.dataflow import source
+from perseid.worker.recovery.restore import RestoreOrder
+from perseid.worker.sink import sink_time
+from perseid.worker.sink.transaction import SinkSession
 
 
 def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:

@@ -12,13 +12,13 @@ from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.ports import SimulatedTransaction
 from perseid.topics.records import LedgerRecord
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker import sink
-from perseid.worker.sink import SinkSession
+from perseid.worker.sink import transaction
+from perseid.worker.sink.transaction import SinkSession
 
 
 def no_read_back() -> AbstractContextManager[Any]:
     """The sink writes without looking whether the ledger has the epoch."""
-    return patch.object(sink, "judge", lambda *_, **__: "write")
+    return patch.object(transaction, "judge", lambda *_, **__: "write")
 
 
 def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
@@ -45,13 +45,13 @@ def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
 
 def no_generation_check() -> AbstractContextManager[Any]:
     """A sink of an older generation goes on where a newer one has written."""
-    judge = sink.judge
+    judge = transaction.judge
 
     def mutant(last: LedgerRecord | None, *rest: Any, generation: int, **more: Any) -> Any:
         low = None if last is None else replace(last, generation=0)
         return judge(low, *rest, generation=generation, **more)
 
-    return patch.object(sink, "judge", mutant)
+    return patch.object(transaction, "judge", mutant)
 
 
 def one_producer_for_all_attempts() -> AbstractContextManager[Any]:

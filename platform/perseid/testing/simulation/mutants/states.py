@@ -8,12 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 from perseid.errors import DamagedFile
-from perseid.state import blob
-from perseid.state.log import StateLog
-from perseid.worker import resume
-from perseid.worker.feed import EpochFeed
-from perseid.worker.partition_state import PartitionState
-from perseid.worker.restore import PartitionRestore
+from perseid.state.durability import blob
+from perseid.state.durability.log import StateLog
+from perseid.worker.dataflow.feed import EpochFeed
+from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.recovery import resume
+from perseid.worker.recovery.restore import PartitionRestore
 
 
 def dirty_copy_is_kept() -> AbstractContextManager[Any]:

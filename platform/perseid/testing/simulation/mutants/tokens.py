@@ -18,17 +18,17 @@ from perseid.coordinator.token_time import Time
 from perseid.coordinator.watching import ProgressWatcher
 from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError
-from perseid.state.log import StateLog
+from perseid.state.durability.log import StateLog
 from perseid.testing.simulation.mutants.planting import Mutant
 from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogWriter
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, Token
-from perseid.worker import feedback
-from perseid.worker.context import EpochOrder
-from perseid.worker.feed import EpochFeed, TokenHistory
-from perseid.worker.last_word import LastWord
-from perseid.worker.sink import SinkSession
+from perseid.worker.dataflow.context import EpochOrder
+from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
+from perseid.worker.epoch import feedback
+from perseid.worker.epoch.last_word import LastWord
+from perseid.worker.sink.transaction import SinkSession
 
 
 def claims_do_not_count() -> AbstractContextManager[Any]:

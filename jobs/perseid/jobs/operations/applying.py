@@ -1,0 +1,312 @@
+"""`jobs apply`: first everything is checked, then it is written, job by job.
+
+1. Every job file is valid, and its operators can be imported.
+2. Its sources exist, are not compacted and keep records for long enough; no other job writes its
+   sink topics; the schema registries know and accept its schemas.
+3. The state of a job that runs already can be kept.
+4. Only then, per job: archive into the store, schemas, missing topics, entry by compare-and-set.
+
+So a refused repository changes nothing, and running jobs are untouched by it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from perseid.clocks import Clock
+from perseid.errors import PassingAnswer, PermanentError, RefusedError
+from perseid.jobs.environments import checking
+from perseid.jobs.environments.loading import forget, load_all
+from perseid.jobs.environments.lockfile import LOCK_FILE
+from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.trees import ArchiveStore, archive, fetch_archive, read_folder, sha256
+from perseid.jobs.operations import change, schemas, steering
+from perseid.jobs.operations.classes import Classes, load_jobs
+from perseid.jobs.repository.job_folders import Validated
+from perseid.jobs.validation import parse, retention
+from perseid.records import JobEntry
+from perseid.registry.facade import Registry
+from perseid.registry.port import Check
+from perseid.topics import admin, durability
+from perseid.topics.control import control_topics
+from perseid.topics.schema_registry import SchemaRegistry
+
+T = TypeVar("T")
+
+
+# Of all sources together. The first token and every checkpoint's name each of them: 10,000 are a
+# tenth of the largest record that Kafka takes, and the coordinator looks at all of their ends.
+SOURCE_PARTITIONS_MAX = 10_000
+
+
+class Topics(Protocol):
+    """What applying needs of Kafka."""
+
+    def describe(self, topics: Sequence[str]) -> dict[str, admin.TopicInfo]: ...
+    def create(
+        self, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    ) -> bool: ...
+    def brokers(self) -> dict[int, dict[str, str]]: ...
+
+
+# Raises JobFileErrors. Nobody is asked where a Spark would be too much, as when a branch is
+# followed: a worker says it then.
+CheckQueries = Callable[[Sequence[Validated], Mapping[str, Classes]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where jobs are applied to. `check_queries`: who asks Spark what it makes of their SQL."""
+
+    registry: Registry
+    topics: Topics
+    store: ArchiveStore
+    clock: Clock
+    allow_code: bool = True
+    schema_registries: Mapping[str, SchemaRegistry] = field(default_factory=dict)
+    check_queries: CheckQueries | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What applying does to one job. `version`: of the entry it replaces, None for a new job.
+
+    `action`: "create", "change" or "unchanged". `topics` are those to be created, with partitions.
+    `warnings`: settings of its topics with which it runs, and may lose what was acknowledged.
+    """
+
+    job: Validated
+    action: str
+    entry: JobEntry
+    version: int | None
+    topics: tuple[tuple[str, int], ...]
+    difference: tuple[str, ...]
+    files: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A revision that the store holds."""
+
+    spec: JobSpec
+    folder: Path
+
+
+def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
+    """What applying would do; nothing is written.
+
+    Raises JobFileErrors with the mistakes of all jobs, else RefusedError with all reasons.
+    """
+    classes = load_jobs(jobs, allow_code=cluster.allow_code)
+    schemas.check_names(jobs, sorted(cluster.schema_registries))
+    jobs = [schemas.pinned(job, cluster.schema_registries) for job in jobs]
+    if cluster.check_queries is not None:
+        cluster.check_queries(jobs, classes)
+    specs = [job.spec for job in jobs]
+    with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
+        look = _Look(cluster, Path(work))
+        changes, refusals = [], list(look.of_brokers())
+        for job in jobs:
+            found = list(look.refusals(job, classes[job.spec.name], specs))
+            refusals += [f"{job.spec.name}: {text}" for text in found]
+            if not found:
+                changes.append(replace(look.change(job), warnings=look.warnings(job.spec)))
+        if refusals:
+            raise RefusedError("\n".join(refusals))
+        return changes
+
+
+def prepare_one(cluster: Cluster, job: Validated, specs: Sequence[JobSpec]) -> Change:
+    """The same for one job of those in `specs`; code of the others is not loaded."""
+    classes = load_jobs([job], allow_code=cluster.allow_code)[job.spec.name]
+    schemas.check_names([job], sorted(cluster.schema_registries))
+    job = schemas.pinned(job, cluster.schema_registries)
+    with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
+        look = _Look(cluster, Path(work))
+        refusals = [*look.of_brokers(), *look.refusals(job, classes, specs)]
+        if refusals:
+            raise RefusedError("\n".join(refusals))
+        return replace(look.change(job), warnings=look.warnings(job.spec))
+
+
+def perform(cluster: Cluster, wanted: Change, guards: Sequence[Check] = ()) -> None:
+    """Writes one change; refused when somebody else changed the job since `prepare`.
+
+    Raises FencedError when a node of `guards` has another version by now.
+    """
+    cluster.store.write(
+        f"archives/{wanted.entry.archive}.tar", [archive(wanted.job.tree.files)]
+    )
+    schemas.register(wanted.job.spec.sinks, wanted.job.tree.files, cluster.schema_registries)
+    for topic, partitions in wanted.topics:
+        cluster.topics.create(topic, partitions)
+    if wanted.action != "unchanged":
+        steering.put(cluster.registry, wanted.entry, wanted.version, guards)
+
+
+def revision(cluster: Cluster, sha: str, cache: Path) -> Revision:
+    """An applied revision, read back from the store."""
+    folder = fetch_archive(cluster.store, sha, cache)
+    return Revision(parse.load(folder), folder)
+
+
+class _Look:
+    """One `prepare`: reads, never writes."""
+
+    def __init__(self, cluster: Cluster, work: Path) -> None:
+        self._cluster, self._work = cluster, work
+        self._entries = cluster.registry.jobs()
+        self._brokers = _asked(cluster.topics.brokers) or {}
+
+    def of_brokers(self) -> Iterator[str]:
+        """Why no job could write anything."""
+        log = _asked(lambda: self._cluster.topics.describe([durability.TRANSACTION_LOG]))
+        if log is not None:
+            found = log.get(durability.TRANSACTION_LOG)
+            yield from map(str, durability.of_transactions(self._brokers, found))
+
+    def warnings(self, spec: JobSpec) -> tuple[str, ...]:
+        """Of the topics that exist by now."""
+        control = [topic.name for topic in control_topics(spec.name, 1)]
+        names = {*(s.topic for s in spec.sources.values()), *spec.written_topics, *control}
+        infos = self._cluster.topics.describe(sorted(names))
+        found = (durability.of_topic(info, len(self._brokers)) for info in infos.values())
+        return tuple(str(weakness) for some in found for weakness in some)
+
+    def refusals(
+        self, job: Validated, new: Classes, all_jobs: Sequence[JobSpec]
+    ) -> Iterator[str]:
+        yield from self._sources(job.spec, new)
+        yield from schemas.refusals(job, self._cluster.schema_registries)
+        others = {spec.name: spec for spec in all_jobs if spec.name != job.spec.name}
+        yield from self._sinks(job.spec, others)
+        entry = self._entries.get(job.spec.name)
+        if entry is None:
+            return
+        if entry.desired == "removed":
+            yield "is being removed; apply it again when `perseid jobs list` no longer has it"
+            return
+        for sha in dict.fromkeys(self._running(entry)):
+            reasons = self._disagreements(sha, job.spec, new)
+            if reasons:
+                yield (
+                    "the state of the running revision cannot be kept:\n"
+                    + "\n".join(f"  {reason}" for reason in reasons)
+                    + f"\n  to start over with empty state: `perseid jobs remove {job.spec.name}`, "
+                    "then apply again"
+                )
+                return
+
+    def _disagreements(self, sha: str, spec: JobSpec, new: Classes) -> list[str]:
+        old = revision(self._cluster, sha, self._work)
+        try:
+            checking.prepare(old.folder, f"the running revision's {LOCK_FILE}")
+            return change.disagreements(
+                old.spec, load_all(old.spec.operators, old.folder), spec, new
+            )
+        finally:
+            forget(old.folder)
+
+    def change(self, job: Validated) -> Change:
+        sha = sha256(archive(job.tree.files))
+        stored = self._cluster.registry.job_entry(job.spec.name)
+        topics = tuple(self._missing_topics(job.spec))
+        now = self._cluster.clock.wall_ms()
+        if stored is None:
+            entry = JobEntry(
+                job.spec.name, str(uuid.uuid4()), job.tree.revision, sha, "running", 1, now,
+                {"from": "scratch"},
+            )  # fmt: skip
+            return Change(job, "create", entry, None, topics,
+                          tuple(change.difference(None, job.spec)), ())  # fmt: skip
+        if stored.value.archive == sha:
+            return Change(job, "unchanged", stored.value, stored.version, topics, (), ())
+        entry = replace(
+            stored.value, revision=job.tree.revision, archive=sha, applied_ms=now,
+            counter=stored.value.counter + 1, start={"from": "checkpoint"}, stop_checkpoint=False,
+        )  # fmt: skip
+        old = revision(self._cluster, stored.value.archive, self._work)
+        files = change.file_difference(read_folder(old.folder), job.tree.files)
+        return Change(job, "change", entry, stored.version, topics,
+                      tuple(change.difference(old.spec, job.spec)), tuple(files))  # fmt: skip
+
+    def _running(self, entry: JobEntry) -> Iterator[str]:
+        """The archives whose state may exist: what runs, and what was asked for last.
+
+        The latter not where the job has failed before it ran that: then only another wish of the
+        user's goes on.
+        """
+        registry = self._cluster.registry
+        status, plan = registry.status(entry.name), registry.plan(entry.name)
+        ours = plan is not None and plan.job_uuid == entry.uuid
+        if plan is not None and ours:
+            yield plan.archive
+        told = (status.job_uuid, status.counter) if status is not None and status.error else None
+        if not ours or told != (entry.uuid, entry.counter):
+            yield entry.archive
+
+    def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:
+        infos = self._cluster.topics.describe(sorted({s.topic for s in spec.sources.values()}))
+        for name, source in spec.sources.items():
+            info = infos.get(source.topic)
+            if info is None:
+                yield (
+                    f"source {name}: topic {source.topic} does not exist; create it with "
+                    f"`perseid topics create {source.topic} --partitions 4`"
+                )
+            elif info.compacted:
+                yield (
+                    f"source {name}: topic {source.topic} is compacted, so a replay would not "
+                    "find what was read the first time; read a topic with cleanup.policy=delete"
+                )
+            elif isinstance(source.start, dict):
+                beyond = [p for p in source.start if p >= info.partitions]
+                if beyond:
+                    yield (
+                        f"source {name}: start names partition {beyond[0]}, but topic "
+                        f"{source.topic} has {info.partitions} (from 0); remove it"
+                    )
+        read = sum(infos[s.topic].partitions for s in spec.sources.values() if s.topic in infos)
+        if read > SOURCE_PARTITIONS_MAX:
+            yield (
+                f"its sources have {read} partitions, and a job reads at most "
+                f"{SOURCE_PARTITIONS_MAX}; read fewer topics, or divide them among several jobs"
+            )
+        yield from retention.refusals(spec, classes, infos)
+
+    def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:
+        known = dict(others)
+        for name, entry in self._entries.items():
+            if name not in known and name != spec.name and entry.desired != "removed":
+                known[name] = revision(self._cluster, entry.archive, self._work).spec
+        for other in known.values():
+            for topic in spec.written_topics.keys() & other.written_topics.keys():
+                if not (_marked(spec, topic) and _marked(other, topic)):
+                    yield (
+                        f"topic {topic} is written by job {other.name} too; write another topic, "
+                        "or `headers: true` in the sinks of both jobs, which marks whose is what"
+                    )
+
+    def _missing_topics(self, spec: JobSpec) -> Iterator[tuple[str, int]]:
+        wanted = spec.written_topics
+        there = self._cluster.topics.describe(sorted(wanted))
+        yield from ((t, n) for t, n in wanted.items() if t not in there)
+
+
+def _asked(question: Callable[[], T]) -> T | None:
+    """The answer; None where we may not ask, since that is no reason not to apply."""
+    try:
+        return question()
+    except (PermanentError, PassingAnswer):
+        return None
+
+
+def _marked(spec: JobSpec, topic: str) -> bool:
+    """Whether every record that the job writes to the topic says so itself; dead letters do."""
+    return all(s.headers for s in spec.sinks.values() if s.topic == topic)

@@ -1,0 +1,1 @@
+"""From job.yaml to a job, or everything that is wrong with it at once."""

@@ -1,0 +1,259 @@
+"""Checkpoints in the store: one part an operator partition, one manifest that names them all.
+
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/<operator>-<partition>.<kind>
+    jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/manifest-<crc>.json
+
+A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
+state, of kind "part", or what changed since the checkpoint before, of kind "net". Each has a name
+of its own: an attempt that comes late, when the base is gone, must not replace what counts by now.
+So whoever writes a file again writes the same.
+
+The manifest names each part with the chain of files before it that it needs, the whole state first,
+and has size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes
+the checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and
+the caller takes the checkpoint before, never an empty state. The CRC is in its name as well: one of
+the same epoch that names other parts, by a leader that was paused, replaces nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from perseid.errors import DamagedFile
+from perseid.records import PartFile
+from perseid.state.durability import blob
+from perseid.state.durability.blob import Header, Identity, Sections
+from perseid.state.durability.merging import emitted, schemas_of, whole_sections
+from perseid.state.durability.pieces import file_of, read_pieces, write_pieces
+from perseid.state.durability.store import Store
+
+JOBS = "jobs"  # the folder of all jobs' checkpoints
+PART = "part"
+NET = "net"
+FORMAT = 2
+LINKS_MAX = 6  # then the whole state: README, Decisions
+LINKS_OF_WHOLE = 0.5  # as bytes: a restore reads half as much again, and a link's more at most
+LINKS_SMALL = 1 << 16  # bytes that nobody notices
+_FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # those of before had no offset
+_MANIFEST = re.compile(r"manifest(-[0-9a-f]{8})?\.json")  # and no CRC
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operator partition's share; `crc` is the one that ends its file (`blob.stated_crc`).
+
+    `chain`: the files of earlier checkpoints that this one changes, the whole state first.
+    """
+
+    operator: str
+    partition: int
+    path: str
+    bytes: int
+    crc: int
+    chain: tuple[PartFile, ...] = ()
+
+    def files(self, epoch: int) -> tuple[PartFile, ...]:
+        """All files of the partition's state; `epoch` is the checkpoint's."""
+        return (*self.chain, PartFile(self.path, epoch, self.bytes, self.crc))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete checkpoint: the state at the end of `epoch`, whose token is at `token_offset`."""
+
+    job: str
+    job_uuid: str
+    epoch: int
+    generation: int
+    layout: int
+    revision: str
+    token_offset: int
+    time_ms: int
+    parts: tuple[Part, ...]
+
+    def part(self, operator: str, partition: int) -> Part:
+        """The part of an operator partition. DamagedFile when the checkpoint has none."""
+        for part in self.parts:
+            if (part.operator, part.partition) == (operator, partition):
+                return part
+        raise DamagedFile(
+            f"the checkpoint of epoch {self.epoch} of job {self.job} has no part of "
+            f"{operator}-{partition}"
+        )
+
+    def parallelism(self, operator: str) -> int:
+        """How many partitions the operator had; 0: it was not there."""
+        return sum(part.operator == operator for part in self.parts)
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """The epochs of which this checkpoint needs a file, rising; the last is its own."""
+        chains = {file.epoch for part in self.parts for file in part.chain}
+        return tuple(sorted(chains | {self.epoch}))
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether the next checkpoint may consist of the changes since this one."""
+        links = [part.files(self.epoch)[1:] for part in self.parts]
+        whole_bytes = sum(part.files(self.epoch)[0].bytes for part in self.parts)
+        bytes_behind = sum(file.bytes for some in links for file in some)
+        return max(map(len, links), default=0) < LINKS_MAX and bytes_behind <= max(
+            LINKS_SMALL, LINKS_OF_WHOLE * whole_bytes
+        )
+
+
+def job_folder(job: str, job_uuid: str) -> str:
+    """Where all checkpoints of a job are."""
+    return f"{JOBS}/{job}/{job_uuid}"
+
+
+def checkpoint_folder(
+    job: str, job_uuid: str, epoch: int, generation: int, token_offset: int
+) -> str:
+    """Where the parts that an owner makes of an epoch are: of this token of it, and no other."""
+    return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}-t{token_offset}"
+
+
+def part_path(folder: str, operator: str, partition: int, kind: str) -> str:
+    """Where a part of `kind` is, given its `checkpoint_folder`."""
+    return f"{folder}/{operator}-{partition}.{kind}"
+
+
+def write_part(
+    store: Store, path: str, header: Header, sections: Mapping[str, Any], kind: str = PART
+) -> tuple[int, int]:
+    """Uploads a part of `kind`, or what an upload that died has left to do; its bytes and CRC.
+
+    The CRC is the file's own, over all before it. One over the whole file would be the same number
+    for every part: that is what a CRC over data and its CRC comes to.
+    """
+    chunks = blob.encode(replace(header, kind=kind), sections)
+    size = write_pieces(store, path, chunks, header.identity.operator)
+    return size, blob.stated_crc(chunks[-1])
+
+
+def read_part(store: Store, file: PartFile, identity: Identity, kind: str = PART) -> Sections:
+    """The sections of a part. DamagedFile when it is missing or anything in it is not as it was."""
+    data = read_pieces(store, file.path, file.bytes)
+    found = blob.stated_crc(data)
+    if found != file.crc:
+        raise DamagedFile(
+            f"{file.path} ends with the CRC {found:08x}, its manifest says {file.crc:08x}"
+        )
+    header, sections = blob.decode(data, where=file.path, identity=identity, kind=kind)
+    if header.epoch != file.epoch:
+        raise DamagedFile(f"{file.path} is of epoch {header.epoch}, expected {file.epoch}")
+    return sections
+
+
+def read_state(store: Store, manifest: Manifest, operator: str, partition: int) -> Sections:
+    """The whole state of an operator partition, as the sections of a snapshot of its epoch.
+
+    A primitive without a section is empty. DamagedFile when the checkpoint has no such partition,
+    or when anything of it is missing or not as it was written.
+    """
+    first, *links = manifest.part(operator, partition).files(manifest.epoch)
+    identity = Identity(manifest.job_uuid, manifest.layout, operator, partition)
+    base = read_part(store, first, identity)
+    changes = [read_part(store, file, identity, NET) for file in links]
+    if not changes:
+        return base
+    schemas = schemas_of(changes[-1], links[-1].path)
+    found = whole_sections(schemas, base, changes)
+    found |= emitted(changes[-1])
+    return {
+        name: memoryview(b"".join(data) if isinstance(data, list) else data)
+        for name, data in found.items()
+    }
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as JSON with a CRC over all other fields."""
+    fields = {"format": FORMAT, **asdict(manifest)}
+    return _canonical({**fields, "crc": zlib.crc32(_canonical(fields))})
+
+
+def decode_manifest(data: Any, where: str) -> Manifest:
+    """The manifest in `data`; DamagedFile, naming `where`, when it is not what was written."""
+    try:
+        fields = json.loads(bytes(data))
+        crc = fields.pop("crc")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFile(f"{where} is not a manifest: {error!r}") from error
+    # Compared as bytes, so that a change which means the same to JSON is found too.
+    if bytes(data) != _canonical({**fields, "crc": crc}) or zlib.crc32(_canonical(fields)) != crc:
+        raise DamagedFile(f"{where} does not match its CRC")
+    if fields.pop("format") != FORMAT:
+        raise DamagedFile(f"{where} has another format than {FORMAT}, which this program reads")
+    return Manifest(**{**fields, "parts": tuple(map(_part, fields["parts"]))})
+
+
+def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
+    """Writes the manifest; returns path and CRC for the pointer. All parts must be written."""
+    folder = checkpoint_folder(
+        manifest.job, manifest.job_uuid, manifest.epoch, manifest.generation, manifest.token_offset
+    )
+    data = encode_manifest(manifest)
+    crc = zlib.crc32(data)
+    path = f"{folder}/manifest-{crc:08x}.json"
+    store.write(path, [data])
+    return path, crc
+
+
+def read_manifest(store: Store, path: str, crc: int) -> Manifest:
+    """The manifest that a pointer names; DamagedFile when it is missing or another."""
+    data = store.read(path)
+    found = zlib.crc32(data)
+    if found != crc:
+        raise DamagedFile(f"{path} has the CRC {found:08x}, its pointer says {crc:08x}")
+    return decode_manifest(data, path)
+
+
+def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, str]]:
+    """(epoch, folder) of all checkpoints in the store, begun or complete, sorted."""
+    top = job_folder(job, job_uuid)
+    found = {path[len(top) + 1 :].split("/")[0] for path in store.list(top)}
+    matches = (_FOLDER.fullmatch(name) for name in found)
+    return sorted((int(m[1]), f"{top}/{m[0]}") for m in matches if m is not None)
+
+
+def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> None:
+    """Removes what is older than all checkpoints that count and that none of them refers to.
+
+    A manifest goes before its parts: what is half removed is not complete.
+    """
+    kept = needed(live)
+    keep_from_epoch = min(manifest.epoch for manifest in live)
+    paths = store.list(job_folder(job, job_uuid))
+    for epoch, folder in checkpoints(store, job, job_uuid):
+        if epoch >= keep_from_epoch:
+            continue
+        inside = [path for path in paths if path.startswith(folder + "/")]
+        for path in inside:
+            if _MANIFEST.fullmatch(path, len(folder) + 1):
+                store.delete(path)
+        if not any(file_of(path) in kept for path in inside):
+            store.delete(folder)
+            continue
+        for path in inside:
+            if file_of(path) not in kept:
+                store.delete(path)
+
+
+def needed(live: Iterable[Manifest]) -> frozenset[str]:
+    """The paths of all files that the manifests refer to."""
+    return frozenset(file.path for m in live for part in m.parts for file in part.files(m.epoch))
+
+
+def _canonical(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    chain: Sequence[Any] = fields["chain"]
+    return Part(**{**fields, "chain": tuple(PartFile(**file) for file in chain)})

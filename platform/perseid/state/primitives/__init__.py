@@ -1,0 +1,1 @@
+"""State that operators declare: values, tables, sets, pools, timers; columns and undo beneath."""

@@ -1,0 +1,1 @@
+"""What runs within an epoch and where rows go: pure, from job, layout and tokens."""

@@ -1,0 +1,143 @@
+"""What every task of a fragment knows: constant while it runs, shipped with its stages."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+
+import orjson
+
+from perseid.jobs.environments.installing import Environments
+from perseid.jobs.model.layout import Layout
+from perseid.jobs.model.trees import open_archive
+from perseid.records import Deployment
+from perseid.records.access import Brokers
+from perseid.state.durability.log import owner_directory, owner_name
+from perseid.topics import codec
+from perseid.topics.records import Token
+
+NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more than they save
+
+
+@dataclass(frozen=True)
+class FragmentContext:
+    """One job's fragment under one plan. `folder` is the unpacked archive on the driver's host.
+
+    `owner` names the directory of the state logs: generation and incarnation.
+    `lanes`: how many tasks run at once where all of them see the same state logs (a local master);
+    0 where each operator partition has to stay in its own process.
+    `one_task_each`: whether a stage must have one task for each operator partition, since an SQL
+    operator behind it deals out its rows by task. What a task deals out must be the same on a
+    worker with other cores: a re-run may find half of the writers' partitions committed.
+    `rescaled`: whether the state that the plan began with was dealt out by key.
+    `environment`: the folder of the job's own packages, the same on every host; "" without.
+    `token`: what no data knows, by which the driver finds a task's error (`errors.carried`).
+    """
+
+    deployment: Deployment
+    job: str
+    job_uuid: str
+    generation: int
+    incarnation: str
+    revision: str
+    archive: str
+    folder: str
+    layout: Layout
+    base_epoch: int
+    lanes: int
+    one_task_each: bool
+    rescaled: bool
+    environment: str = ""
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @property
+    def owner(self) -> str:
+        return owner_name(self.generation, self.incarnation)
+
+    @property
+    def owned(self) -> str:
+        """The directory of the owner's state logs."""
+        return owner_directory(
+            self.deployment.state, self.job_uuid, self.layout.number, self.owner
+        )
+
+    @property
+    def brokers(self) -> Brokers:
+        """Kafka, as the job's principal."""
+        return self.deployment.brokers(self.job)
+
+    @property
+    def job_folder(self) -> Path:
+        """The unpacked archive, its packages installed.
+
+        An executor on another host than the driver unpacks and installs first.
+        """
+        folder = _unpacked(self.deployment.store, self.archive, Path(self.folder))
+        if self.environment and not self.lanes:
+            _hold(Path(self.environment), folder)
+        return folder
+
+    def is_narrow(self, token: Token) -> bool:
+        """Whether the token's epoch runs as one task, without a shuffle."""
+        return self.lanes > 0 and not self.one_task_each and is_small(token)
+
+    def width(self, level: int, *, narrow: bool) -> int:
+        """The number of tasks of the stage at `level`; 1 behind the last one."""
+        tasks = max(1, len(self.layout.level(level)))
+        if narrow:
+            return 1
+        return tasks if self.one_task_each else min(tasks, self.lanes or tasks)
+
+
+@lru_cache(maxsize=8)
+def _unpacked(store: str, archive: str, folder: Path) -> Path:
+    return folder if folder.is_dir() else open_archive(store, archive, folder.parent)
+
+
+_held = ExitStack()  # environments of executors; their locks end with the process
+
+
+@cache  # not of a size: what falls out would be locked once more
+def _hold(site: Path, folder: Path) -> None:
+    """Makes the environment on this host if need be; it stays as long as this process lives."""
+    _held.enter_context(Environments(site.parents[1]).lease(folder))
+    importlib.invalidate_caches()  # its folder is in sys.path already
+
+
+def is_small(token: Token) -> bool:
+    """Whether the epoch has too few records for more than one task.
+
+    Known from the token alone: what of it is dealt to which writer is the same on every worker.
+    """
+    return token.records < NARROW_RECORDS_MAX
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """What changes from epoch to epoch: the token and up to which epoch logs may be collected.
+
+    `base`: the manifest that a checkpoint of this epoch may build upon (`parts.base_of`).
+    """
+
+    token: Token
+    token_offset: int
+    collect_epoch: int | None
+    base: tuple[str, int] | None = None
+
+    def encode(self) -> str:
+        record = base64.b64encode(codec.encode(self.token)).decode()
+        return orjson.dumps([record, self.token_offset, self.collect_epoch, self.base]).decode()
+
+
+@lru_cache(maxsize=4)
+def decode_order(text: str) -> EpochOrder:
+    """What `EpochOrder.encode` wrote; the same text is decoded once a process."""
+    record, offset, collect_epoch, base = orjson.loads(text)
+    token = codec.decode(base64.b64decode(record))
+    assert isinstance(token, Token), f"an order of an epoch holds {type(token)}"
+    return EpochOrder(token, offset, collect_epoch, tuple(base) if base is not None else None)

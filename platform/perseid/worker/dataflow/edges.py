@@ -1,0 +1,172 @@
+"""Rows between operators of one epoch: Arrow tables cut into one blob for each consumer.
+
+A shuffle moves few, large rows of the schema below instead of one JVM row per record. Every
+producer sends every consumer of an edge at least one row, if only an empty one: it is the barrier
+of the epoch, and tells a task which operator partition it is. A consumer puts its input in the
+order (input, origin, chunk), so a re-run sees the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from perseid.errors import PermanentError
+from perseid.state.primitives.arrow import ipc_bytes, ipc_table
+from perseid.worker.dataflow.partition import grouped
+
+# Of a blob, and of a batch of them on its way between Python and Spark: memory for so much is used
+# again and again, by malloc and by Java alike, where what is larger is new each time (README).
+CHUNK_BYTES = 1 << 20
+REPORT = -1  # target of rows that go to the driver: JSON, never data
+
+SCHEMA = pa.schema(
+    [
+        ("slot", pa.int32()),    # task index in the next stage
+        ("target", pa.int32()),  # gid of the consumer, or REPORT
+        ("input", pa.int32()),   # which of the consumer's inputs
+        ("origin", pa.int32()),  # task index of the producer in its stage
+        ("chunk", pa.int32()),
+        ("blob", pa.binary()),   # Arrow IPC stream; empty = neither rows nor schema
+    ]
+)
+DDL = "slot int, target int, input int, origin int, chunk int, blob binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One edge: to which gids, as which of their inputs, and by what the rows are dealt out.
+
+    `key` empty: all rows go to the consumer at `origin % len(targets)` (writers of stateless
+    operators, which have no key).
+    """
+
+    targets: tuple[int, ...]
+    input: int
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of SCHEMA without its slot."""
+
+    target: int
+    input: int
+    origin: int
+    chunk: int
+    blob: Any
+
+
+def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
+    """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
+    order, bounds = grouped(parts, len(route.targets))
+    dealt = table if _in_order(order) else table.take(pa.array(order))
+    empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""  # the schema travels anyway
+    step = max(CHUNK_BYTES * len(dealt) // max(dealt.nbytes, 1), 1)  # rows, by their mean size
+    for target, (start, end) in zip(route.targets, pairwise(bounds.tolist()), strict=True):
+        if start == end:
+            yield Row(target, route.input, origin, 0, empty)
+        for chunk, first in enumerate(range(start, end, step)):
+            blob = ipc_bytes(dealt.slice(first, min(step, end - first)))
+            yield Row(target, route.input, origin, chunk, blob)
+
+
+def _in_order(order: npt.NDArray[np.int64]) -> bool:
+    return not np.count_nonzero(order[1:] < order[:-1])
+
+
+def to_batches(rows: Iterable[Row], slots: dict[int, int], width: int) -> Iterator[pa.RecordBatch]:
+    """`rows` for the next stage of `width` tasks; what is not for it travels with some task.
+
+    At least one batch, and as many as CHUNK_BYTES of each want.
+    """
+    for found in _by_size(rows):
+        columns = [
+            [slots.get(r.target, max(r.target, r.origin) % max(width, 1)) for r in found],
+            [r.target for r in found],
+            [r.input for r in found],
+            [r.origin for r in found],
+            [r.chunk for r in found],
+        ]
+        arrays = [pa.array(c, type=pa.int32()) for c in columns]
+        yield pa.RecordBatch.from_arrays([*arrays, _blobs(found)], schema=SCHEMA)
+
+
+def _blobs(rows: list[Row]) -> pa.BinaryArray:
+    """The blobs as a column; of a large one, which is alone, without a copy."""
+    if len(rows) == 1 and isinstance(rows[0].blob, pa.Buffer):
+        ends = pa.array([0, len(rows[0].blob)], pa.int32()).buffers()[1]
+        return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, rows[0].blob])
+    # Not as memoryviews: Arrow takes these too, and never lets go of what they are of.
+    blobs = [r.blob.to_pybytes() if isinstance(r.blob, pa.Buffer) else r.blob for r in rows]
+    return pa.array(blobs, pa.binary())
+
+
+def size_bytes(rows: Iterable[Row]) -> int:
+    return sum(len(row.blob) for row in rows)
+
+
+def _by_size(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    found: list[Row] = []
+    size = 0
+    for row in rows:
+        if found and size + len(row.blob) > CHUNK_BYTES:
+            yield found
+            found, size = [], 0
+        found.append(row)
+        size += len(row.blob)
+    yield found
+
+
+def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    """The rows of a stage's input, blobs without a copy."""
+    found: list[Row] = []
+    for batch in batches:
+        numbers = [batch.column(i).to_pylist() for i in range(1, 5)]
+        blobs = [value.as_buffer() for value in batch.column(5)]
+        found.extend(map(Row, *numbers, blobs))
+    return found
+
+
+def inputs(rows: Iterable[Row], names: tuple[str, ...]) -> dict[str, pa.Table]:
+    """The tables of one operator partition by input name; without columns where none came.
+
+    PermanentError when their columns differ: `one_table`.
+    """
+    ordered = sorted(rows, key=lambda r: (r.input, r.origin, r.chunk))
+    tables: dict[str, list[pa.Table]] = {name: [] for name in names}
+    for row in ordered:
+        if len(row.blob):
+            tables[names[row.input]].append(ipc_table(row.blob))
+    return {name: one_table(name, found) for name, found in tables.items()}
+
+
+def one_table(name: str, tables: list[pa.Table]) -> pa.Table:
+    """Of the rows of one input; PermanentError when they are not of the same columns."""
+    try:
+        return pa.concat_tables(tables) if tables else pa.table({})
+    except pa.ArrowInvalid:
+        for table in tables:
+            check_columns(name, tables[0].schema, table.schema)
+        raise
+
+
+def check_columns(name: str, expected: pa.Schema, found: pa.Schema) -> None:
+    """PermanentError when rows of an input have other columns than others or than was declared.
+
+    The partitions of an operator emit the same columns but for one epoch: that which a changed
+    revision ends, a part of which the one before had computed.
+    """
+    if not found.equals(expected):
+        one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (expected, found))
+        raise PermanentError(
+            f"{name}: some rows have the columns ({other}), expected ({one}): its producer "
+            "emitted others before it was changed. Apply a revision first whose operators emit the "
+            "columns of before, and change them when it runs"
+        )

@@ -1,0 +1,109 @@
+"""What an exception means for the job: passing, permanent, or unexpected. Pure.
+
+    PerseidError                            what it says
+    a service or process that is lost       RetryableError, ProcessDied: tried as long as it takes
+    everything else, of code or of data     UnexpectedError: a few tries at one epoch, then the end
+
+In a task, `named` and `stage` give an exception its type where it is raised: there its class is
+known, and where it was. What a task raised comes to the driver as text of Spark's, where `classify`
+finds it by the token of `perseid.errors.carried`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from perseid.errors import (
+    PerseidError,
+    ProcessDied,
+    RetryableError,
+    UnexpectedError,
+    untyped,
+)
+from perseid.errors.carried import describe, parse
+from perseid.errors.texts import cut, kind_of
+from perseid.errors.texts import named as quoted
+from perseid.errors.untyped import is_lost
+from perseid.records.redaction import masked
+
+if TYPE_CHECKING:
+    from perseid.worker.dataflow.context import FragmentContext
+
+# Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
+DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+# Of the JVM: its disk, its network, its memory, its processes, or somebody has ended what ran.
+_LOST_IN_JVM = re.compile(
+    r"\bjava\.(?:io|net|nio\.\w+)\.(?!NotSerial|Invalid)\w+(?:Exception|Error)\b"
+    r"|\bjava\.lang\.(?:OutOfMemoryError|InterruptedException)\b|\bTimeoutException\b"
+    r"|\bRejectedExecutionException\b|\bRpcEnvStoppedException\b|\bBlockNotFoundException\b"
+    r"|\bFetchFailed|\bTaskKilled|\bTaskResultLost\b|\bJob \d+ cancelled|\bFailed to get broadcast_"
+    r"|Python (?:daemon|worker) failed to (?:launch|connect)|for the Python worker to connect"
+    r"|SparkContext was shut ?down|stopped SparkContext|Master removed our application"
+    r"|All masters are unresponsive|CoarseGrainedScheduler|heartbeat timed out"
+)
+_OF_PYTHON = "Traceback (most recent call last)"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def typed(error: BaseException, where: str) -> PerseidError:
+    """`error` as one of the tree; what its text may quote of records is masked."""
+    return untyped.typed(error, where, masked)
+
+
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """What the block raises says `where`, if it is no error of ours."""
+    try:
+        yield
+    except (PerseidError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise typed(error, where) from None
+
+
+def stage(
+    work: Callable[Concatenate[FragmentContext, P], Iterator[T]],
+) -> Callable[Concatenate[FragmentContext, P], Iterator[T]]:
+    """`work` of a Spark task; what it raises gets a form that the driver finds in Spark's text.
+
+    All of it: Spark cannot carry a text that is no UTF-8, and would say that the process died.
+    """
+
+    @wraps(work)
+    def run(context: FragmentContext, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from work(context, *args, **kwargs)
+        except GeneratorExit:  # nobody wants the rest
+            raise
+        except BaseException as error:
+            told = typed(error, f"a task ({work.__name__})")
+            raise RuntimeError(describe(told, context.token)) from None
+
+    return run
+
+
+def classify(error: BaseException, token: str) -> PerseidError:
+    """What ended a fragment, as the driver sees it. `token`: the context's."""
+    if isinstance(error, PerseidError):
+        return error
+    told = quoted(error)
+    found = parse(told, token)
+    if found is not None:
+        return found
+    text = cut(told)
+    if _OF_PYTHON in told:  # raised outside of `stage`: by Spark's own part of a task
+        return UnexpectedError(text)
+    if any(words in told for words in DIED):
+        return ProcessDied(
+            "a process that computed the epoch has died: it crashed in native code, or was killed, "
+            f"by the kernel perhaps (its log says whether for memory): {text}"
+        )
+    if is_lost(error) or kind_of(error) == "Py4JError" or _LOST_IN_JVM.search(told):
+        return RetryableError(text)
+    return UnexpectedError(text)

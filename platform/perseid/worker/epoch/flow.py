@@ -1,0 +1,326 @@
+"""From a node's output table to the rows of the next stages, through stateless Python operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs.environments.loading import forget, load
+from perseid.jobs.model.spec import output_of, producer
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
+from perseid.jobs.validation import parse
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.context import is_small
+from perseid.worker.dataflow.edges import Route, Row, deal
+from perseid.worker.dataflow.failures import named
+from perseid.worker.dataflow.operators import call, combine
+from perseid.worker.dataflow.partition import partitions
+from perseid.worker.dead_letters import null_keys
+from perseid.worker.dead_letters.places import Places
+from perseid.worker.dead_letters.poison import Sieve, guarded, sieve_of
+from perseid.worker.formats import encode, event_time
+from perseid.worker.recovery.resplit import Share, check_types, share_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perseid.jobs.model.layout import Layout, Task
+    from perseid.jobs.model.spec import JobSpec
+    from perseid.topics.records import Token
+    from perseid.worker.dataflow.context import FragmentContext
+
+
+FOLDERS_MAX = 64  # of job revisions whose modules are kept; far more than run in one process
+_met: dict[Path, None] = {}  # in the order in which they came
+
+
+@lru_cache(maxsize=8)
+def spec_of(folder: Path) -> JobSpec:
+    """The job in an unpacked archive; the folder's name is its hash, so it never changes."""
+    return parse.load(folder)
+
+
+def graph_of(context: FragmentContext) -> graph.Graph:
+    return _graph(context.job_folder, context.layout)
+
+
+@lru_cache(maxsize=8)
+def _graph(folder: Path, layout: Layout) -> graph.Graph:
+    return graph.build(spec_of(folder), layout)
+
+
+@lru_cache(maxsize=1024)
+def operator_class(folder: Path, name: str) -> type[Operator]:
+    _meet(folder)
+    return load(spec_of(folder).operators[name], folder)
+
+
+def _meet(folder: Path) -> None:
+    """A process that lives for months meets many revisions: it forgets the modules of old ones."""
+    if folder not in _met and len(_met) >= FOLDERS_MAX:
+        oldest = next(iter(_met))
+        del _met[oldest]
+        forget(oldest)
+        operator_class.cache_clear()  # of the others the same classes are found again
+    _met.setdefault(folder)
+
+
+def instance(context: FragmentContext, name: str, partition: int) -> Operator:
+    """A new operator object of `name` with its parameters and partition set."""
+    spec = spec_of(context.job_folder).operators[name]
+    identity = Identity(context.job, name, partition, spec.parallelism)
+    return opened(operator_class(context.job_folder, name), identity, spec.with_)
+
+
+def share(context: FragmentContext, task: Task) -> Share:
+    """What `task` is of its operator, for a restore from another layout."""
+    spec = spec_of(context.job_folder).operators[task.operator]
+    kind = operator_class(context.job_folder, task.operator)
+    return share_of(context.job, task.operator, spec, kind, task.partition)
+
+
+def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
+    """What finds poison records of `name`, None when it stops the job on one."""
+    combined = combines(operator_class(context.job_folder, name))
+    return sieve_of(spec_of(context.job_folder), name, partition, combined=combined)
+
+
+def accepts(context: FragmentContext, name: str) -> Callable[[Emitter], None] | None:
+    """Raises for emitted rows that a sink cannot write, where the operator bisects.
+
+    So the row is a dead letter that makes it emit such a one. Only Avro has columns that take some
+    values of their type; None: nothing is to be looked at.
+    """
+    spec = spec_of(context.job_folder)
+    schemas = [
+        (output_of(sink.input), read_avro(context, sink.schema_file))
+        for sink in spec.sinks.values()
+        if producer(sink.input) == name and sink.format == "avro"
+    ]
+    if spec.operators[name].errors != "bisect" or not schemas:
+        return None
+
+    def check(out: Emitter) -> None:
+        for output, schema in schemas:
+            for table in out.emitted(output):
+                encode.values(table, "avro", schema)
+
+    return check
+
+
+def read_avro(context: FragmentContext, name: str | None) -> Any:
+    """The parsed schema file beside job.yaml, None without one."""
+    return json.loads((context.job_folder / name).read_text()) if name else None
+
+
+def emitter(context: FragmentContext, name: str) -> Emitter:
+    found = operator_class(context.job_folder, name)
+    return Emitter(name, found.output, found.outputs)
+
+
+def columns_of(context: FragmentContext, stream: str) -> pa.Schema:
+    """The columns that a Python operator declares for one of its outputs."""
+    schema = outputs_of(operator_class(context.job_folder, producer(stream)))[output_of(stream)]
+    if schema is None:
+        raise BadInputError(
+            f"operator {stream} is read by an operator that must know its columns in an epoch "
+            'without rows: add `output = pa.schema([("column", pa.string())])` to its class'
+        )
+    return schema
+
+
+def rows_of(
+    context: FragmentContext,
+    token: Token,
+    stream: str,
+    table: pa.Table,
+    origin: int,
+    *,
+    sql: bool = True,
+    places: Places | None = None,
+    metadata: tuple[str, ...] = (),
+) -> Iterator[Row]:
+    """All rows that `stream` becomes for the stages behind it, barriers included.
+
+    `sql` False: the SQL operators right behind it read its frame and need no rows. `places`: where
+    the rows are in their topic, of a source that this task reads. `metadata`: the columns of a
+    source's table that only consumers which declare them get.
+    """
+    edges = graph_of(context)
+    out = edges.outlets[stream]
+    for consumer, route in out.shuffles:
+        given = _declared(context, consumer, table, metadata)
+        yield from _shuffled(context, token, stream, consumer, route, given, origin, places)
+    for name in out.sql if sql else ():
+        target = edges.sql_targets[name]
+        yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
+    for name in out.python:
+        given = _declared(context, name, table, metadata)
+        results, letters = run_stateless(context, token, name, given, origin, places)
+        for behind in edges.streams(name):
+            yield from rows_of(context, token, behind, results[output_of(behind)], origin)
+        if letters is not None:
+            yield from letter_rows(context, letters, origin)
+
+
+def _declared(
+    context: FragmentContext, consumer: str, table: pa.Table, metadata: tuple[str, ...]
+) -> pa.Table:
+    """`table` as `consumer` knows it, whatever another one of the same source reads of `metadata`.
+
+    The writer of a source has the source's name, and none of them.
+    """
+    operator = spec_of(context.job_folder).operators.get(consumer) if metadata else None
+    wanted: set[str] = set()
+    if operator is not None:
+        wanted = {*operator_class(context.job_folder, consumer).metadata, *operator.key}
+    left_out = [name for name in metadata if name not in wanted]
+    return table.drop_columns(left_out) if left_out else table
+
+
+def run_stateless(
+    context: FragmentContext,
+    token: Token,
+    name: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None = None,
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """What the stateless Python operator `name` makes of one split or partition.
+
+    Its outputs, and its dead letters where it bisects.
+    """
+    with named(f"operator {name}, partition {origin}, epoch {token.epoch},"):
+        return _run_stateless(context, token, name, table, origin, places)
+
+
+def _run_stateless(
+    context: FragmentContext,
+    token: Token,
+    name: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None,
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    out = emitter(context, name)
+    check = accepts(context, name)
+
+    def attempt(inputs: dict[str, pa.Table]) -> None:
+        out.tables()  # forgets what an earlier try has emitted
+        call(instance(context, name, origin), token, inputs, out)
+        if check is not None:
+            check(out)
+
+    letters = guarded(attempt, {"input": table}, sieve(context, name, origin), places)
+    return out.tables(), letters
+
+
+def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
+    """Dead letters (`perseid.worker.dead_letters.refused`) of level 0 as rows for who writes them.
+
+    Their own writer has rows of every epoch, since it commits every epoch; none without one.
+    """
+    edges = graph_of(context)
+    route = edges.letters_of_sources
+    if route is not None and (letters.num_rows or edges.dead_letters is not None):
+        yield from deal(letters, route, origin, all_to(0, letters))
+
+
+def _shuffled(
+    context: FragmentContext,
+    token: Token,
+    stream: str,
+    consumer: str,
+    route: Route,
+    table: pa.Table,
+    origin: int,
+    places: Places | None,
+) -> Iterator[Row]:
+    if not route.key:  # in a small epoch all rows go to the first consumer, else to one by origin
+        first = graph_of(context).levels[producer(stream)] == 0 and is_small(token)
+        index = 0 if first else origin % len(route.targets)
+        yield from deal(table, route, origin, all_to(index, table))
+        return
+    if table.num_rows:
+        without = null_keys.rows_of(table, route.key)
+        if len(without):
+            letters = _without_keys(context, token, stream, consumer, table, without, origin)
+            yield from _keyed_letters(context, stream, consumer, letters, origin)
+            table = event_time.without(table, without.tolist())
+            places = None if places is None else places.without(without)
+    if combines(operator_class(context.job_folder, consumer)):
+        table, letters = _combined(context, token, consumer, table, origin, places)
+        yield from _keyed_letters(context, stream, consumer, letters, origin)
+    if context.rescaled and table.num_rows:
+        kind = operator_class(context.job_folder, consumer)
+        check_types(consumer, route.key, kind, table.schema)
+    parts = partitions(table, route.key, len(route.targets))
+    yield from deal(table, route, origin, parts)
+
+
+def _without_keys(
+    context: FragmentContext,
+    token: Token,
+    stream: str,
+    consumer: str,
+    table: pa.Table,
+    rows: npt.NDArray[np.int64],
+    origin: int,
+) -> pa.Table | None:
+    """Dead letters of the rows without a key; of records of a source there are some (`source`)."""
+    spec = spec_of(context.job_folder)
+    if producer(stream) in spec.sources:
+        return None
+    operator = spec.operators[consumer]
+    at_level_0 = graph_of(context).levels[producer(stream)] == 0
+    tolerates = operator.errors == "bisect" or (spec.errors.tolerance == "all" and at_level_0)
+    by = null_keys.KeyedBy(consumer, operator.key, tolerates)
+    if not tolerates:
+        raise null_keys.of_operator(
+            table, int(rows[0]), by, stream, token.epoch, of_source=at_level_0
+        )
+    input_ = next(name for name, node in operator.inputs.items() if node == stream)
+    return null_keys.letters(table, rows, by, input_, origin)
+
+
+def _keyed_letters(
+    context: FragmentContext, stream: str, consumer: str, letters: pa.Table | None, origin: int
+) -> Iterator[Row]:
+    """Dead letters of rows of `stream` on their way to a keyed operator."""
+    edges = graph_of(context)
+    route = edges.own_letters.get(consumer)
+    if edges.levels[producer(stream)] == 0:
+        route = edges.letters_of_sources
+    if letters is not None and letters.num_rows and route is not None:
+        yield from deal(letters, route, origin, all_to(0, letters))
+
+
+def _combined(
+    context: FragmentContext,
+    token: Token,
+    consumer: str,
+    table: pa.Table,
+    origin: int,
+    places: Places | None,
+) -> tuple[pa.Table, pa.Table | None]:
+    """What the consumer's `combine`, which runs once for each producing task, makes of the rows.
+
+    And dead letters. Nobody knows the columns of what it would make of none, so they are none.
+    """
+    if not table.num_rows:
+        return pa.table({}), None
+    found = sieve_of(spec_of(context.job_folder), consumer, origin, combined=False)
+    with named(f"operator {consumer}, epoch {token.epoch}: its combine of split {origin}"):
+        return combine(lambda: instance(context, consumer, origin), token, table, found, places)
+
+
+def all_to(index: int, table: pa.Table) -> Any:
+    """The consumer index of every row when all rows go to one consumer."""
+    return np.full(table.num_rows, index, dtype=np.int64)

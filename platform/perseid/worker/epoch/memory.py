@@ -1,0 +1,81 @@
+"""`memory:` of an operator: a warning, and a clear stop before its state takes too much. Pure.
+
+Each partition has an even share of the operator's limit. It is judged behind every epoch, when all
+partitions have logged and committed it: so a job that is stopped stands between two epochs, and a
+larger limit can be applied to it. State is refused room one epoch early where the growth of the
+last one says so; what one epoch adds is bounded by `epoch.maxRecords` and `epoch.maxBytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from perseid.errors import PermanentError
+from perseid.jobs.model.layout import Layout
+from perseid.jobs.model.spec import MEMORY_NEAR, JobSpec
+from perseid.topics.records import Token
+
+MIB = 1 << 20
+
+
+def is_judged(token: Token) -> bool:
+    """Whether limits are looked at behind the token's epoch.
+
+    Behind a final one no other comes under this revision, and the next may have another limit.
+    """
+    return not token.final
+
+
+class MemoryWatch:
+    """The state sizes of one fragment's partitions, as their tasks report them."""
+
+    def __init__(self, spec: JobSpec, layout: Layout) -> None:
+        self._limits: dict[int, int] = {}
+        self._tasks = layout.tasks
+        for task in layout.stateful_tasks:
+            operator = spec.operators[task.operator]
+            if operator.memory_bytes is not None:
+                self._limits[task.gid] = operator.memory_bytes // operator.parallelism
+        self._last: dict[int, int] = {}
+        self._warned: set[int] = set()
+
+    def look(self, epoch: int, reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+        """What people should be told behind `epoch`; PermanentError when a limit is reached."""
+        warnings = []
+        for report in reports:
+            limit = self._limits.get(report["gid"])
+            if limit is None:
+                continue
+            gid, size = report["gid"], int(report["state_bytes"])
+            growth = max(0, size - self._last.get(gid, size))
+            self._last[gid] = size
+            if size < MEMORY_NEAR * limit:
+                self._warned.discard(gid)
+                continue
+            if size + growth > limit:
+                raise PermanentError(self._stop(gid, epoch, size, growth))
+            if gid not in self._warned:
+                self._warned.add(gid)
+                warnings.append(f"warning: {self._told(gid, epoch, size)}")
+        return tuple(warnings)
+
+    def _told(self, gid: int, epoch: int, size: int) -> str:
+        task, limit = self._tasks[gid], self._limits[gid]
+        return (
+            f"operator {task.operator}, partition {task.partition}: its state has {_size(size)} of "
+            f"the {_size(limit)} that `memory:` gives it, behind epoch {epoch}"
+        )
+
+    def _stop(self, gid: int, epoch: int, size: int, growth: int) -> str:
+        more = f", and the last epoch has added {_size(growth)}" if growth else ""
+        return (
+            f"{self._told(gid, epoch, size)}{more}: another epoch would not fit. The job is "
+            f"stopped behind epoch {epoch}, its state is kept. Raise `memory:` of operator "
+            f"{self._tasks[gid].operator} in job.yaml (all its partitions share it), or let the "
+            "operator keep less, and `perseid jobs apply` it"
+        )
+
+
+def _size(size: int) -> str:
+    return f"{size / MIB:.1f} MiB" if size >= MIB else f"{size} bytes"

@@ -1,0 +1,366 @@
+"""What a Spark task of level 1 and above does: one operator partition's share of one epoch.
+
+    input rows -> keyed operator (state log) or writer -> sinks, in one transaction -> rows for the
+    next level, and a report to the driver
+
+Runs in the Python processes of the executors. Resident state, sink sessions and logs are kept per
+process between tasks; a new plan (another generation) drops those of the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from perseid import logs
+from perseid.errors import BadInputError, PermanentError
+from perseid.jobs.model.layout import DEAD_LETTERS, Task, has_letters, written_streams
+from perseid.jobs.model.spec import MAIN, output_of, producer
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import StateLog, forget_layouts, log_directory
+from perseid.state.primitives.primitive import bind
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.edges import REPORT, Row, inputs
+from perseid.worker.dataflow.failures import named
+from perseid.worker.dataflow.partition import check_inputs
+from perseid.worker.dead_letters import refused
+from perseid.worker.epoch import flow
+from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.formats import encode, schemas, wire_format
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.spec import SinkSpec
+    from perseid.records.access import Bootstrap
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.transactions import SinkBatch, Transactions
+    from perseid.worker.sink.transaction import SinkSession
+
+
+COMMITS_MAX = 8  # transactions of one task at once
+IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
+
+
+@dataclass
+class Process:
+    """What this Python process keeps for one fragment."""
+
+    context: FragmentContext
+    used_s: float = 0.0  # time.monotonic()
+    states: dict[int, PartitionState] = field(default_factory=dict)
+    sinks: dict[int, SinkSession] = field(default_factory=dict)
+    collected_epoch: dict[int, int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for session in self.sinks.values():
+            session.close()
+
+
+_processes: dict[str, Process] = {}  # by job UUID; tasks of all jobs of a worker share the process
+
+
+def process_of(context: FragmentContext) -> Process:
+    """This process's keep for the fragment of `context`.
+
+    An older fragment's of the same job is dropped, and so is what nobody used for IDLE_S.
+    """
+    now_s = time.monotonic()
+    for uuid, keep in list(_processes.items()):
+        replaced = uuid == context.job_uuid and keep.context.owner != context.owner
+        if replaced or (uuid != context.job_uuid and now_s - keep.used_s > IDLE_S):
+            _processes.pop(uuid, keep).close()
+    mine = _processes.setdefault(context.job_uuid, Process(context))
+    mine.used_s = now_s
+    return mine
+
+
+def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
+    """One task: the rows of one slot of `level` in, the rows for the levels behind it out.
+
+    Its operator partitions are processed one after the other; while their transactions wait for the
+    broker the next one is processed.
+    """
+    from perseid.worker.checkpoint.checkpoints import refuse_damaged, take_over_orders
+
+    refuse_damaged(context)
+    take_over_orders(context)
+    mine = {task.gid for task in context.layout.level(level)}
+    found = [row for row in rows if row.target not in mine]
+    with ThreadPoolExecutor(COMMITS_MAX, "perseid-commit") as pool:  # none outlives the task
+        runs = [
+            run_task(context, order, context.layout.tasks[gid],
+                     [row for row in rows if row.target == gid], pool)
+            for gid in sorted({row.target for row in rows if row.target in mine})
+        ]  # fmt: skip
+        for run in runs:
+            found += run()
+    return found
+
+
+def run_task(
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+) -> Callable[[], list[Row]]:
+    """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
+    with logs.about(operator=task.operator, partition=task.partition), named(_who(task, order)):
+        finish = _run_task(context, order, task, rows, pool)
+
+    def finished() -> list[Row]:
+        with named(_who(task, order)):
+            return finish()
+
+    return finished
+
+
+def _who(task: Task, order: EpochOrder) -> str:
+    return f"operator {task.operator}, partition {task.partition}, epoch {order.token.epoch},"
+
+
+def _run_task(
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+) -> Callable[[], list[Row]]:
+    started = time.monotonic()
+    tables = inputs(rows, _input_names(context, task))
+    others = tables.pop(DEAD_LETTERS, None)  # written by this keyed operator, and not its own
+    report: dict[str, Any] = {
+        "gid": task.gid,
+        "rows_in": sum(t.num_rows for t in tables.values()),
+    }
+    letters = None
+    if task.stateful:
+        outputs, letters = _run_keyed(context, order, task, tables, others, report)
+    else:
+        outputs = tables
+        if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
+            report["dead_letters"] = refused.of_operators(outputs[MAIN])
+    report["process_ms"] = _ms_since(started)
+    commit = None
+    if task.ledger is not None:
+        session = session_of(context, task)  # here, since making one is not for several threads
+        batches = partial(_sink_batches, context, order, task, outputs, letters)
+        commit = pool.submit(logs.carried(_commit), context, order, task, batches, session)
+
+    def finish() -> list[Row]:
+        report.update(commit.result() if commit is not None else {"commit_ms": 0})
+        if task.stateful and order.token.checkpoint:
+            from perseid.worker.checkpoint.checkpoints import upload_soon
+
+            part, copy = state_of(context, task).ordered(
+                context.job, context.generation, order.token.epoch, order.token_offset, order.base
+            )
+            # Last of all, since what it begins is then in no other partition's way.
+            upload_soon(context, replace(part, final=order.token.final), copy)
+        found: list[Row] = []
+        for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
+            table = outputs[output_of(stream)]
+            found += flow.rows_of(context, order.token, stream, table, task.gid)
+        return [*found, Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())]
+
+    return finish
+
+
+def _input_names(context: FragmentContext, task: Task) -> tuple[str, ...]:
+    """The inputs of `task`; those of a writer are the outputs that it writes.
+
+    A keyed operator that bisects has dead letters of rows that did not come to it as the last one.
+    """
+    spec = flow.spec_of(context.job_folder)
+    if task.stateful:
+        operator = spec.operators[task.operator]
+        return (*operator.inputs, *([DEAD_LETTERS] if has_letters(operator) else []))
+    return tuple(map(output_of, written_streams(spec, task.operator))) or (MAIN,)
+
+
+def _ms_since(started_s: float) -> int:
+    return round((time.monotonic() - started_s) * 1000)
+
+
+def state_of(context: FragmentContext, task: Task) -> PartitionState:
+    """The resident state of `task` in this process, empty until it is brought to an epoch."""
+    keep = process_of(context)
+    if task.gid not in keep.states:
+        operator = flow.instance(context, task.operator, task.partition)
+        sieve = flow.sieve(context, task.operator, task.partition)
+        keep.states[task.gid] = PartitionState(
+            operator, bind(operator), log_of(context, task), sieve,
+            feeds_back=flow.graph_of(context).feeds_back(task.operator),
+            accepts=flow.accepts(context, task.operator),
+        )  # fmt: skip
+    return keep.states[task.gid]
+
+
+def log_of(context: FragmentContext, task: Task) -> StateLog:
+    identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
+    directory = log_directory(context.owned, task.operator, task.partition)
+    return StateLog(LocalFiles(), directory, identity)
+
+
+def _run_keyed(
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    tables: dict[str, pa.Table],
+    others: pa.Table | None,
+    report: dict[str, Any],
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """Outputs and dead letters."""
+    key = flow.spec_of(context.job_folder).operators[task.operator].key
+    check_inputs(task.operator, key, tables)
+    state = state_of(context, task)
+    token = order.token
+    out = flow.emitter(context, task.operator)
+    result = state.run(token, order.token_offset, context.generation, tables, out, others)
+    _collect(context, order, task, state)
+    if result.letters is not None:  # those of sources are counted where they are read
+        report["dead_letters"] = refused.of_operators(result.letters)
+    report["retained"] = result.retained
+    report["changed_bytes"] = result.changed_bytes
+    report["rows_out"] = sum(table.num_rows for table in result.outputs.values())
+    report["state_rows"] = state.rows
+    report["state_bytes"] = state.size_bytes
+    return result.outputs, result.letters
+
+
+def _collect(
+    context: FragmentContext, order: EpochOrder, task: Task, state: PartitionState
+) -> None:
+    """Drops what a complete checkpoint covers from the log, once for each checkpoint."""
+    keep = process_of(context)
+    if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
+        return
+    from perseid.worker.checkpoint.checkpoints import collect_soon
+
+    collect_soon(state.log, order.collect_epoch)
+    if order.collect_epoch > context.base_epoch:  # every checkpoint that is kept is of this layout
+        root = context.deployment.state
+        forget_layouts(LocalFiles(), root, context.job_uuid, context.layout.number)
+    keep.collected_epoch[task.gid] = order.collect_epoch
+
+
+def _commit(
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    made: Callable[[], Iterable[SinkBatch]],
+    session: SinkSession,
+) -> dict[str, Any]:
+    """Sends output and dead letters of the task, in one transaction with the ledger record.
+
+    Runs in a thread, one at a time for each operator partition. The rest of the task's report.
+    """
+    started = time.monotonic()
+    batches = list(made())
+    result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
+    sent = sum(len(b.values) for b in batches)
+    return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
+
+
+def session_of(context: FragmentContext, task: Task) -> SinkSession:
+    """The sink of `task` in this process."""
+    from perseid.worker.sink.transaction import SinkIdentity, SinkSession
+
+    keep = process_of(context)
+    if task.gid not in keep.sinks:
+        assert task.ledger is not None, f"{task.label} feeds no sink"
+        who = SinkIdentity(
+            job=context.job,
+            job_uuid=context.job_uuid,
+            layout=context.layout.number,
+            operator=task.operator,
+            partition=task.partition,
+            ledger=task.ledger,
+            after_epoch=context.base_epoch,
+        )
+        clients = _sink_clients(context.brokers)
+        keep.sinks[task.gid] = SinkSession(
+            who, clients.transactions, clients.ledger, clients.topics
+        )
+    return keep.sinks[task.gid]
+
+
+@dataclass(frozen=True)
+class SinkClients:
+    """The Kafka clients that all sinks of this process share."""
+
+    transactions: Transactions
+    ledger: LedgerReader
+    topics: TopicAdmin
+
+
+@cache
+def _sink_clients(bootstrap: Bootstrap) -> SinkClients:
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.kafka_transactions import KafkaTransactions
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.log import KafkaLogReader
+
+    topics = TopicAdmin(bootstrap)
+    ledger = LedgerReader(KafkaLogReader(bootstrap), topics)
+    return SinkClients(KafkaTransactions(bootstrap), ledger, topics)
+
+
+def _sink_batches(
+    context: FragmentContext,
+    order: EpochOrder,
+    task: Task,
+    outputs: dict[str, pa.Table],
+    letters: pa.Table | None,
+) -> Iterable[SinkBatch]:
+    from perseid.topics.transactions import SinkBatch
+
+    spec = flow.spec_of(context.job_folder)
+    if task.operator == DEAD_LETTERS:
+        letters = outputs[MAIN]
+    if letters is not None and letters.num_rows:
+        if spec.errors.deadletter_topic is None:
+            raise PermanentError(
+                f"{task.label} has dead letters of epoch {order.token.epoch}, which an earlier "
+                "revision kept, and this one has no topic for them; apply it with `errors: "
+                "{deadletterqueue: {topic}}`"
+            )
+        rows = letters.to_pylist()
+        told = [refused.headers(row, context.job, order.token.epoch) for row in rows]
+        keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
+        yield SinkBatch(spec.errors.deadletter_topic, keys, values, told, letters=True)
+    for sink in spec.sinks.values():
+        if producer(sink.input) != task.operator:
+            continue
+        output = outputs[output_of(sink.input)]
+        if output.num_rows == 0:
+            continue
+        try:
+            keys = encode.keys(output, sink.key)
+            values = _values(context, sink, output)
+        except BadInputError as error:  # an encoder does not know whose rows it writes
+            raise BadInputError(
+                f"operator {task.operator}, partition {task.partition}, epoch "
+                f"{order.token.epoch}, for topic {sink.topic}: {error}"
+            ) from None
+        headers = _headers(context, order, len(values)) if sink.headers else None
+        yield SinkBatch(sink.topic, keys, values, headers)
+
+
+def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> pa.BinaryArray:
+    values = encode.values(output, sink.format, flow.read_avro(context, sink.schema_file))
+    if sink.registry is None:
+        return values
+    schema = (context.job_folder / str(sink.schema_file)).read_text(encoding="utf-8")
+    return wire_format.frame(schemas.sink_id(context.deployment, sink, schema), values)
+
+
+def _headers(
+    context: FragmentContext, order: EpochOrder, count: int
+) -> list[list[tuple[str, bytes]]]:
+    fixed = [
+        ("perseid.job", context.job.encode()),  # jobs may share a topic when all of them say so
+        ("perseid.epoch", str(order.token.epoch).encode()),
+        ("perseid.generation", str(context.generation).encode()),
+    ]
+    return [[*fixed, ("perseid.seq", str(index).encode())] for index in range(count)]

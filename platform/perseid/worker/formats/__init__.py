@@ -1,0 +1,1 @@
+"""Values of Kafka records to Arrow columns and back."""

@@ -1,0 +1,77 @@
+"""Restores a fragment's stateful partitions, round after round, until all agree on an epoch.
+
+Who restores (executors, or simulated processes) is the caller's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from perseid.errors import RetryableError
+from perseid.worker.recovery import resume
+from perseid.worker.recovery.restore import RestoreOrder
+
+if TYPE_CHECKING:
+    from perseid.records import Plan
+    from perseid.worker.dataflow.feed import TokenHistory
+    from perseid.worker.recovery.resume import Restored
+
+ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The fragment runs the epochs above `epoch`. `events` of all rounds, for people."""
+
+    epoch: int
+    restored: Mapping[int, Restored]
+    events: tuple[str, ...]
+
+
+def agree(
+    plan: Plan,
+    past: TokenHistory,
+    gids: Sequence[int],
+    restore: Callable[[RestoreOrder, Sequence[int]], Iterable[Restored]],
+    ledgers: Callable[[], Mapping[int, int]],
+) -> Agreement:
+    """Restores the tasks `gids`, and those again that are ahead of others they must wait for.
+
+    Args:
+        plan: what the fragment runs.
+        past: the token log, read behind the fence of the owner before.
+        gids: all stateful tasks.
+        restore: restores these tasks as ordered; one `Restored` each.
+        ledgers: the last committed epochs, as `resume.decide` wants them; asked behind the restore.
+
+    Raises:
+        RetryableError: they did not agree in ROUNDS_MAX rounds.
+        PermanentError: see `resume.decide` and `restore.PartitionRestore`.
+    """
+    order = _order(plan, past)
+    restored: dict[int, Restored] = {}
+    events: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        for found in restore(order, gids):
+            restored[found.gid] = found
+            events += found.events
+        verdict = resume.decide(restored, ledgers(), plan.base_epoch, order.complete_epoch)
+        if isinstance(verdict, resume.GoOn):
+            return Agreement(verdict.epoch, restored, tuple(events))
+        gids = verdict.gids
+        order = replace(order, floor=verdict.floor)
+    raise RetryableError(f"the partitions of {plan.job} did not agree on an epoch: {restored}")
+
+
+def _order(plan: Plan, past: TokenHistory) -> RestoreOrder:
+    return RestoreOrder(
+        tokens=past.offsets,
+        tip_epoch=past.tip_epoch,
+        taken_back_below=past.taken_back_below,
+        pointers=plan.usable_checkpoints,
+        base_epoch=plan.base_epoch,
+        base_offset=plan.base_offset,
+        generation=plan.generation,
+    )

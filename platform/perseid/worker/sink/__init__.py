@@ -1,0 +1,1 @@
+"""Outputs to Kafka, exactly once, with a ledger."""

@@ -1,0 +1,418 @@
+"""Exactly once into Kafka: one transaction per epoch and operator partition, with a ledger record.
+
+    1 acquire   a fresh producer under the partition's transactional id: fences every other holder
+                and aborts what they left open; then the last ledger record up to the high watermark
+                of that moment, when all transactions below it are decided. Whoever has committed
+                the epoch before, cleanly, still holds both: a newer holder would have fenced him
+    2 judge     a higher generation has written: stop, fenced. The ledger holds the epoch: skip.
+                It misses the epoch before: stop, LedgerGap
+    3 write     begin, outputs, flush (which tells their offsets), ledger record, commit
+
+Nobody else can commit under the id without fencing this producer, so this is a compare-and-append.
+Whatever ends without a clear success is followed by 1: then the ledger says what happened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from perseid.clocks import Clock, SystemClock
+from perseid.errors import (
+    FencedError,
+    LedgerGap,
+    PassingAnswer,
+    PermanentError,
+    RetryableError,
+    lost_by_broker,
+    settling,
+)
+from perseid.errors.settling import Repeated
+from perseid.records import crashpoints
+from perseid.topics import codec, names
+from perseid.topics.admin import Partition, TopicInfo, TopicReader
+from perseid.topics.clients import BATCH_BYTES_MAX
+from perseid.topics.records import LedgerRecord, SinkWindow
+from perseid.topics.transactions import (
+    PartitionBatch,
+    SinkBatch,
+    Transaction,
+    Transactions,
+    Written,
+)
+from perseid.worker.sink import sink_time
+from perseid.worker.sink.pointers import fitted
+from perseid.worker.sink.sink_outputs import divide, windows
+
+__all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
+
+LOG = logging.getLogger(__name__)
+
+ATTEMPT_S = 30.0  # one acquire or one commit; a flush has the transaction's time (`sink_time`)
+COMMIT_S = 120.0  # all attempts of one epoch; then the task fails and Spark tries it again
+_BACKOFF_S = 0.1
+
+Verdict = Literal["write", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkIdentity:
+    """Who writes. `ledger` is the partition of the job's ledger.
+
+    `after_epoch`: the epoch behind which this layout begins, so that the first record is dense too.
+    """
+
+    job: str
+    job_uuid: str
+    layout: int
+    operator: str
+    partition: int
+    ledger: int
+    after_epoch: int | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        return names.transactional_id(self.job, self.layout, self.operator, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`skipped`: the ledger held the epoch already. `windows`: where its outputs are, if known.
+
+    `acquire_ms` is what was waited for the acquire, `write_ms` from begin to commit.
+    """
+
+    skipped: bool
+    windows: tuple[SinkWindow, ...] = ()
+    acquire_ms: float = 0.0
+    write_ms: float = 0.0
+    attempts: int = 1
+
+
+class Ledger(Protocol):
+    """Reads the ledger back (perseid.topics.ledger). Must not return an undecided record."""
+
+    def last_and_end(
+        self, topic: str, partition: int, *, timeout_s: float
+    ) -> tuple[LedgerRecord | None, int]: ...
+
+
+def judge(
+    last: LedgerRecord | None,
+    who: SinkIdentity,
+    *,
+    generation: int,
+    epoch: int,
+    token_offset: int,
+) -> Verdict:
+    """Step 2: whether the epoch is to be written, seen the last ledger record."""
+    place = f"ledger partition {who.ledger} of job {who.job}"
+    if last is not None and last.generation > generation:
+        raise FencedError(
+            f"{place} has generation {last.generation}, this writer {generation}: a newer owner "
+            "has taken over"
+        )
+    if last is not None and last.job_uuid != who.job_uuid:
+        LOG.warning("%s ends with a record of another job %s: ignored", place, last.job_uuid)
+        last = None
+    if last is not None and last.epoch >= epoch:
+        if last.epoch == epoch and last.token_offset != token_offset:
+            raise PermanentError(
+                f"{place} holds epoch {epoch} of the token at offset {last.token_offset}, not of "
+                f"the one at {token_offset}: a committed epoch was issued again"
+            )
+        return "skip"
+    _check_dense(last, who, epoch, place)
+    return "write"
+
+
+def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place: str) -> None:
+    """The epoch before must be the ledger's last one, or the last before this layout."""
+    before = {last.epoch} if last is not None else set()
+    if (last is None or last.layout != who.layout) and who.after_epoch is not None:
+        before.add(who.after_epoch)
+    if before and epoch - 1 not in before:
+        raise LedgerGap(
+            f"{place} ends with epoch {max(before)}, and epoch {epoch} was to be committed: the "
+            "epochs between them are missing; resume the job from a checkpoint at or before epoch "
+            f"{max(before)}"
+        )
+
+
+class _SlowError(RetryableError):
+    """The transaction's time was up while the broker took records."""
+
+
+class SinkSession:
+    """The sink of one operator partition in one process. Not for two threads at once."""
+
+    def __init__(
+        self,
+        who: SinkIdentity,
+        transactions: Transactions,
+        ledger: Ledger,
+        topics: TopicReader,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.who = who
+        self._transactions, self._ledger, self._topics = transactions, ledger, topics
+        self._clock: Clock = clock or SystemClock()
+        self._infos: dict[str, TopicInfo] = {}
+        self._ledger_topic = names.ledger(who.job)
+        self._batch_bytes = BATCH_BYTES_MAX
+        self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
+        self._ends: dict[Partition, int] = {}  # last offset that is known to have been there
+        self._lost: PermanentError | None = None
+        self._lasting_s = sink_time.FIRST_S  # of the next transaction
+        self._too_much: tuple[tuple[int, int, int], PermanentError] | None = None
+
+    def prepare(self) -> None:
+        """Connects ahead of the first commit; fences nobody, waits for nothing."""
+        self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
+
+    def commit(
+        self,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        outputs: Sequence[SinkBatch],
+        *,
+        timeout_s: float = COMMIT_S,
+    ) -> CommitResult:
+        """Writes the epoch's outputs once, whatever happens; returns when they are committed.
+
+        FencedError, LedgerGap and other permanent errors end it; RetryableError when the time is
+        up: then the epoch may be committed or not, and the next call finds out.
+        """
+        if self._lost is not None:
+            raise self._lost
+        call = epoch, token_offset, generation
+        if self._too_much is not None and self._too_much[0] == call:
+            raise self._too_much[1]  # Spark tries a task again
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        attempts = 0
+        answer: Repeated | None = None
+        while True:
+            attempts += 1
+            try:
+                batches = self._divided(epoch, outputs)
+                return self._attempt(epoch, token_offset, generation, batches, attempts)
+            except _SlowError as error:
+                self._give_longer(call, batches, error)
+                deadline_s = max(deadline_s, self._clock.monotonic_s() + timeout_s)
+            except RetryableError as error:
+                LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
+                now_s = self._clock.monotonic_s()
+                answer = settling.heard(answer, "sink", type(error).__name__, now_s)
+                if isinstance(error, PassingAnswer) and answer and answer.is_final:
+                    raise settling.final(error, answer) from error
+                if self._clock.monotonic_s() > deadline_s:
+                    raise RetryableError(
+                        f"epoch {epoch} of {self.who.transactional_id} could not be committed in "
+                        f"{timeout_s} s and {attempts} attempts: {error}"
+                    ) from error
+            self._clock.sleep(_BACKOFF_S)
+
+    def close(self) -> None:
+        """Lets go of the producer."""
+        held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
+
+    def _attempt(
+        self,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+        attempts: int,
+    ) -> CommitResult:
+        started_s = self._clock.monotonic_s()
+        transaction, last = self._take(epoch)
+        acquired_s = self._clock.monotonic_s()
+        acquire_ms = (acquired_s - started_s) * 1000
+        try:
+            verdict = judge(
+                last, self.who, generation=generation, epoch=epoch, token_offset=token_offset
+            )
+            if verdict == "skip":
+                assert last is not None, "only what the ledger holds is skipped"
+                self._held = transaction, last
+                outputs = last.outputs if last.epoch == epoch else ()
+                return CommitResult(True, outputs, acquire_ms, 0.0, attempts)
+            record, clean = self._written(transaction, epoch, token_offset, generation, batches)
+            if clean:
+                self._held = transaction, record
+        finally:
+            if self._held is None:
+                transaction.close()
+                self.prepare()
+        write_ms = (self._clock.monotonic_s() - acquired_s) * 1000
+        self._lasting_s = sink_time.after_s(self._lasting_s, write_ms / 1000)
+        return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
+
+    def _take(self, epoch: int) -> tuple[Transaction, LedgerRecord | None]:
+        """What is held behind this epoch or the one before, else step 1.
+
+        Somebody else has written the epochs between, so what is held would be found to be fenced.
+        """
+        if self._held is not None and epoch <= self._held[1].epoch + 1:
+            held, self._held = self._held, None
+            return held
+        self.close()
+        return self._acquire()
+
+    def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
+        """Step 1; the order of its two halves is what makes the ledger's answer final."""
+        transaction = self._transactions.acquire(
+            self.who.transactional_id, self._batch_bytes, ATTEMPT_S,
+            None if self._lasting_s == sink_time.FIRST_S else self._lasting_s,
+        )  # fmt: skip
+        place = self._ledger_topic, self.who.ledger
+        try:
+            last, end = self._ledger.last_and_end(*place, timeout_s=ATTEMPT_S)
+            self._check_outputs(last)
+        except BaseException:
+            transaction.close()
+            raise
+        # What another session wrote is remembered like what this one has: it may get lost, too.
+        self._ends[place] = max(end - 1, self._ends.get(place, -1))
+        return transaction, last
+
+    def _check_outputs(self, last: LedgerRecord | None) -> None:
+        """The last epoch's outputs are where the ledger says: their topic alone may have lost them.
+
+        Of the topics that this session writes: another revision may have had others.
+        """
+        if last is None or last.job_uuid != self.who.job_uuid:
+            return
+        ours = {(w.topic, w.partition): w.last for w in last.outputs if w.topic in self._infos}
+        ends = self._topics.ends(sorted(ours), committed=False) if ours else {}
+        for (topic, partition), written in sorted(ours.items()):
+            end = ends[topic, partition]
+            if end <= written:
+                self._lost = lost_by_broker(
+                    f"{topic}[{partition}] ends at {end}, and the ledger has outputs of epoch "
+                    f"{last.epoch} up to {written}"
+                )
+                raise self._lost
+
+    def _written(
+        self,
+        transaction: Transaction,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+    ) -> tuple[LedgerRecord, bool]:
+        """Step 3; a failure that comes of too little time is told from others."""
+        begun_s = self._clock.monotonic_s()
+        try:
+            return self._write(transaction, epoch, token_offset, generation, batches)
+        except RetryableError as error:
+            elapsed_s = self._clock.monotonic_s() - begun_s
+            if sink_time.too_slow(elapsed_s, transaction.idle_s(), self._lasting_s):
+                raise _SlowError(str(error)) from error
+            raise
+
+    def _give_longer(
+        self, call: tuple[int, int, int], batches: Sequence[PartitionBatch], error: RetryableError
+    ) -> None:
+        """The next transaction has more time; PermanentError when the broker allows no more."""
+        lasting_s = self._lasting_s
+        longer_s = sink_time.longer_s(lasting_s, self._longest_s())
+        if longer_s is None:
+            found = PermanentError(sink_time.said(self._place(call[0]), batches, lasting_s))
+            self._too_much = call, found
+            raise found from error
+        self._lasting_s = longer_s
+        LOG.warning(
+            "%s: Kafka did not take its output in %.0f s (%s); it is given %.0f s",
+            self._place(call[0]), lasting_s, error, longer_s,
+        )  # fmt: skip
+
+    def _longest_s(self) -> float:
+        """What the broker allows; Kafka's default where it tells that to administrators alone."""
+        try:
+            return self._transactions.longest_s()
+        except PassingAnswer as error:
+            LOG.warning("%s; %.0f s are taken for what it allows", error, sink_time.BROKER_S)
+            return sink_time.BROKER_S
+
+    def _place(self, epoch: int) -> str:
+        who = self.who
+        return f"operator {who.operator}, partition {who.partition}, epoch {epoch} of {who.job}"
+
+    def _write(
+        self,
+        transaction: Transaction,
+        epoch: int,
+        token_offset: int,
+        generation: int,
+        batches: Sequence[PartitionBatch],
+    ) -> tuple[LedgerRecord, bool]:
+        """Step 3: the ledger's new record, and whether the transaction may be used again."""
+        who = self.who
+        transaction.begin()
+        for batch in batches:
+            transaction.send(batch)
+        written = transaction.flush(self._lasting_s) if batches else {}
+        crashpoints.reach("sink.after-produce", who.operator)
+        record = LedgerRecord(
+            who.job_uuid, who.layout, who.operator, who.partition,
+            generation, epoch, token_offset, windows(batches, written),
+        )  # fmt: skip
+        entry = PartitionBatch(self._ledger_topic, who.ledger, [None], [codec.encode(record)])
+        transaction.send(entry)
+        noted = transaction.flush(ATTEMPT_S)
+        places = {**written, **noted}
+        self._check_written(places)
+        crashpoints.reach("sink.before-commit", who.operator)
+        clean = transaction.commit(ATTEMPT_S)
+        crashpoints.reach("sink.after-commit", who.operator)
+        # Behind the records comes the marker of their commit.
+        self._ends.update((place, w.last + 1) for place, w in places.items())
+        return record, clean
+
+    def _check_written(self, written: Mapping[Partition, Written]) -> None:
+        """Before the commit: a log that has become shorter has lost what was committed there.
+
+        For good: what this session remembers of the ledger is no longer there.
+        """
+        for (topic, partition), place in sorted(written.items()):
+            before = self._ends.get((topic, partition), -1)
+            if place.first <= before:
+                self._lost = lost_by_broker(
+                    f"{topic}[{partition}] took a record at offset {place.first}, and had what "
+                    f"this sink wrote up to {before} before"
+                )
+                raise self._lost
+
+    def _divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
+        """What goes to each topic partition; letters that are too large for theirs as pointers."""
+        infos = self._describe(outputs)
+        fitting = [
+            fitted(batch, infos[batch.topic].message_bytes_max) if batch.letters else batch
+            for batch in outputs
+        ]
+        return divide(fitting, infos, epoch + self.who.partition, self._place(epoch))
+
+    def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
+        """The sink topics, asked for once."""
+        missing = sorted({b.topic for b in outputs} - self._infos.keys())
+        if missing:
+            self._infos.update(self._topics.describe(missing))
+        for topic in missing:
+            if topic not in self._infos:
+                raise PassingAnswer(
+                    f"sink topic {topic} does not exist; create it with "
+                    f"`perseid topics create {topic} --partitions N`"
+                )
+        limit = min((i.message_bytes_max for i in self._infos.values()), default=BATCH_BYTES_MAX)
+        if limit < self._batch_bytes:  # what is prepared would send batches that the topic refuses
+            self._batch_bytes = limit
+            self.close()
+        return self._infos

@@ -1,0 +1,138 @@
+"""Running epochs on Spark: one physical plan, made once, for every epoch of a fragment.
+
+Analysing and planning an epoch's DataFrame costs as much as running a small epoch. So the physical
+plan is kept for each number of source tasks, and each epoch runs a clone of it; a clone has fresh
+shuffles, while the plan itself would reuse those of its first run. What differs from epoch to epoch
+goes to the tasks as a Spark local property.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pyspark import AccumulatorParam
+
+from perseid.errors import RetryableError
+from perseid.errors.texts import said
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.source import Counts, merge_counts
+from perseid.worker.epoch import flow
+from perseid.worker.epoch.memory import MemoryWatch
+from perseid.worker.spark import shuffles, sql_errors
+from perseid.worker.spark.anchor import Anchor
+from perseid.worker.spark.frames import EpochFrames
+from perseid.worker.spark.stages import EPOCH_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+BLOB = 5  # column of edges.SCHEMA
+
+
+class _CountsParam(AccumulatorParam[Counts]):
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        return merge_counts(value1, value2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    jvm: Any
+    shuffles: list[shuffles.Path]
+
+
+class EpochRunner:
+    """Runs epoch orders of one fragment, one at a time, in the calling thread."""
+
+    def __init__(self, spark: SparkSession, context: FragmentContext) -> None:
+        self.spark = spark
+        self.context = context
+        self.memory = MemoryWatch(flow.spec_of(context.job_folder), context.layout)
+        self.counts = spark.sparkContext.accumulator({}, _CountsParam())
+        self.anchor = None if context.lanes else Anchor(spark)
+        anchored = self.anchor.frame if self.anchor is not None else None
+        self.frames = EpochFrames(spark, context, self.counts, anchored)
+        self._plans: dict[tuple[int, bool], _Plan] = {}
+        self._ran: tuple[Any, list[shuffles.Path]] | None = None
+
+    def prepare(self) -> None:
+        """Makes the plan of a small epoch, which is what usually comes first, on a local master."""
+        if self.context.lanes:
+            self._plan(1, not self.context.one_task_each)
+            self.frames.release()
+
+    def run(self, order: EpochOrder) -> dict[str, Any]:
+        """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}.
+
+        `clean` then deletes what it left in Spark's folders.
+        """
+        splits = max(1, len(order.token.splits))
+        self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
+        self.counts.value.clear()
+        try:
+            narrow = self.context.is_narrow(order.token)
+            plan = self._plan(splits, narrow)
+            clone = plan.jvm.clone()
+            self._ran = (clone, plan.shuffles)
+            rows = self._execute(clone, order.token.epoch)
+        finally:
+            self.frames.release()
+        reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
+        check_complete(self.context, order, [report["gid"] for report in reports])
+        return {"reports": reports, "counts": dict(self.counts.value)}
+
+    def clean(self) -> None:
+        """Deletes the last epoch's shuffle files; nothing of it may be asked of Spark any more."""
+        if self._ran is not None:
+            shuffles.delete(self.spark, *self._ran)
+            self._ran = None
+
+    def close(self) -> None:
+        """Deletes what an epoch left that failed or was given up; never hides why it ended."""
+        try:
+            self.clean()
+        except Exception as error:  # of Spark, which may have ended itself
+            log.warning("shuffle files stay until this worker's end: %s", error)
+
+    def _execute(self, plan: Any, epoch: int) -> Any:
+        try:
+            return plan.executeCollectPublic()
+        except Exception as error:
+            operators = self.frames.spec.operators
+            queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
+            told = sql_errors.on_data(said(error), queries, epoch, self.context.token)
+            if told is None:
+                raise
+            raise told from None  # Spark's own words quote the record
+
+    def _plan(self, splits: int, narrow: bool) -> _Plan:
+        """The physical plan for so many source tasks; new each time when it persists frames."""
+        if (splits, narrow) not in self._plans:
+            frame = self.frames.build(splits, narrow=narrow)
+            jvm = frame._jdf.queryExecution().executedPlan()
+            plan = _Plan(jvm, shuffles.paths(jvm, cached=self.anchor is None))
+            if self.frames.persisted:
+                return plan
+            self._plans[splits, narrow] = plan
+        return self._plans[splits, narrow]
+
+
+def check_complete(context: FragmentContext, order: EpochOrder, reported: list[int]) -> None:
+    """Raises unless every operator partition has reported the epoch once.
+
+    An epoch that is told done without one of its commits would be a silent loss.
+    """
+    wanted = sorted(task.gid for task in context.layout.tasks)
+    if sorted(reported) != wanted:
+        labels = [t.label for t in context.layout.tasks if reported.count(t.gid) != 1]
+        raise RetryableError(
+            f"epoch {order.token.epoch} of job {context.job}: operator partitions "
+            f"{', '.join(labels)} did not report once each, so the epoch is run again"
+        )

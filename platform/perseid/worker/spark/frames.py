@@ -1,0 +1,237 @@
+"""From a job's graph to the Spark plan of its epochs.
+
+Level 0 is the source tasks: one DataFrame of the rows of perseid.worker.dataflow.edges, united
+from what Python and what Spark SQL make of each source. Every further level is one shuffle and one
+stage; in a narrow plan all levels are one task, without a shuffle. Work that holds state, reads
+Kafka or encodes rows runs in separate pools of Python workers (their environment differs); narrow
+plans and jobs with packages of their own have others. Spark hands out the workers of a pool in
+turn, so only in a pool of one does every epoch find what the one before left: state, positioned
+consumers, producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial, reduce
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from perseid.jobs.environments import activating
+from perseid.jobs.model.spec import producer
+from perseid.worker.dataflow.edges import DDL, REPORT
+from perseid.worker.dataflow.graph import Graph, metadata_columns
+from perseid.worker.dataflow.source import SourcePlan
+from perseid.worker.dead_letters import null_keys
+from perseid.worker.epoch import flow
+from perseid.worker.formats import schemas
+from perseid.worker.spark import spark_types, sql, stages
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from perseid.worker.dataflow.context import FragmentContext
+    from perseid.worker.dataflow.source import Counts
+
+POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
+STATE_POOL = "state"  # of restores, narrow plans and anchored ones
+_one_at_a_time = Lock()
+WIDE = "wide "  # in front of a pool's name in wide plans of a local master
+
+
+@contextmanager
+def in_pool(spark: SparkSession, name: str, packages: str = "") -> Iterator[None]:
+    """Python functions that are given to Spark meanwhile run in the workers of pool `name`.
+
+    `packages`: folder of a job's own packages, whose workers are others than those of other jobs.
+    """
+    with _one_at_a_time:  # the environment is the Spark context's, which all threads share
+        spark.sparkContext.environment[POOL] = name
+        spark.sparkContext.environment[activating.VARIABLE] = packages
+        yield
+
+
+class EpochFrames:
+    """Builds the DataFrame of an epoch with `splits` source tasks.
+
+    `persisted` frames hold rows of one epoch: with any of them a plan serves one epoch only.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        context: FragmentContext,
+        counts: Accumulator[Counts],
+        anchor: Callable[[int], DataFrame] | None,
+    ) -> None:
+        self.spark = spark
+        self.context = context
+        self.counts = counts
+        self.anchor = anchor
+        self.spec = flow.spec_of(context.job_folder)
+        self.graph: Graph = flow.graph_of(context)
+        self.persisted: list[DataFrame] = []
+        self._prefix = ""
+        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
+
+    def build(self, splits: int, *, narrow: bool) -> DataFrame:
+        """The rows that reach the driver: the reports of all tasks, no data."""
+        self.persisted = []
+        self._prefix = "" if narrow or self.anchor is not None else WIDE
+        rows = self._sql_of_rows(self._level_0(splits), 0)
+        for level in range(1, self.context.layout.levels + 1):
+            rows = self._sql_of_rows(self._level(rows, level, narrow), level)
+        return rows
+
+    def release(self) -> None:
+        """Gives back what an epoch has persisted."""
+        for frame in self.persisted:
+            frame.unpersist()
+
+    def _level_0(self, splits: int) -> DataFrame:
+        numbers = self.spark.range(0, splits, 1, splits)
+        direct = [p for p in self.plans.values() if not self.graph.outlets[p.name].sql]
+        members: list[DataFrame] = []
+        if direct:
+            read = partial(stages.read_sources, self.context, tuple(direct), self.counts)
+            members.append(self._python(numbers, read, DDL, "source"))
+        for plan in self.plans.values():
+            if plan not in direct:
+                members += self._typed_source(numbers, plan)
+        if self.graph.feedback:
+            back = partial(stages.read_feedback, self.context)
+            members.append(self._python(self.spark.range(0, 1, 1, 1), back, DDL, "source"))
+        return _union(members)
+
+    def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
+        read = partial(stages.read_typed, self.context, plan, self.counts)
+        ddl = spark_types.struct(stages.typed_schema(plan), plan.name)
+        frame = self._python(numbers, read, ddl, "source")
+        columns, hidden = plan.schema(), plan.metadata
+        if not plan.has_letters:
+            return self._from_typed(frame, plan.name, columns, hidden)
+        frame = self._persist(frame)
+        bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
+        letters = self._python(bad, partial(stages.encode_refused, self.context), DDL, "encode")
+        good = frame.filter(frame[stages.REFUSED].isNull()).drop(stages.REFUSED)
+        return [*self._from_typed(good, plan.name, columns, hidden), letters]
+
+    def _from_typed(
+        self, frame: DataFrame, node: str, columns: pa.Schema, hidden: tuple[str, ...] = ()
+    ) -> list[DataFrame]:
+        """What `node`'s frame becomes: its SQL operators' output and rows for everything else.
+
+        `columns`: the node's, `hidden` those that only who names them gets.
+        """
+        out = self.graph.outlets[node]
+        others = bool(out.shuffles or out.python)
+        if len(out.sql) + others > 1:
+            frame = self._persist(frame)
+        members: list[DataFrame] = []
+        if others:
+            encode = partial(stages.encode_typed, self.context, node, columns, hidden)
+            members.append(self._python(frame, encode, DDL, "encode"))
+        for name in out.sql:
+            members += self._answered(frame, name, hidden)
+        return members
+
+    def _answered(
+        self, frame: DataFrame, name: str, hidden: tuple[str, ...] = ()
+    ) -> list[DataFrame]:
+        """What the answer of SQL operator `name` to `frame` becomes."""
+        operator = self.spec.operators[name]
+        assert operator.sql is not None, f"{name} is an SQL operator"
+        (view,) = operator.inputs
+        found, columns = sql.answer(frame, operator.sql, view, name, hidden)
+        return self._from_typed(found, name, columns)
+
+    def _sql_of_rows(self, rows: DataFrame, level: int) -> DataFrame:
+        """Replaces rows that Python operators sent to SQL operators by what SQL makes of them."""
+        waiting = [name for name in self.graph.sql_targets if self._behind_python(name, level)]
+        if not waiting:
+            return rows
+        rows = self._persist(rows)
+        members = [rows.filter(rows.target >= REPORT)]
+        for name in waiting:
+            columns = flow.columns_of(self.context, self._upstream(name))
+            sent = rows.filter(rows.target == self.graph.sql_targets[name])
+            read = partial(stages.decode_rows, self.context, name, columns)
+            whose = f"operator {name}: its input {self._upstream(name)}"
+            typed = self._python(sent, read, spark_types.struct(columns, whose), "encode")
+            members += self._answered(typed, name)
+        return _union(members)
+
+    def _behind_python(self, name: str, level: int) -> bool:
+        """Whether SQL operator `name` reads a Python operator, and runs at `level`."""
+        operator = self.spec.operators.get(producer(self._upstream(name)))
+        return operator is not None and operator.sql is None and self.graph.levels[name] == level
+
+    def _upstream(self, name: str) -> str:
+        return next(iter(self.spec.operators[name].inputs.values()))
+
+    def _level(self, rows: DataFrame, level: int, narrow: bool) -> DataFrame:
+        run = partial(stages.run_level, self.context, level)
+        if narrow:
+            return self._python(rows.coalesce(1), run, DDL, STATE_POOL)
+        width = self.context.width(level, narrow=False)
+        if self.anchor is None:
+            return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
+        anchored = partial(stages.run_anchored, self.context, level)
+        groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
+        with in_pool(self.spark, self._prefix + STATE_POOL, self.context.environment):
+            return groups.applyInArrow(anchored, DDL)
+
+    def _source_plan(self, name: str) -> SourcePlan:
+        plan = source_plan(self.context, name)
+
+        def declared(operator: str) -> Collection[str]:
+            query = self.spec.operators[operator].sql
+            if query is not None:
+                return sql.names(self.spark, query, operator)
+            return flow.operator_class(self.context.job_folder, operator).metadata
+
+        own = plan.schema().names
+        return replace(plan, metadata=metadata_columns(name, self.spec, own, declared))
+
+    def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
+        with in_pool(self.spark, self._prefix + pool, self.context.environment):
+            return frame.mapInArrow(function, schema)
+
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self.persisted.append(kept)
+        return kept
+
+
+def source_plan(context: FragmentContext, name: str) -> SourcePlan:
+    """How the source `name` is read, without metadata columns."""
+    spec = flow.spec_of(context.job_folder)
+    source = spec.sources[name]
+    return SourcePlan(
+        name=name,
+        format=source.format,
+        columns=dict(source.columns),
+        avro=flow.read_avro(context, source.schema_file),
+        metadata=(),
+        tolerate=spec.errors.tolerance == "all",
+        event_time=source.event_time,
+        registry=schemas.address(context.deployment, source.registry) if source.registry else None,
+        readers=null_keys.readers(spec, name),
+        keeps_keys=any(
+            operator.errors == "bisect" and name in operator.inputs.values()
+            for operator in spec.operators.values()
+        ),
+    )
+
+
+def timed_plans(context: FragmentContext) -> list[SourcePlan]:
+    """Of the sources with event time."""
+    return [source_plan(context, name) for name in flow.spec_of(context.job_folder).event_times]
+
+
+def _union(members: list[DataFrame]) -> DataFrame:
+    return reduce(lambda left, right: left.union(right), members)

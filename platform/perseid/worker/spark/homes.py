@@ -1,0 +1,273 @@
+"""A Spark Python daemon that gives each task the process that served its index before.
+
+What a process keeps between epochs (state, positioned consumers, producers) serves only the task
+that finds it again. Spark itself hands out idle workers first in, first out, so whoever ends first
+begins first: on a busy machine tasks meet each other's processes in most epochs. Here the JVM makes
+a connection a task (`spark.python.worker.reuse` is off), the daemon looks at the task's index,
+which comes first on it, and passes the connection on to a process of that index. A second one is
+forked only when the first is busy: for another job's task, or in place of one that hangs.
+
+The processes speak Spark's own protocol (`pyspark.daemon.worker`). The daemon's is: connections
+come in on a Unix socket whose path is written to stdout, each is answered with a process id, and
+what comes on stdin are ids of processes to kill, or its end, which ends all.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyspark.daemon
+from pyspark.util import enable_faulthandler
+
+from perseid.worker.process import occupied, spare_memory
+
+IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
+ABANDONED_S = 1.0  # a task that Spark has given up may still go on for so long
+TICK_S = 0.5
+_INT = struct.Struct(">i")
+_HEADER = struct.Struct(">iii")  # of a task: kind of message, its length, index of the task
+_IDLE = b"i"
+
+Work = Callable[[socket.socket], int]
+
+
+@dataclass
+class Home:
+    """A process for tasks of one index. `task` is the connection that it serves, if any.
+
+    `since_s`: since when it is idle, or since when Spark has given its task up. `held`: how many
+    things it does beside its tasks, and is not idle meanwhile.
+    """
+
+    index: int
+    pid: int
+    control: socket.socket
+    task: socket.socket | None = None
+    since_s: float | None = None
+    held: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether Spark has hung up: it has the whole answer, or has given the task up."""
+        if self.task is None:
+            return False
+        look = select.poll()
+        look.register(self.task, 0)
+        return bool(look.poll(0))
+
+
+class Daemon:
+    """`run` returns when Spark ends it. Never more than one thread: it forks."""
+
+    def __init__(self, listening: socket.socket, work: Work) -> None:
+        """`work` answers one task in a process; what it gives other than 0 ends the process."""
+        self._listening, self._work = listening, work
+        self._homes: list[Home] = []
+        self._unknown: dict[int, socket.socket] = {}  # tasks that have not told their index yet
+        self._waiting: list[tuple[int, socket.socket]] = []  # tasks that have, with it
+        self._poller = select.poll()
+        self._poller.register(0, select.POLLIN)
+        self._poller.register(listening, select.POLLIN)
+
+    def run(self) -> None:
+        looked_s = time.monotonic()
+        while True:
+            for fd, _ in self._poller.poll(TICK_S * 1000):
+                if fd == 0:
+                    if not os.read(0, 4096):
+                        return
+                elif fd == self._listening.fileno():
+                    self._accept()
+                elif fd in self._unknown:
+                    self._ask(fd)
+                else:
+                    self._hear(fd)
+            if time.monotonic() - looked_s >= TICK_S:
+                looked_s = time.monotonic()
+                self._end_useless(looked_s)
+            self._waiting = [w for w in self._waiting if not self._place(*w)]
+
+    def _accept(self) -> None:
+        try:
+            task, _ = self._listening.accept()
+        except OSError:  # it has hung up before, or there is no descriptor left for it
+            return
+        try:
+            task.sendall(_INT.pack(os.getpid()))  # any living process: Spark only kills by it
+        except OSError:  # it has hung up
+            task.close()
+            return
+        self._unknown[task.fileno()] = task
+        self._poller.register(task, select.POLLIN)
+
+    def _ask(self, fd: int) -> None:
+        """Looks for the index of a task, without taking it from the connection."""
+        task = self._unknown[fd]
+        try:
+            header = task.recv(_HEADER.size, socket.MSG_PEEK)
+        except OSError:
+            header = b""
+        if header and len(header) < _HEADER.size:
+            return
+        self._poller.unregister(fd)
+        del self._unknown[fd]
+        if header:
+            self._waiting.append((_HEADER.unpack(header)[2], task))
+        else:  # Spark has hung up
+            task.close()
+
+    def _place(self, index: int, task: socket.socket) -> bool:
+        """Passes a task on; False while a process of its index is about to be free."""
+        homes = [h for h in self._homes if h.index == index]
+        home = next((h for h in homes if h.task is None), None)
+        if home is None and any(h.is_over for h in homes):
+            return False
+        try:
+            home = home or self._fork(index)
+        except OSError as error:  # no process more, or no descriptor: Spark will ask again
+            sys.stderr.write(f"perseid: no process for task {index}: {error}\n")
+            task.close()
+            return True
+        try:
+            socket.send_fds(home.control, [_IDLE], [task.fileno()])
+        except OSError:  # it has just died
+            self._forget(home)
+            return self._place(index, task)
+        home.task, home.since_s = task, None
+        return True
+
+    def _fork(self, index: int) -> Home:
+        mine, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            mine.close()
+            self._close_all()
+            _live(theirs, self._work)
+        theirs.close()
+        home = Home(index, pid, mine)
+        self._homes.append(home)
+        self._poller.register(mine, select.POLLIN)
+        return home
+
+    def _close_all(self) -> None:
+        """In a new process: what is the daemon's."""
+        others = [h.control for h in self._homes] + [h.task for h in self._homes if h.task]
+        waiting = [task for _, task in self._waiting]
+        for theirs in [self._listening, *others, *self._unknown.values(), *waiting]:
+            theirs.close()
+
+    def _hear(self, fd: int) -> None:
+        """A process has become idle, holds on or lets go, or has ended."""
+        home = next(h for h in self._homes if h.control.fileno() == fd)
+        try:
+            said = home.control.recv(1)
+        except ConnectionResetError:  # it has died before it took its task, so another may
+            if home.task is not None:
+                self._waiting.append((home.index, home.task))
+                home.task = None
+            said = b""
+        if said in (occupied.HOLD, occupied.RELEASE):
+            home.held += 1 if said == occupied.HOLD else -1
+            if home.task is None:
+                home.since_s = time.monotonic()
+            return
+        if said != _IDLE:
+            self._forget(home)
+            return
+        if home.task is not None:
+            home.task.close()
+        home.task, home.since_s = None, time.monotonic()
+
+    def _forget(self, home: Home) -> None:
+        self._poller.unregister(home.control)
+        home.control.close()
+        if home.task is not None:
+            home.task.close()
+        self._homes.remove(home)
+
+    def _end_useless(self, now_s: float) -> None:
+        for home in list(self._homes):
+            if home.since_s is None and home.is_over:
+                home.since_s = now_s
+            if home.task is None and home.held:
+                continue
+            limit_s = IDLE_S if home.task is None else ABANDONED_S
+            if home.since_s is not None and now_s - home.since_s > limit_s:
+                with suppress(ProcessLookupError):
+                    os.kill(home.pid, signal.SIGKILL)
+                self._forget(home)
+
+
+def _live(control: socket.socket, work: Work) -> NoReturn:
+    """The life of a process: serves the tasks that come, one after the other."""
+    occupied.connect(control)
+    code = 1
+    # SIGINT, too: a KeyboardInterrupt would be taken for one of the user's code.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        with open(os.devnull, "rb") as null:
+            os.dup2(null.fileno(), 0)
+        with enable_faulthandler():
+            code = _serve(control, work)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def _serve(control: socket.socket, work: Work) -> int:
+    spare = spare_memory.of_process()
+    while True:
+        _, received, _, _ = socket.recv_fds(control, 1, 1)
+        if not received:  # the daemon has ended
+            return 0
+        with socket.socket(fileno=received[0]) as task:
+            if work(task):
+                return 1
+        gc.collect(1)  # not the old generation, which has the resident state (README, Decisions)
+        control.send(_IDLE)
+        spare.give_back_when_due()
+
+
+def _end(_number: int, _frame: Any) -> NoReturn:
+    sys.exit(1)
+
+
+def serve(work: Work = lambda task: pyspark.daemon.worker(task, True)) -> None:
+    """What Spark starts: see the module's docstring. Ends all processes when it ends."""
+    os.setpgid(0, 0)
+    if os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":
+        raise RuntimeError("expected spark.python.unix.domain.socket.enabled=true (session.py)")
+    path = Path(os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]) / f".{uuid.uuid4()}.sock"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen()
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes
+    sys.stdout.buffer.write(_INT.pack(len(bytes(path))) + bytes(path))
+    sys.stdout.buffer.flush()
+    try:
+        Daemon(listening, work).run()
+    finally:
+        path.unlink(missing_ok=True)
+        os.killpg(0, signal.SIGHUP)  # for the processes; this one ignores it

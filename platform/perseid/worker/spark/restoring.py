@@ -1,0 +1,148 @@
+"""The restore of a fragment's stateful partitions, in parallel on the executors that run them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import orjson
+import pyarrow as pa
+
+from perseid import logs
+from perseid.state.durability.blob import Identity
+from perseid.state.durability.files import LocalFiles
+from perseid.state.durability.log import adopt
+from perseid.topics.transactions import SPARES_MAX
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.failures import named, stage
+from perseid.worker.epoch import flow, tasks
+from perseid.worker.recovery import resume
+from perseid.worker.recovery.agreement import agree
+from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
+from perseid.worker.recovery.resume import Restored
+from perseid.worker.sink.committed import committed_epochs
+from perseid.worker.spark import slots
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.layout import Task
+    from perseid.records import Plan
+    from perseid.worker.dataflow.feed import TokenHistory
+    from perseid.worker.spark.epochs import EpochRunner
+
+log = logging.getLogger("perseid.worker")
+
+
+def fence(runner: EpochRunner) -> None:
+    """Takes the state logs over from the owner before, on all hosts that are to restore.
+
+    Before the tokens are read: else it may run, meanwhile, one that is issued behind them.
+    """
+    if runner.context.lanes:
+        _take_over(runner.context)
+    else:
+        slots.everywhere(runner, _take_over)
+
+
+def _take_over(context: FragmentContext) -> None:
+    """Harmless when another task of ours has done it."""
+    number = context.layout.number
+    adopt(LocalFiles(), context.deployment.state, context.job_uuid, number, context.owner)
+
+
+def restore_all(
+    runner: EpochRunner, plan: Plan, past: TokenHistory
+) -> tuple[int, str, tuple[str, ...]]:
+    """Restores until all partitions agree: (epoch that is done, where from, events)."""
+    started_s = time.monotonic()
+    gids = [t.gid for t in runner.context.layout.stateful_tasks]
+    with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
+        ledgers = beside.submit(_ledgers, runner.context, plan)
+        found = agree(plan, past, gids, partial(_restore, runner), ledgers.result)
+    source = resume.told(found.restored, time.monotonic() - started_s)
+    return found.epoch, source, found.events
+
+
+def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.kafka_transactions import KafkaTransactions
+    from perseid.topics.ledger import LedgerReader
+    from perseid.topics.log import KafkaLogReader
+
+    kafka = context.brokers
+    with closing(KafkaLogReader(kafka)) as logs, closing(KafkaTransactions(kafka)) as transactions:
+        reader = LedgerReader(logs, TopicAdmin(kafka))
+        return committed_epochs(plan, context.layout, transactions, reader)
+
+
+def _restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
+    """One Spark job a level, with one task for each slot of the level's stage."""
+    context = runner.context
+    found: list[Restored] = []
+    for level in range(1, context.layout.levels + 1):
+        wanted = [g for g in gids if context.layout.tasks[g].level == level]
+        if wanted:
+            found += _restore_level(runner, order, level, wanted)
+    return found
+
+
+def _restore_level(
+    runner: EpochRunner, order: RestoreOrder, level: int, gids: list[int]
+) -> list[Restored]:
+    context = runner.context
+    width = slots.width(context, level)
+    by_slot: dict[int, list[int]] = {slot: [] for slot in range(width)}
+    for gid, slot in graph.stage_slots(context.layout, level, width).items():
+        by_slot[slot] += [gid] if gid in gids else []
+    rows = slots.on_slots(runner, width, partial(restore_slots, context, order, by_slot))
+    return [_restored(row.found) for row in rows]
+
+
+@stage
+def restore_slots(
+    context: FragmentContext,
+    order: RestoreOrder,
+    by_slot: dict[int, list[int]],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Runs on an executor: restores the partitions of these slots and loads their state."""
+    logs.bind(job=context.job, generation=context.generation)
+    mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
+    todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
+    tasks.process_of(context)  # before the threads, which share it
+    for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
+        tasks.session_of(context, task).prepare()
+    with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
+        found = list(pool.map(partial(_restore_one, context, order), todo))
+    data = pa.array([orjson.dumps(one) for one in found], pa.binary())
+    yield pa.RecordBatch.from_arrays([data], names=[slots.COLUMN])
+
+
+def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
+    from perseid.state.durability.store import open_store
+
+    logs.bind(job=context.job, generation=context.generation, operator=task.operator,
+              partition=task.partition)  # fmt: skip
+    identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
+    _take_over(context)  # cluster masters may have put this task on another host than `fence`
+    store = open_store(context.deployment.store)
+    with named(f"operator {task.operator}, partition {task.partition}: its restore"):
+        state = tasks.state_of(context, task)
+        share = flow.share(context, task)
+        work = PartitionRestore(LocalFiles(), store, state.log, task, identity, share)
+        found = work.run(order)
+        state.epoch = None
+        state.bring_to(found.epoch)
+        state.check_retained(order.base_epoch)
+    return replace(found, rows=state.rows, bytes=state.size_bytes)
+
+
+def _restored(data: bytes) -> Restored:
+    fields = orjson.loads(data)
+    return Restored(**{**fields, "events": tuple(fields["events"])})

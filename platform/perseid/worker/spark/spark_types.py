@@ -1,0 +1,77 @@
+"""Between Arrow's column types and Spark's. Pure.
+
+Spark takes timestamps in microseconds alone, and gives them in its session's time zone, which is
+UTC (`perseid.worker.spark.session`). What neither side has is refused with the column's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from perseid.errors import BadInputError
+from perseid.jobs.model.problems import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+ZONE = "UTC"
+ALLOWED = "string, binary, boolean, number, date, timestamp, array, map or struct"
+
+
+def into(schema: pa.Schema, whose: str) -> pa.Schema:
+    """The columns as Spark takes them, which `pa.Table.cast(..., safe=False)` makes of them.
+
+    Raises BadInputError for a column of `whose` that Spark has no type for.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(struct(schema, whose), timezone=ZONE).remove_metadata()
+
+
+def struct(schema: pa.Schema, whose: str) -> StructType:
+    """The columns in Spark's types; raises as `into` does."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    def kind(field: pa.Field) -> DataType:
+        try:
+            return from_arrow_type(field.type)
+        except PySparkException:
+            raise BadInputError(
+                f"{whose}: column {field.name!r} has type {field.type}, which Spark SQL does not "
+                f"have; expected {ALLOWED}; cast it in the operator before"
+            ) from None
+
+    return StructType([StructField(f.name, kind(f), f.nullable) for f in schema])
+
+
+def out_of(found: StructType, whose: str) -> pa.Schema:
+    """The columns of a query's answer in Arrow's types.
+
+    Raises BadInputError for a column of `whose` that Arrow has no type for, and for two of one
+    name.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    twice = {name for name in found.names if found.names.count(name) > 1}
+    if twice:
+        raise BadInputError(
+            f"{whose}: two columns of its output are called {listed(twice)}; write `AS NAME` "
+            "behind one of them"
+        )
+    fields = []
+    for field in found:
+        try:
+            kind = to_arrow_type(field.dataType, timezone=ZONE)
+        except PySparkException:
+            raise BadInputError(
+                f"{whose}: column {field.name!r} of its output has type "
+                f"{field.dataType.simpleString()}, which cannot leave Spark SQL; expected "
+                f"{ALLOWED}; write `CAST({field.name} AS STRING) AS {field.name}`"
+            ) from None
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)

@@ -1,0 +1,259 @@
+"""The functions that Spark runs in its Python workers: what each stage of an epoch does.
+
+They are shipped once for a fragment (`functools.partial` over a FragmentContext); the epoch comes
+to each task as a Spark local property, so the same physical plan serves every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from perseid import logs
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext, decode_order
+from perseid.worker.dataflow.edges import Row, check_columns, from_batches, size_bytes, to_batches
+from perseid.worker.dataflow.failures import named, stage
+from perseid.worker.dataflow.graph import stage_slots
+from perseid.worker.dataflow.source import (
+    Counts,
+    SourcePlan,
+    SplitCount,
+    compare,
+    ranges,
+    read_split,
+)
+from perseid.worker.dead_letters import refused
+from perseid.worker.epoch import feedback, flow, tasks
+from perseid.worker.process import spare_memory
+from perseid.worker.spark import spark_types
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator, TaskContext
+
+EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
+PLACES_MAX = 3  # of source partitions, in a message
+REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def begun(context: FragmentContext) -> EpochOrder:
+    """The order of this task; from here on the process's log entries are about its epoch."""
+    order = _current_order()
+    logs.bind(job=context.job, generation=context.generation, epoch=order.token.epoch)
+    return order
+
+
+@stage
+def read_sources(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    counts: Accumulator[Counts],
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """Level 0 without SQL on a source: splits in, rows for level 1 out."""
+    order = begun(context)
+    for split in _numbers(batches):
+        rows = _split_rows(context, plans, counts, order, split)
+        yield from _batches(context, order, rows, 1)
+
+
+def _split_rows(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    counts: Accumulator[Counts],
+    order: EpochOrder,
+    split: int,
+) -> list[Row]:
+    rows: list[Row] = []
+    bad: list[refused.Refused] = []
+    reader = ranges(context.brokers)
+    for plan in plans:
+        count = SplitCount()
+        with named(_place(plan, order, split)):
+            tables = list(read_split(reader, plan, order.token, split, count))
+            _finish(plan, order, split, count, counts)
+        bad += count.refused
+        table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
+        rows += flow.rows_of(
+            context, order.token, plan.name, table, split,
+            places=count.places, metadata=plan.metadata,
+        )  # fmt: skip
+    return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
+
+
+@stage
+def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What came out of the epoch before, for the consumers of feedback edges."""
+    order = begun(context)
+
+    for _ in batches:
+        rows = list(feedback.rows(
+            flow.graph_of(context), context.layout, order.token,
+            lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
+        ))  # fmt: skip
+        yield from _batches(context, order, rows, 1)
+
+
+@stage
+def read_typed(
+    context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """A source that SQL reads: splits in, its columns out (refused records in their own column)."""
+    order = begun(context)
+    schema = typed_schema(plan)
+    for split in _numbers(batches):
+        count = SplitCount()
+        with named(_place(plan, order, split)):
+            for table in read_split(ranges(context.brokers), plan, order.token, split, count):
+                yield from _typed(table, schema).to_batches()
+            _finish(plan, order, split, count, counts)
+        if count.refused:
+            yield _refused_batch(count.refused, schema)
+
+
+@stage
+def encode_typed(
+    context: FragmentContext,
+    node: str,
+    columns: pa.Schema,
+    metadata: tuple[str, ...],
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """The output of an SQL operator, or of a source, as rows for the stages behind it.
+
+    `columns`: the node's, whatever Spark has made of their types in between.
+    """
+    order = begun(context)
+    found = list(batches)
+    table = _cast(pa.Table.from_batches(found), columns) if found else columns.empty_table()
+    level = flow.graph_of(context).levels[node]
+    rows = list(
+        flow.rows_of(context, order.token, node, table, _index(), sql=False, metadata=metadata)
+    )
+    yield from _batches(context, order, rows, level + 1)
+
+
+@stage
+def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The refused records of a typed source frame as rows for the dead-letter writer."""
+    from perseid.state.primitives.arrow import ipc_table
+
+    tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
+    table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
+    rows = list(flow.letter_rows(context, table, _index()))
+    yield from _batches(context, begun(context), rows, 1)
+
+
+@stage
+def decode_rows(
+    _context: FragmentContext, name: str, columns: pa.Schema, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a Python operator for the SQL operator `name`, which has declared the columns."""
+    from perseid.state.primitives.arrow import ipc_table
+
+    ordered = sorted(from_batches(batches), key=lambda r: (r.input, r.origin, r.chunk))
+    for row in ordered:
+        if len(row.blob):
+            table = ipc_table(row.blob)
+            check_columns(name, columns, table.schema)
+            yield from _cast(table, spark_types.into(columns, name)).to_batches()
+
+
+@stage
+def run_level(
+    context: FragmentContext, level: int, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """One task of level 1 or above."""
+    order = begun(context)
+    rows = from_batches(batches)
+    spare_memory.of_process().used(size_bytes(rows))
+    done = tasks.run_rows(context, order, rows, level)
+    yield from _batches(context, order, done, level + 1)
+
+
+def run_anchored(
+    context: FragmentContext, level: int, rows: pa.Table, _anchor: pa.Table
+) -> pa.Table:
+    """The same as `run_level` for a co-group with the anchor, which keeps tasks where they are."""
+    return pa.Table.from_batches(list(run_level(context, level, rows.to_batches())))
+
+
+def typed_schema(plan: SourcePlan) -> pa.Schema:
+    """The columns of a source as Spark takes them."""
+    schema = spark_types.into(plan.schema(), f"source {plan.name}")
+    return schema.append(pa.field(REFUSED, pa.binary())) if plan.has_letters else schema
+
+
+def _place(plan: SourcePlan, order: EpochOrder, split: int) -> str:
+    """What a task reads of a source, for people."""
+    found = order.token.splits[split] if split < len(order.token.splits) else ()
+    ranges = [
+        f"{r.topic}[{r.partition}] offsets {r.start} to {r.end - 1}"
+        for r in found if r.source == plan.name
+    ]  # fmt: skip
+    more = f" and {len(ranges) - PLACES_MAX} more" if len(ranges) > PLACES_MAX else ""
+    read = ", ".join(ranges[:PLACES_MAX]) or "nothing"
+    return f"source {plan.name}, epoch {order.token.epoch}, of {read}{more},"
+
+
+def _finish(
+    plan: SourcePlan, order: EpochOrder, split: int, count: SplitCount, counts: Accumulator[Counts]
+) -> None:
+    compare(plan, order.token, split, count)
+    key = (order.token.epoch, split, plan.name)
+    counts.add({key: count.read()})
+
+
+def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    if REFUSED in schema.names:
+        table = table.append_column(REFUSED, pa.nulls(table.num_rows, pa.binary()))
+    return _cast(table, schema)
+
+
+def _cast(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """With other units of time, and other widths of offsets, where Spark has but one."""
+    return table if table.schema.equals(columns) else table.cast(columns, safe=False)
+
+
+def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBatch:
+    from perseid.state.primitives.arrow import ipc_bytes
+
+    blob = ipc_bytes(refused.to_table(bad)).to_pybytes()
+    columns = [pa.nulls(1, f.type) for f in schema if f.name != REFUSED]
+    return pa.RecordBatch.from_arrays([*columns, pa.array([blob], pa.binary())], schema=schema)
+
+
+def _batches(
+    context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
+) -> Iterator[pa.RecordBatch]:
+    """`rows` for the stage of `level`, of which there may be none."""
+    width = context.width(level, narrow=context.is_narrow(order.token))
+    spare_memory.of_process().used(size_bytes(rows))
+    return to_batches(rows, stage_slots(context.layout, level, width), width)
+
+
+def _numbers(batches: Batches) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _index() -> int:
+    return _task().partitionId()
+
+
+def _current_order() -> EpochOrder:
+    """The EpochOrder of the Spark task that this process runs."""
+    text = _task().getLocalProperty(EPOCH_PROPERTY)
+    assert text is not None, f"the driver sets the local property {EPOCH_PROPERTY}"
+    return decode_order(text)
+
+
+def _task() -> TaskContext:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "stages run in Spark tasks only"
+    return context

@@ -1,0 +1,34 @@
+"""`python -m perseid.worker.spark.train --scratch DIR`: before a worker's first job.
+
+For a JVM that is told to record the classes it loads (PERSEID_JAVA_OPTIONS); it does so at its end,
+so this process waits for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from perseid.worker.spark.session import open_session
+from perseid.worker.spark.warm import warm_up
+
+MASTER = "local[2,4]"
+END_TIMEOUT_S = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="perseid worker training")
+    parser.add_argument("--scratch", type=Path, required=True)
+    scratch = parser.parse_args().scratch
+    spark = open_session(MASTER, 2, "perseid-training", scratch / "spark")
+    warm_up(spark, scratch / "queries")
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    assert gateway is not None, "a session has a gateway"
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(END_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()

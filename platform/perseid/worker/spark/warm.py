@@ -1,0 +1,94 @@
+"""Warming a worker up, so that the first epoch of a fragment it takes over is not its slowest.
+
+The first job of a Spark session compiles, starts Python daemons and loads classes: seconds. A
+worker does that before it says that it is there; a takeover then finds it warm. The same holds for
+the first streaming query.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from perseid.worker.spark import query
+from perseid.worker.spark.frames import STATE_POOL, WIDE, in_pool
+from perseid.worker.spark.session import local_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POOLS = ("source", "encode", STATE_POOL)
+ROUNDS = 2
+QUERY_S = 60.0  # longer than the slowest first batch seen; a worker goes on without it
+_LOOK_S = 0.5
+
+log = logging.getLogger("perseid.worker")
+
+
+def warm_up(spark: SparkSession, scratch: Path) -> None:
+    """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query."""
+    ran = threading.Event()
+
+    def batch() -> None:
+        if not ran.is_set():
+            _start_pools(spark)
+            for _ in range(ROUNDS):
+                _epoch(spark)
+        ran.set()
+
+    deadline_s = time.monotonic() + QUERY_S
+    warming = query.start(spark, "warm-up", scratch / "warm-up", batch)
+    while not ran.wait(_LOOK_S) and warming.isActive and time.monotonic() < deadline_s:
+        pass
+    if not ran.is_set():
+        log.warning("the warm-up did not end well, so the first epochs are slow: %s",
+                    warming.exception() or f"not done after {QUERY_S} s")  # fmt: skip
+    warming.stop()
+
+
+def _start_pools(spark: SparkSession) -> None:
+    """All at once: each begins with a process that imports for half a second, on one core."""
+    pools = [(prefix + pool, width) for prefix, width in _shapes(spark) for pool in POOLS]
+
+    def start(pool: str, width: int) -> None:
+        _python(spark, spark.range(0, width, 1, width), pool).collect()
+
+    with ThreadPoolExecutor(len(pools), "perseid-warm-up") as threads:
+        list(threads.map(start, *zip(*pools, strict=True)))
+
+
+def _shapes(spark: SparkSession) -> list[tuple[str, int]]:
+    """Prefix of the pools and width of a wide epoch, then on a local master of a narrow one."""
+    cores = spark.sparkContext.defaultParallelism
+    if local_cores(spark.sparkContext.master or ""):
+        return [(WIDE, cores), ("", 1)]
+    return [("", cores)]
+
+
+def _epoch(spark: SparkSession) -> None:
+    for prefix, width in _shapes(spark):
+        frame = _python(spark, spark.range(0, width, 1, width), prefix + "source")
+        frame.createOrReplaceTempView("perseid_warm")
+        frame = spark.sql("SELECT explode(array(slot)) AS slot FROM perseid_warm")
+        frame = _python(spark, frame, prefix + "encode")
+        frame = frame.repartitionById(width, "slot") if width > 1 else frame.coalesce(1)
+        plan = _python(spark, frame, prefix + STATE_POOL)._jdf.queryExecution().executedPlan()
+        plan.clone().executeCollectPublic()
+
+
+def _python(spark: SparkSession, frame: DataFrame, pool: str) -> DataFrame:
+    with in_pool(spark, pool):
+        return frame.mapInArrow(_echo, "slot int")
+
+
+def _echo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        slots = pa.array(batch.column(0).to_pylist(), pa.int32())
+        yield pa.RecordBatch.from_arrays([slots], names=["slot"])
