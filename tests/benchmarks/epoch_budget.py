@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perseid.cli.benches.bench_cluster import Place, place
-from perseid.cli.benches.sides import Perseid, running
+from benches.bench_cluster import Place, place
+from benches.sides import Perseid, running
 from perseid.cli.trials.stage import Names
 from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.verify.read import read_topic

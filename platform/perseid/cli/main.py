@@ -14,7 +14,6 @@ import typer
 
 from perseid.cli import (
     backup,
-    bench,
     chaos,
     checkpoint,
     checks,
@@ -34,7 +33,8 @@ from perseid.cli import (
     topics,
     txn,
 )
-from perseid.errors import PerseidError, exit_code
+from perseid.embedded.paths import repository
+from perseid.errors import PerseidError, RefusedError, exit_code
 
 app = typer.Typer(
     name="perseid",
@@ -88,7 +88,6 @@ app.command("doctor", epilog="Example: perseid doctor --json")(doctor.doctor)
 app.add_typer(tokens.app, name="tokens", help="Make tokens for the coordinator's HTTP API.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")
-app.command("bench", epilog="Example: perseid bench running-sum --peer bytewax --json")(bench.bench)
 app.command("test", epilog="Example: perseid test --ring unit,contract -k ledger")(checks.test)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -115,6 +114,19 @@ def worker(context: typer.Context) -> None:
     _replace_by("perseid.worker", context.args)
 
 
+@app.command("bench", context_settings=_PASS_ON)
+def bench(context: typer.Context) -> None:
+    """Measure perseid beside its peers (see `perseid bench --help`)."""
+    root = repository()
+    if root is None:
+        raise RefusedError(
+            "perseid bench: expected a checkout, found an installed package, which has no "
+            "benchmarks; clone the repository and type `./perseid bench` there"
+        )
+    script = root / "tests" / "benchmarks" / "run.py"
+    os.execv(sys.executable, [sys.executable, str(script), *context.args])
+
+
 @app.command("version", epilog="Example: perseid version --json")
 def version(as_json: output.Json = False) -> None:
     """Print the versions of perseid and of the parts that it runs."""
@@ -131,11 +143,11 @@ def version(as_json: output.Json = False) -> None:
         output.fields(parts)
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], commands: typer.Typer = app, name: str = "perseid") -> int:
     """Runs one command line and returns its exit code."""
     as_json = "--json" in arguments
     try:
-        result = app(arguments or ["--help"], prog_name="perseid", standalone_mode=False)
+        result = commands(arguments or ["--help"], prog_name=name, standalone_mode=False)
     except PerseidError as error:
         output.error(type(error).__name__, str(error), as_json=as_json)
         return exit_code(error)

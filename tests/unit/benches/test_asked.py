@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.cli.benches.asked import parse_numbers, parse_size, parse_sizes
+from benches.asked import parse_numbers, parse_size, parse_sizes
 from perseid.errors import UsageError
 
 

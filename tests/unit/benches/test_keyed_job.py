@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perseid.cli.benches import keyed
-from perseid.cli.benches.keys import Keys, ends_of
+from benches import keyed
+from benches.keys import Keys, ends_of
 from perseid.cli.trials.stage import edited
 from perseid.testing.operators import Harness
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.cli.benches.memory import PeakMemory, tmpfs_bytes
+from benches.memory import PeakMemory, tmpfs_bytes
 from perseid.errors import PermanentError
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.benches import install, updates, wordcount
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.catalogue import BENCHES
-from perseid.cli.benches.peer_sides import TRIGGER_LINES, Spark
+from benches import install, updates, wordcount
+from benches.bench_cluster import Place
+from benches.catalogue import BENCHES
+from benches.peer_sides import TRIGGER_LINES, Spark
 from perseid.cli.trials.stage import Names
 from perseid.embedded.cluster import Cluster
 from perseid.errors import PermanentError

@@ -9,8 +9,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from perseid.cli.benches import planner_scale, planners
-from perseid.cli.benches.planners import Settings
+from benches import planner_scale, planners
+from benches.planners import Settings
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.replication import greedy
 from perseid.coordinator.planners.structure_aware import structure_aware

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.bench import COLUMNS, bench
-from perseid.cli.benches import results
-from perseid.cli.benches.catalogue import BENCHES
-from perseid.cli.benches.plot import labels_of
+from benches import results
+from benches.catalogue import BENCHES
+from benches.plot import labels_of
 from perseid.cli.main import run
 from perseid.errors import RefusedError
+from run import COLUMNS, bench
 
 MACHINE = {"cores": 2, "memory_gib": 8.0}
 WORDCOUNT: dict[str, Any] = {

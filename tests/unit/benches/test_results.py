@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from perseid.cli.benches.measuring import rows
-from perseid.cli.benches.recovery import Settings
-from perseid.cli.benches.results import median_row, ratios
+from benches.measuring import rows
+from benches.recovery import Settings
+from benches.results import median_row, ratios
 
 
 def test_median_row_takes_medians_of_numbers_and_keeps_texts() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.benches import checkpoint, keyed, restore, scale, timed
-from perseid.cli.benches.keyed import Shape, Window, check_origin
-from perseid.cli.benches.keys import BLOCK, Keys, ends_of
-from perseid.cli.benches.reading import Record
-from perseid.cli.benches.timeline import Checkpoint, Epoch, Timeline, ends_at, speed
+from benches import checkpoint, keyed, restore, scale, timed
+from benches.keyed import Shape, Window, check_origin
+from benches.keys import BLOCK, Keys, ends_of
+from benches.reading import Record
+from benches.timeline import Checkpoint, Epoch, Timeline, ends_at, speed
 from perseid.errors import PermanentError
 from perseid.records import PartFile
 from perseid.topics import codec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.benches import bench_cluster
+from benches import bench_cluster
 
 
 class StubCluster:

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.reading import Record, read_topic
+from benches.bench_cluster import Place
+from benches.reading import Record, read_topic
 from perseid.topics import codec, names
 from perseid.topics.chain import Base, Chain, valid_tokens
 from perseid.topics.records import Begin, EpochDone, FragmentState, PartDone, Token

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from benches.bench_cluster import Place
+from benches.measuring import Runs, in_turn, latency, rows, steadily
+from benches.memory import PeakMemory, trees
+from benches.sides import Side
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.measuring import Runs, in_turn, latency, rows, steadily
-from perseid.cli.benches.memory import PeakMemory, trees
-from perseid.cli.benches.sides import Side
 from perseid.cli.trials.stage import Names
 
 

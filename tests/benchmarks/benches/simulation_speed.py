@@ -1,4 +1,4 @@
-"""How fast the simulation is, on one core: `python -m perseid.testing.simulation.speed SEEDS`.
+"""How fast the simulation is, on one core: `python -m benches.simulation_speed SEEDS`.
 
 Prints rows as JSON; `perseid bench simulation` shows them. A seed that fails ends it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseid.cli.benches.asked import TIMED, Asked
+from benches.asked import TIMED, Asked
 from perseid.errors import RefusedError
 
 if TYPE_CHECKING:
-    from perseid.cli.benches.bench_cluster import Place
-    from perseid.cli.benches.install import Install
-    from perseid.cli.benches.sides import Side
+    from benches.bench_cluster import Place
+    from benches.install import Install
+    from benches.sides import Side
 
 SEEDS = 40
 NEXMARK_RECORDS, NEXMARK_RUNS = 1_000_000, 5
@@ -42,9 +43,9 @@ def _on_cluster(measured: Measured) -> Callable[[Asked, Path | None], Result]:
     """Fetches the peers first, then runs on a cluster of its own."""
 
     def run(asked: Asked, data: Path | None) -> Result:
+        from benches.bench_cluster import place, state_logs_in
+        from benches.install import install
         from perseid.cli import output
-        from perseid.cli.benches.bench_cluster import place, state_logs_in
-        from perseid.cli.benches.install import install
 
         installed = {peer: install(peer, output.note) for peer in asked.peers}
         with state_logs_in(asked.state_dir), place(data) as where:
@@ -59,9 +60,9 @@ def _set(settings: Any, **asked: Any) -> Any:
 
 
 def _wordcount(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import results, wordcount
-    from perseid.cli.benches.peer_sides import Spark
-    from perseid.cli.benches.sides import Perseid
+    from benches import results, wordcount
+    from benches.peer_sides import Spark
+    from benches.sides import Perseid
 
     settings = _set(wordcount.Settings(), lines=asked.lines, runs=asked.runs)
     peers: list[Side] = [Spark(found, place, "wordcount") for found in installed.values()]
@@ -71,9 +72,9 @@ def _wordcount(place: Place, installed: dict[str, Install], asked: Asked) -> Res
 
 def _updates(name: str, job: str) -> Measured:
     def measured(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
-        from perseid.cli.benches import results, updates
-        from perseid.cli.benches.peer_sides import Bytewax, Loop, Quix
-        from perseid.cli.benches.sides import Perseid
+        from benches import results, updates
+        from benches.peer_sides import Bytewax, Loop, Quix
+        from benches.sides import Perseid
         from perseid.cli.trials.stage import Trial
 
         settings = _set(updates.Settings(), records=asked.records, runs=asked.runs)
@@ -86,9 +87,9 @@ def _updates(name: str, job: str) -> Measured:
 
 
 def _latency(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import latency, results
-    from perseid.cli.benches.peer_sides import Quix, Spark
-    from perseid.cli.benches.sides import Perseid
+    from benches import latency, results
+    from benches.peer_sides import Quix, Spark
+    from benches.sides import Perseid
     from perseid.cli.trials.stage import Trial
 
     settings = _set(latency.Settings(), window_s=asked.seconds, runs=asked.runs)
@@ -102,9 +103,9 @@ def _latency(place: Place, installed: dict[str, Install], asked: Asked) -> Resul
 
 
 def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import recovery, results
-    from perseid.cli.benches.peer_sides import Spark
-    from perseid.cli.benches.sides import Perseid
+    from benches import recovery, results
+    from benches.peer_sides import Spark
+    from benches.sides import Perseid
 
     settings = _set(recovery.Settings(), state_bytes=asked.state, runs=asked.runs)
     peers = [Spark(found, place, "wordcount", memory="4g") for found in installed.values()]
@@ -114,7 +115,7 @@ def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Resu
 
 
 def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import checkpoint, results, timed
+    from benches import checkpoint, results, timed
 
     settings = _set(
         checkpoint.Settings(), sizes=asked.sizes, records=asked.records, window_s=asked.seconds,
@@ -130,7 +131,7 @@ def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> R
 
 
 def _restore(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
-    from perseid.cli.benches import restore, results
+    from benches import restore, results
 
     settings = _set(restore.Settings(), sizes=asked.sizes, runs=asked.runs)
     return results.document("restore", restore.described(settings), restore.run(place, settings))
@@ -138,7 +139,7 @@ def _restore(place: Place, _installed: dict[str, Install], asked: Asked) -> Resu
 
 def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
     """All axes, or only those that are asked for."""
-    from perseid.cli.benches import results, scale
+    from benches import results, scale
 
     axes = {"keys": asked.keys, "partitions": asked.partitions, "jobs": asked.jobs}
     if asked.minutes is not None or any(found is not None for found in axes.values()):
@@ -151,18 +152,18 @@ def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result
 
 
 def _planners(asked: Asked, _data: Path | None) -> Result:
-    from perseid.cli.benches import planners, results
+    from benches import planners, results
 
     settings = planners.Settings(cases=asked.runs or 100)
     return results.document("planners", asdict(settings), planners.run(settings))
 
 
 def _simulation(asked: Asked, _data: Path | None) -> Result:
-    from perseid.cli.benches import results
+    from benches import results
 
     seeds = asked.runs or SEEDS
     rows = _beside(
-        "perseid.testing.simulation.speed", str(seeds),
+        "benches.simulation_speed", str(seeds),
         failed="a seed failed (see above), so its speed means nothing",
     )  # fmt: skip
     return results.document("simulation", {"seeds": seeds}, rows)
@@ -170,21 +171,24 @@ def _simulation(asked: Asked, _data: Path | None) -> Result:
 
 def _nexmark(asked: Asked, data: Path | None) -> Result:
     """The jobs are used as users do, by commands and the status."""
-    from perseid.cli.benches import results
+    from benches import results
 
     records, runs = asked.records or NEXMARK_RECORDS, asked.runs or NEXMARK_RUNS
     with tempfile.TemporaryDirectory(prefix="perseid-nexmark-") as scratch:
         rows = _beside(
-            "perseid.testing.nexmark_run", str(records), str(runs), str(data or scratch),
+            "benches.nexmark_run", str(records), str(runs), str(data or scratch),
             failed="a query failed or answered wrongly, see above",
         )  # fmt: skip
     return results.document("nexmark", {"events": records, "runs": runs}, rows)
 
 
 def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
-    """The rows that a module of `perseid.testing` measures, in a process of its own."""
+    """The rows that a module measures, in a process of its own."""
     command = [sys.executable, "-m", module, *arguments]
-    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    ran = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, text=True, env=environment
+    )
     if ran.returncode != 0:
         raise RefusedError(failed)
     rows: list[Result] = json.loads(ran.stdout)

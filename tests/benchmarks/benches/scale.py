@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from perseid.cli import output
-from perseid.cli.benches.bench_cluster import PARTITIONS, Place
-from perseid.cli.benches.keyed import (
+from benches.bench_cluster import PARTITIONS, Place
+from benches.keyed import (
     FASTEST_SHORT,
     MASTER,
     KeyedJob,
@@ -31,9 +30,10 @@ from perseid.cli.benches.keyed import (
     filled,
     measured,
 )
-from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.memory import PeakMemory
-from perseid.cli.benches.results import median_row
+from benches.keys import Keys, ends_of, write
+from benches.memory import PeakMemory
+from benches.results import median_row
+from perseid.cli import output
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 from perseid.worker.process.spare_memory import ANYWAY_S

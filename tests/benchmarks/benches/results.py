@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benches import planner_plot
+from benches import plot as cluster_plot
 from perseid.cli import canvas, output
-from perseid.cli.benches import planner_plot
-from perseid.cli.benches import plot as cluster_plot
 from perseid.embedded.paths import locate, repository
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import time
 
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.install import PROGRAMS, Install
-from perseid.cli.benches.peer import Peer
-from perseid.cli.benches.sides import EXACT
+from benches.bench_cluster import Place
+from benches.install import PROGRAMS, Install
+from benches.peer import Peer
+from benches.sides import EXACT
 from perseid.cli.trials.stage import Names
 from perseid.embedded import ports
 from perseid.embedded.java import java_home

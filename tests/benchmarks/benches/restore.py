@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
+from benches.bench_cluster import Place
+from benches.keyed import ROW_OVERHEAD, KeyedJob, Shape, engines, filled
+from benches.keys import Keys, ends_of, write
+from benches.results import median_row
+from benches.timeline import Checkpoint
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.keyed import ROW_OVERHEAD, KeyedJob, Shape, engines, filled
-from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.results import median_row
-from perseid.cli.benches.timeline import Checkpoint
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 

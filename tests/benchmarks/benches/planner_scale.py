@@ -1,6 +1,6 @@
 """The scale part of `bench planners`: what the largest cases that are asked for take, on one core.
 
-Each case is decided in a fresh process, `python -m perseid.cli.benches.planner_scale NAME SEED`,
+Each case is decided in a fresh process, `python -m benches.planner_scale NAME SEED`,
 which keeps to one core and prints what the decision took: its own processor time, and how far
 the resident set rose above what it was with the case at hand.
 """

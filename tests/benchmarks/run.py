@@ -1,16 +1,21 @@
-"""`perseid bench`: perseid and its peers side by side in one run, measured alike at their sinks."""
+"""`perseid bench`: perseid and its peers side by side in one run, measured alike at their sinks.
+
+It is a script of its own, beside `benches`, since an installed package measures nothing.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perseid.cli import canvas, output
-from perseid.cli.benches.asked import Asked, parse_numbers, parse_size, parse_sizes
-from perseid.cli.benches.catalogue import BENCHES
+from benches import results
+from benches.asked import Asked, parse_numbers, parse_size, parse_sizes
+from benches.catalogue import BENCHES
+from perseid.cli import canvas, main, output
 from perseid.errors import UsageError
 
 COLUMNS = ("figure", "query", "setting", "x", "system", "version", "guarantee", "rows_per_s",
@@ -86,8 +91,6 @@ def bench(
     planners: the papers' experiments on the planners, and simulation: seeds/s, both
     without a cluster. A try-out: `perseid bench map --records 5000 --runs 1`.
     """
-    from perseid.cli.benches import results
-
     given = {"--peer": peer, "--state": state, "--lines": lines, "--records": records,
              "--seconds": seconds, "--sizes": sizes, "--keys": keys, "--partitions": partitions,
              "--jobs": jobs, "--minutes": minutes, "--master": master,
@@ -126,3 +129,11 @@ def _peers(name: str, given: Mapping[str, object]) -> tuple[str, ...]:
             expected = ", ".join((*found.peers, ALONE))
             raise UsageError(f"--peer {peer}: expected one of {expected}")
     return tuple(peer for peer in found.peers if peer in named)
+
+
+if __name__ == "__main__":
+    commands = typer.Typer(add_completion=False, rich_markup_mode=None,
+                           pretty_exceptions_enable=False)  # fmt: skip
+    epilog = "Example: perseid bench running-sum --peer bytewax --json"
+    commands.command(epilog=epilog)(bench)
+    sys.exit(main.run(sys.argv[1:], commands, "perseid bench"))

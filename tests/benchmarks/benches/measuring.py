@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from benches.bench_cluster import Place
+from benches.results import median_row, ratios
+from benches.sides import EXACT, Side, running
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.sides import EXACT, Side, running
 from perseid.cli.trials.feed import Feed, measure
 from perseid.cli.trials.stage import Names
 from perseid.embedded.standstill import steady

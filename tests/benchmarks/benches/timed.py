@@ -19,12 +19,12 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
+from benches.bench_cluster import PARTITIONS, Place
+from benches.keyed import engines
+from benches.reading import read_topic
+from benches.results import median_row, ratios
+from benches.timeline import Timeline, progress_of
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import PARTITIONS, Place
-from perseid.cli.benches.keyed import engines
-from perseid.cli.benches.reading import read_topic
-from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.timeline import Timeline, progress_of
 from perseid.cli.trials.stage import Names, Stage, edited
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError

@@ -1,6 +1,6 @@
 """The Nexmark jobs on a whole cluster: fed, run to the end of their input, judged at the sinks.
 
-`python -m perseid.testing.nexmark_run RECORDS RUNS DATA` measures all of them on a cluster of its
+`python -m benches.nexmark_run RECORDS RUNS DATA` measures all of them on a cluster of its
 own below DATA and prints the rows of `perseid bench nexmark` as JSON.
 """
 

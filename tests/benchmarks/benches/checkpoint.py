@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.keyed import (
+from benches.bench_cluster import Place
+from benches.keyed import (
     FASTEST,
     NEVER,
     ROW_OVERHEAD,
@@ -27,9 +26,10 @@ from perseid.cli.benches.keyed import (
     filled,
     measured,
 )
-from perseid.cli.benches.keys import Keys
-from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.timeline import Timeline
+from benches.keys import Keys
+from benches.results import median_row, ratios
+from benches.timeline import Timeline
+from perseid.cli import output
 from perseid.embedded.standstill import steady
 from perseid.errors import PermanentError
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perseid.cli.benches.bench_cluster import Place
+from benches.bench_cluster import Place
 from perseid.errors import RetryableError
 from perseid.topics.cursor import Cursor
 

@@ -17,11 +17,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benches.bench_cluster import Place
+from benches.memory import PeakMemory, trees
+from benches.results import median_row, ratios
+from benches.sides import RecoveringSide, running
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.memory import PeakMemory, trees
-from perseid.cli.benches.results import median_row, ratios
-from perseid.cli.benches.sides import RecoveringSide, running
 from perseid.cli.trials.feed import Feed, judge, measure
 from perseid.cli.trials.stage import Names
 from perseid.errors import PermanentError

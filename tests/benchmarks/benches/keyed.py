@@ -22,12 +22,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from benches.bench_cluster import PARTITIONS, Place
+from benches.keys import Keys, ends_of, write
+from benches.memory import PeakMemory, by_program, tmpfs_bytes
+from benches.reading import read_topic
+from benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli import output
-from perseid.cli.benches.bench_cluster import PARTITIONS, Place
-from perseid.cli.benches.keys import Keys, ends_of, write
-from perseid.cli.benches.memory import PeakMemory, by_program, tmpfs_bytes
-from perseid.cli.benches.reading import read_topic
-from perseid.cli.benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli.state import place_of, root_of
 from perseid.cli.trials.stage import Names, Stage, connect, edited
 from perseid.clocks import SystemClock

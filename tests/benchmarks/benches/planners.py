@@ -12,8 +12,8 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from benches import planner_scale
 from perseid.cli import output
-from perseid.cli.benches import planner_scale
 from perseid.coordinator.planners import delta_stopping, delta_timing, live_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
 from perseid.coordinator.planners.branch_and_bound import branch_and_bound

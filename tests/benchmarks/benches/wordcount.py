@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perseid.cli import output
-from perseid.cli.benches.bench_cluster import Place
-from perseid.cli.benches.measuring import (
+from benches.bench_cluster import Place
+from benches.measuring import (
     DRAIN_S,
     STALLED_S,
     Runs,
@@ -31,8 +30,9 @@ from perseid.cli.benches.measuring import (
     run_window,
     steadily,
 )
-from perseid.cli.benches.memory import PeakMemory, trees
-from perseid.cli.benches.sides import Side, running
+from benches.memory import PeakMemory, trees
+from benches.sides import Side, running
+from perseid.cli import output
 from perseid.cli.trials.feed import judge, measure
 from perseid.cli.trials.stage import Names
 
