@@ -24,12 +24,13 @@ PROTOCOL = [
     )
 ] + [
     "perseid.worker." + name for name in (
-        "committed", "edges", "feed", "feedback", "graph", "migration", "operators",
-        "partition_state", "parts", "reports", "resplit", "restore", "resume", "sink",
-        "sink_outputs", "source",
+        "checkpoint.parts", "dataflow.edges", "dataflow.feed", "dataflow.graph",
+        "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",
+        "epoch.reports", "recovery.migration", "recovery.resplit", "recovery.restore",
+        "recovery.resume", "sink.committed", "sink.sink_outputs", "sink.transaction",
     )
 ] + [
-    "perseid.state." + name for name in ("blob", "checkpoint", "log", "merging")
+    "perseid.state.durability." + name for name in ("blob", "checkpoint", "log", "merging")
 ] + [
     "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
 ] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.model.layout"]  # fmt: skip
