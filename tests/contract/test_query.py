@@ -12,7 +12,7 @@ import json, os, time
 from pathlib import Path
 import psutil
 from perseid.testing.wait import until
-from perseid.worker import query
+from perseid.worker.spark import query
 from perseid.worker.spark.session import open_session
 
 spark = open_session("local[2]", 2, "query", Path("spark"))

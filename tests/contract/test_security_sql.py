@@ -70,7 +70,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from perseid.errors import BadInputError
-from perseid.worker import sql
+from perseid.worker.spark import sql
 from perseid.worker.spark.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
@@ -103,11 +103,12 @@ def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, s
 SHIPPED = """
 import json
 from pathlib import Path
-from perseid.jobs import parse, job_folders
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
 from perseid.jobs.environments.loading import load
 from perseid.jobs.operator import outputs_of
 from perseid.jobs.model.spec import output_of, producer
-from perseid.worker import spark_types, sql
+from perseid.worker.spark import spark_types, sql
 from perseid.worker.spark.session import open_session
 from perseid.worker.dataflow.source import SourcePlan
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from perseid.testing.wait import until
-from perseid.worker import shuffles
+from perseid.worker.spark import shuffles
 from perseid.worker.spark.session import open_session
 
 spark = open_session("local[2]", 2, "shuffles", Path("spark"))

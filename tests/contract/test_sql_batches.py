@@ -174,7 +174,7 @@ from pyspark.sql import functions as F
 from perseid.errors import PerseidError
 from perseid.testing import sql_batch
 from perseid.topics.columns import Records
-from perseid.worker import spark_types, sql
+from perseid.worker.spark import spark_types, sql
 from perseid.worker.spark.session import open_session
 from perseid.worker.dataflow.source import SourcePlan
 

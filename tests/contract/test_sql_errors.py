@@ -26,7 +26,7 @@ import json, os, sys
 from pathlib import Path
 os.dup2(os.open("log", os.O_CREAT | os.O_WRONLY), 2)
 from pyspark.errors import AnalysisException
-from perseid.worker import sql_errors
+from perseid.worker.spark import sql_errors
 from perseid.worker.spark.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))

@@ -158,7 +158,7 @@ def test_of_an_old_checkpoint_stays_what_a_newer_one_refers_to(name: str) -> Non
 
 UPLOAD = """
 import sys
-from perseid.state import checkpoint
+from perseid.state.durability import checkpoint
 from perseid.state.durability.blob import Header, Identity
 from perseid.state.durability.store import LocalStore
 header = Header("snapshot", Identity("uuid", 1, "counts", 0), 7, 3, 70)

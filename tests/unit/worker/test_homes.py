@@ -21,7 +21,8 @@ from perseid.worker.spark import homes
 
 _DAEMON = """
 import os, time
-from perseid.worker import homes, occupied
+from perseid.worker.process import occupied
+from perseid.worker.spark import homes
 
 def work(task):
     letter = task.recv(13)[12:]
