@@ -28,7 +28,7 @@ from typing import Any
 
 from benches.bench_cluster import Place, place
 from benches.sides import Perseid, running
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
 from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.verify.read import read_topic
 from perseid.topics import codec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.errors import PassingAnswer, RetryableError
+from perseid.errors import RetryableError, TransientAnswer
 from perseid.testing import kafka_handle
 from perseid.testing.broker import KafkaServer
 from perseid.testing.kafka_handle import Kafka
@@ -56,7 +56,8 @@ def test_a_damaged_record_is_never_handed_out(broker: KafkaServer) -> None:
     broker.stop()
     flip(broker, topic)
     broker.start()
-    with pytest.raises(PassingAnswer, match="not have the checksum it was written with") as caught:
+    text = "not have the checksum it was written with"
+    with pytest.raises(TransientAnswer, match=text) as caught:
         read(kafka, topic)
     assert topic in str(caught.value)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perseid.errors import PassingAnswer
+from perseid.errors import TransientAnswer
 from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.admin import Partition
@@ -74,6 +74,6 @@ def test_a_partition_that_jumps_and_one_that_is_not_there(real_kafka: Kafka) -> 
         first = dict.fromkeys(last, 0)
         assert read(reader, first) == expected(partitions, 0)
         assert read(reader, dict.fromkeys(last, EACH)) == expected(partitions, 1)
-        with pytest.raises(PassingAnswer, match="partition"):
+        with pytest.raises(TransientAnswer, match="partition"):
             list(reader.read(topic, partitions + 3, 0, 5))
         assert read(reader, first) == expected(partitions, 0)

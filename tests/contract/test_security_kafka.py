@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from perseid.cli import main
-from perseid.errors import PassingAnswer, PerseidError, RetryableError
+from perseid.errors import PerseidError, RetryableError, TransientAnswer
 from perseid.records import Deployment
 from perseid.records.access import Access, Brokers
 from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
@@ -138,7 +138,7 @@ def test_a_job_does_its_work_with_what_is_printed(
 def test_nothing_of_another_job_is_in_reach(
     ours: Brokers, attempt: Callable[[Brokers], object]
 ) -> None:
-    with pytest.raises(PassingAnswer, match=DENIED):
+    with pytest.raises(TransientAnswer, match=DENIED):
         attempt(ours)
 
 
@@ -149,7 +149,7 @@ def test_an_attempt_to_fence_leaves_the_other_jobs_writer_alone(
     theirs = server.as_user("perseid-theirs")
     transaction = KafkaTransactions(theirs).acquire("perseid.theirs.1.op.7", 1_000_000, 10)
     transaction.begin()
-    with pytest.raises(PassingAnswer, match=DENIED):
+    with pytest.raises(TransientAnswer, match=DENIED):
         KafkaTransactions(ours).acquire("perseid.theirs.1.op.7", 1_000_000, 5)
     transaction.commit(10)
 
@@ -195,7 +195,7 @@ def test_a_certificate_is_a_principal_too(
 ) -> None:
     brokers = server.as_certificate("perseid-ours")
     assert values(brokers, "ours-in") == [b"a line"]
-    with pytest.raises(PassingAnswer, match=DENIED):
+    with pytest.raises(TransientAnswer, match=DENIED):
         values(brokers, "theirs-in")
 
 

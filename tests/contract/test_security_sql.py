@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PASSING = [
+TRANSIENT = [
     "SELECT explode(split(value, ' ')) AS word FROM input",
     "SELECT value FROM input WHERE length(value) > 3",
     "WITH long AS (SELECT value FROM input WHERE value > 'b') SELECT upper(value) u FROM long",
@@ -91,9 +91,9 @@ spark.stop()
 
 @pytest.mark.security("5.7", "5.11", "5.13")
 def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, str], Any]) -> None:
-    said, one_was_run = in_spark(SCRIPT, json.dumps([*PASSING, *REFUSED]))
-    assert dict(zip(PASSING, said, strict=False)) == dict.fromkeys(PASSING)
-    answers = dict(zip(REFUSED, said[len(PASSING) :], strict=True))
+    said, one_was_run = in_spark(SCRIPT, json.dumps([*TRANSIENT, *REFUSED]))
+    assert dict(zip(TRANSIENT, said, strict=False)) == dict.fromkeys(TRANSIENT)
+    answers = dict(zip(REFUSED, said[len(TRANSIENT) :], strict=True))
     wrong = {sql: text for sql, text in answers.items() if REFUSED[sql] not in (text or "")}
     assert wrong == {}
     assert not one_was_run

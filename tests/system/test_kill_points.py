@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from perseid.records import crashpoints
-from perseid.records.crashpoints import Victim
+from perseid.records.crashpoints import KillTarget
 from perseid.testing.kill_points import REACH_S, kills
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
@@ -78,21 +78,21 @@ def judge(running: RunningCluster) -> None:
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize(("point", "victim"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
-    running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim
+    running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
 ) -> None:
-    if victim == "driver":  # another worker has to take over; a process has its own driver
+    if target == "driver":  # another worker has to take over; a process has its own driver
         running.wait_workers(2)
-    crashpoints.arm(crash_points, point, victim)
-    feed_until_reached(running, crash_points, point, POINTS.index((point, victim)))
+    crashpoints.arm(crash_points, point, target)
+    feed_until_reached(running, crash_points, point, POINTS.index((point, target)))
     judge(running)
 
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(("point", "victim"), TAKEOVER_POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
-    running: RunningCluster, crash_points: Path, job: str, point: str, victim: Victim
+    running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
 ) -> None:
-    crashpoints.arm(crash_points, point, victim)
+    crashpoints.arm(crash_points, point, target)
     for attempt in range(ATTEMPTS):  # a kill between two epochs leaves nothing to replay
         running.wait_workers(2)
         running.produce("killed-lines", lines(20 * LINES, attempt))

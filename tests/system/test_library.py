@@ -20,7 +20,7 @@ import pytest
 from perseid.cli import jobs, state
 from perseid.jobs.environments import loading
 from perseid.records import crashpoints
-from perseid.records.crashpoints import Victim
+from perseid.records.crashpoints import KillTarget
 from perseid.testing.kill_points import (
     POINTS,
     REACH_S,
@@ -212,7 +212,7 @@ def test_library_operators_compute_what_plain_python_does(
 def kill(running: RunningCluster, folder: Path, input_: Input, wanted: Sequence[Kill]) -> None:
     """Feeds until somebody has died everywhere; those of a takeover, until one was enough."""
     for one in wanted:
-        crashpoints.arm(folder, one.armed_as, one.victim)
+        crashpoints.arm(folder, one.armed_as, one.target)
 
     def left() -> list[str]:
         return [one.armed_as for one in wanted if crashpoints.armed(folder, one.armed_as)]
@@ -301,15 +301,15 @@ def test_each_operator_is_killed_once_and_nothing_shows(
 @pytest.mark.matrix
 @pytest.mark.timeout(3600)  # those of a driver kill for each operator: 26 min on a slow machine
 @pytest.mark.parametrize(
-    ("point", "victim"), [pytest.param(p, v, id=f"{p.name}-{v}") for p in POINTS for v in p.victims]
+    ("point", "victim"), [pytest.param(p, v, id=f"{p.name}-{v}") for p in POINTS for v in p.targets]
 )
 def test_every_operator_at_every_point(
     running: RunningCluster, crash_points: Path, folder: Path, input_: Input,
-    point: KillPoint, victim: Victim,
+    point: KillPoint, target: KillTarget,
 ) -> None:  # fmt: skip
     running.run("jobs", "start", "library")  # refused when no test before has stopped it
-    wanted = matrix(point, victim, Uninterrupted(folder, {}).harnesses, STATELESS)
-    size = AT_ONCE if victim == "self" else 1
+    wanted = matrix(point, target, Uninterrupted(folder, {}).harnesses, STATELESS)
+    size = AT_ONCE if target == "self" else 1
     for at in range(0, len(wanted), size):
         kill(running, crash_points, input_, wanted[at : at + size])
     judge(running, folder)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.records import crashpoints
-from perseid.records.crashpoints import Victim
+from perseid.records.crashpoints import KillTarget
 from perseid.testing.kill_points import REACH_S
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
@@ -64,7 +64,7 @@ class Spent(Operator):
             raise ValueError("a negative amount")
         out.emit(changed.rename_columns(["user", "total", "seen"]))
 """
-POINTS: list[tuple[str, Victim]] = [
+POINTS: list[tuple[str, KillTarget]] = [
     ("log.after-rename", "self"),
     ("sink.before-commit", "self"),
     ("sink.after-commit", "driver"),
@@ -164,9 +164,9 @@ def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orde
 @pytest.mark.drawn
 @pytest.mark.parametrize(("point", "victim"), POINTS)
 def test_each_once_under_kills(
-    running: RunningCluster, crash_points: Path, orders: Orders, point: str, victim: Victim
+    running: RunningCluster, crash_points: Path, orders: Orders, point: str, target: KillTarget
 ) -> None:
-    crashpoints.arm(crash_points, point, victim)
+    crashpoints.arm(crash_points, point, target)
 
     def reached() -> bool:
         running.produce("poison-orders", orders.some())

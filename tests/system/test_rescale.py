@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perseid.records import crashpoints
-from perseid.records.crashpoints import Victim
+from perseid.records.crashpoints import KillTarget
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
@@ -17,7 +17,7 @@ from perseid.testing.wait import until
 JOB = "sized"
 LINES = 2000
 # From, to, where somebody dies by himself in that step, and what is killed besides.
-STEPS: list[tuple[int, int, str, Victim, str]] = [
+STEPS: list[tuple[int, int, str, KillTarget, str]] = [
     (1, 3, "restore.during", "driver", "leader"),
     (3, 2, "coordinator.put-plan", "self", "worker"),
 ]

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseid.cli.trials import soaking
-from perseid.cli.trials.feed import Feed, judge
-from perseid.cli.trials.follow import Follower
-from perseid.cli.trials.kills import KillReport
-from perseid.cli.trials.progress import Progress
-from perseid.cli.trials.stage import Names, Stage, connect
-from perseid.cli.trials.victims import Victims
+from perseid.cli.scenario import soaking
+from perseid.cli.scenario.bed import Names, ScenarioBed, connect
+from perseid.cli.scenario.follow import Follower
+from perseid.cli.scenario.kills import KillReport
+from perseid.cli.scenario.load_generator import LoadGenerator, judge
+from perseid.cli.scenario.nemesis import Nemesis
+from perseid.cli.scenario.progress import Progress
 from perseid.embedded import Cluster
 
 RATE = 2_000.0
@@ -30,7 +30,7 @@ NO_LIMIT = 2**31
 
 
 @pytest.fixture
-def stage(cluster: Cluster) -> Iterator[Stage]:
+def bed(cluster: Cluster) -> Iterator[ScenarioBed]:
     with connect(cluster.deployment) as made:
         yield made
 
@@ -38,9 +38,11 @@ def stage(cluster: Cluster) -> Iterator[Stage]:
 class Soak:
     """One job under fire."""
 
-    def __init__(self, cluster: Cluster, stage: Stage, feed: Feed, follower: Follower, job: str):
-        self._feed, self._follower = feed, follower
-        self._victims = Victims(cluster, stage.registry, job)
+    def __init__(
+        self, cluster: Cluster, bed: ScenarioBed, load: LoadGenerator, follower: Follower, job: str
+    ):
+        self._load, self._follower = load, follower
+        self._nemesis = Nemesis(cluster, bed.registry, job)
         self.reports: list[KillReport] = []
         self._began_s = time.monotonic()
 
@@ -62,18 +64,18 @@ class Soak:
     def drain(self) -> None:
         """Waits until every line that was sent is committed."""
         deadline_s = time.monotonic() + HEALED_S
-        while self.progress.committed_records < self._feed.sent:
+        while self.progress.committed_records < self._load.sent:
             self._follower.poll(0.05)
             assert time.monotonic() < deadline_s, self._told("the last line")
 
     def _kill(self, what: str) -> int:
         """Kills one process; how many epochs were committed by then."""
         deadline_s = time.monotonic() + HEALED_S
-        while (victim := self._victims.find(what)) is None:
+        while (victim := self._nemesis.find(what)) is None:
             self._follower.poll(0.1)  # it is being started again
             assert time.monotonic() < deadline_s, self._told(f"a process to kill: {what}")
-        before = self._victims.owner_id()
-        assert self._victims.kill(victim)
+        before = self._nemesis.owner_id()
+        assert self._nemesis.kill(victim)
         self._follower.poll(0.0)
         opened = self.progress.in_flight()
         at_s = round(time.monotonic() - self._began_s, 1)
@@ -98,29 +100,29 @@ class Soak:
 
 @pytest.mark.soak
 def test_soak(
-    cluster: Cluster, stage: Stage, soak_s: float, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, bed: ScenarioBed, soak_s: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("PERSEID_SOAK_SEED") or secrets.randbelow(2**31))
     with capsys.disabled():
         print(f"\nsoak of {soak_s:.0f} s, seed {seed}")
     names = Names.fresh("soak")
-    stage.make_topics(names.source, names.sink)
-    staged = stage.start(names)
-    progress = Progress(staged.job_uuid, staged.ledgers)
-    follower = Follower(stage.bootstrap, names.job, progress)
-    with Feed(stage.bootstrap, names.source, records=NO_LIMIT, seed=seed) as feed:
-        feed.await_seed()
-        feed.order(RATE, NO_LIMIT)
-        soak = Soak(cluster, stage, feed, follower, names.job)
+    bed.make_topics(names.source, names.sink)
+    applied = bed.start(names)
+    progress = Progress(applied.job_uuid, applied.ledgers)
+    follower = Follower(bed.bootstrap, names.job, progress)
+    with LoadGenerator(bed.bootstrap, names.source, records=NO_LIMIT, seed=seed) as load:
+        load.await_seed()
+        load.order(RATE, NO_LIMIT)
+        soak = Soak(cluster, bed, load, follower, names.job)
         soak.run(soaking.rounds(random.Random(seed)), soak_s)
-        feed.close()
+        load.close()
         soak.drain()
     follower.close()
-    verdict = judge(stage.bootstrap, names.source, names.sink)
+    verdict = judge(bed.bootstrap, names.source, names.sink)
     with capsys.disabled():
         print(f"{len(soak.reports)} kills in {soak_s:.0f} s, seed {seed}: {verdict}")
-    stage.remove(names)
-    assert verdict["records"] == feed.sent
+    bed.remove(names)
+    assert verdict["records"] == load.sent
     faults = {kind: verdict[kind] for kind in ("lost", "duplicated", "reordered", "wrong")}
     assert faults == dict.fromkeys(faults, 0), f"seed {seed}: {verdict['examples']}"
     assert soaking.complaints(soak.reports, soak_s) == []

@@ -61,9 +61,9 @@ def test_work_runs_in_executor_tasks_and_the_driver_holds_no_rows(
     tasks = [{t["Task Info"]["Index"] for t in s} for s in stateful]
     assert max(map(len, tasks)) == 2, f"a stage of as many tasks as run at once: {tasks}"
     assert all(found <= {0, 1} for found in tasks), tasks
-    narrow = [s for s in found.values() if not written(s) and not read(s)]
-    assert narrow, "a small epoch shuffles nothing"
-    assert all(len(s) == 1 for s in narrow), "and is one task"
+    single_task = [s for s in found.values() if not written(s) and not read(s)]
+    assert single_task, "a small epoch shuffles nothing"
+    assert all(len(s) == 1 for s in single_task), "and is one task"
     results = [t["Task Metrics"]["Result Size"] for s in stateful for t in s]
     assert max(results) < REPORT_BYTES_MAX, "a report, not data"
     largest = max(stateful, key=read)

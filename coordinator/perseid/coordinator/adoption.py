@@ -53,8 +53,9 @@ def adopted(
     ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
     failures = loaded.failures
     job = JobState(
-        name=job.name, entry=loaded.entry, story=job.story, program=loaded.program, layout=layout,
-        plan=plan, generation=loaded.generation, pointers=pointers if ours else None,
+        name=job.name, entry=loaded.entry, transition_log=job.transition_log,
+        program=loaded.program, layout=layout, plan=plan, generation=loaded.generation,
+        pointers=pointers if ours else None,
         status=loaded.status, base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
         highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
         checkpoint_s=now.monotonic_s, positions=_positions(loaded), reached_s=now.monotonic_s,
@@ -78,7 +79,7 @@ def adopted(
     )  # fmt: skip
     job = timing.read_back(job, told, now)
     if unheard:
-        job = checkpoints.given_up(job.told(unheard), "word of its parts may be lost")
+        job = checkpoints.aborted(job.told(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)
 
 
@@ -144,7 +145,7 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
         and checkpoints.of_token(job, r, last.offset)
     }  # fmt: skip
     collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
-    job = checkpoints.unfounded(replace(job, collecting=collecting))
+    job = checkpoints.base_expired(replace(job, collecting=collecting))
     generation = job.plan.generation if job.plan is not None else None
     for record in records:
         if record.job_uuid != job.entry.uuid or record.generation != generation:
@@ -152,7 +153,7 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
         if isinstance(record, PartFailed):
             job = checkpoints.part_failed(job, record)
         elif isinstance(record, FragmentState) and record.state == "running":
-            job = checkpoints.passed_over(job, record.epoch)
+            job = checkpoints.superseded(job, record.epoch)
     return job
 
 

@@ -57,7 +57,7 @@ def part_done(job: JobState, part: PartDone) -> JobState:
         return job
     key = (part.generation, part.operator, part.partition)
     parts = {**job.collecting.parts, key: part}
-    return unfounded(replace(job, collecting=replace(job.collecting, parts=parts)))
+    return base_expired(replace(job, collecting=replace(job.collecting, parts=parts)))
 
 
 def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
@@ -92,11 +92,11 @@ def not_stored(job: JobState, why: str) -> JobState:
     unwritten = job.unwritten + 1
     after_s = job.collecting.since_s + failing.delay_s(unwritten)
     held = holding.is_full(job)
-    job = given_up(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
+    job = aborted(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
     return job if held or not holding.is_full(job) else job.told(holding.reason(job))
 
 
-def unfounded(job: JobState) -> JobState:
+def base_expired(job: JobState) -> JobState:
     """Gives the checkpoint up when a part of the present owner changes one that is not kept.
 
     That owner did not hear in time of the checkpoints that were completed since.
@@ -106,7 +106,7 @@ def unfounded(job: JobState) -> JobState:
     for (generation, operator, partition), part in job.collecting.parts.items():
         if generation == job.plan.generation and not _stands(job, part):
             base = part.chain[-1].epoch
-            return given_up(job, f"part {operator}-{partition} changes checkpoint {base}, which "
+            return aborted(job, f"part {operator}-{partition} changes checkpoint {base}, which "
                                  "is no longer kept")  # fmt: skip
     return job
 
@@ -115,17 +115,17 @@ def new_owner(job: JobState, plan: Plan) -> JobState:
     """Gives the checkpoint up when the old owner ran its epoch: the new one will not run it."""
     if job.collecting is None or job.checkpoint_ready or job.collecting.epoch > job.done:
         return job
-    return given_up(job, f"generation {plan.generation} took over")
+    return aborted(job, f"generation {plan.generation} took over")
 
 
-def passed_over(job: JobState, done: int) -> JobState:
+def superseded(job: JobState, done: int) -> JobState:
     """Gives the checkpoint up when a new owner goes on behind its epoch: it has no part of it."""
     if job.collecting is None or job.plan is None or job.collecting.epoch > done:
         return job
     delivered = any(generation == job.plan.generation for generation, *_ in job.collecting.parts)
     if delivered or job.checkpoint_ready or complete(replace(job, done=done)) is not None:
         return job
-    return given_up(job, f"generation {job.plan.generation} goes on behind it")
+    return aborted(job, f"generation {job.plan.generation} goes on behind it")
 
 
 def expired(job: JobState, now: Now) -> JobState:
@@ -137,13 +137,13 @@ def expired(job: JobState, now: Now) -> JobState:
     return not_stored(job, f"not complete after {limit_s:.0f} s")
 
 
-def given_up(job: JobState, why: str) -> JobState:
+def aborted(job: JobState, why: str) -> JobState:
     """The next token that can will take another one."""
     if job.collecting is None:
         return job
     told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
     return replace(
-        timing.owing(told), collecting=None, checkpoint_ready=False,
+        timing.retry_pending(told), collecting=None, checkpoint_ready=False,
         totals=job.totals.gave_up_a_checkpoint(),
     )  # fmt: skip
 

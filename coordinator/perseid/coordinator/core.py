@@ -46,9 +46,9 @@ from perseid.coordinator.adoption import adopted
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState, Now, Tip
 from perseid.errors import (
-    PassingAnswer,
     PermanentError,
     PerseidError,
+    TransientAnswer,
     settling,
 )
 from perseid.errors.headline import headline
@@ -160,14 +160,14 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
         return job, [LoadJob(job.name, job.entry)]
     actions: list[Action] = []
     if job.phase not in _ENDED and not job.appending:
-        job, actions = _drive(state, _clock_told(job, now), now)
+        job, actions = _drive(state, _with_clock_events(job, now), now)
     elif job.phase in _ENDED and failing.has_owner(job):
         job, actions = failing.disown(job, job.phase.value)  # a leader died between two writes
     job, status = statuses.write(job, now)
     return job, actions + status
 
 
-def _clock_told(job: JobState, now: Now) -> JobState:
+def _with_clock_events(job: JobState, now: Now) -> JobState:
     """Tells people when the wall clock has jumped away from token time, or is back."""
     ahead_ms = now.wall_ms - token_time.passed(job.time, now.time_ms, now).ms
     if abs(ahead_ms - job.apart_ms) < token_time.JUMP_MS:
@@ -214,7 +214,7 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
     actions: list[Action] = []
     if job.phase is not Phase.WAITING:
         gone = f"worker {plan.owner if plan else ''} is gone"
-        job, actions = failing.passing(job, now, gone, died=True)
+        job, actions = failing.transient(job, now, gone, died=True)
     if switching.wants_stop(job) and not job.entry.stop_checkpoint:
         job, more = switching.finish_stop(job, now)
         return job, actions + more
@@ -242,7 +242,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         layout=plan.layout if plan else 1, base_epoch=plan.base_epoch if plan else job.base.epoch,
         base_offset=plan.base_offset if plan else job.base.offset,
         checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
-        reason=job.story[-1].partition(": ")[2] if job.story else "",
+        reason=job.transition_log[-1].partition(": ")[2] if job.transition_log else "",
         rescaled=plan.rescaled if plan else False,
     )  # fmt: skip
     if plan is not None and plan.owner is not None:
@@ -320,7 +320,7 @@ def _loaded(state: ClusterState, job: JobState, loaded: ev.JobLoaded, now: Now) 
         return job, []
     if loaded.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
-    job = watermark.told_before(adopted(job, loaded, state.workers, now), loaded.progress)
+    job = watermark.replay_reports(adopted(job, loaded, state.workers, now), loaded.progress)
     if job.phase is not Phase.RESTORING:
         return job, []
     return progress.replayed(job, loaded.progress, now)
@@ -445,11 +445,13 @@ def _settled(
     job: JobState, error: PerseidError | None, now: Now
 ) -> tuple[JobState, PerseidError | None]:
     """Without an error that may pass: a broker that starts does not know all topics yet."""
-    if not isinstance(error, PassingAnswer):
+    if not isinstance(error, TransientAnswer):
         return failing.answered(job, "topics"), error
     first = "topics" not in job.answers
-    job, text, final = failing.settled(job, "topics", PassingAnswer.__name__, str(error), now)
+    job, text, final = failing.settled(job, "topics", TransientAnswer.__name__, str(error), now)
     if first:
-        job = job.told(f"if the broker still says so in {settling.FINAL_S['PassingAnswer']:.0f} s, "
-                       f"the job fails: {error}")
+        job = job.told(
+            f"if the broker still says so in {settling.FINAL_S['TransientAnswer']:.0f} s, "
+            f"the job fails: {error}"
+        )
     return job, PermanentError(text) if final else None

@@ -39,7 +39,7 @@ from perseid.coordinator.model import (
 )
 from perseid.errors import ProcessDied, RetryableError
 from perseid.jobs.model.layout import build
-from perseid.jobs.operations.change import apart, only_loosens
+from perseid.jobs.operations.change import incompatibilities, only_loosens
 from perseid.records import JobEntry, JobStatus, Plan
 from perseid.topics.records import Rewind
 
@@ -52,7 +52,7 @@ FRONT = (
 )
 DEATHS_MAX = 3  # in one epoch, before the old revision gives way: a machine may end once or twice
 FAILURES_MAX = 6  # without an epoch, likewise: something may be away for a few seconds
-_PASSING = (ProcessDied.__name__, RetryableError.__name__)
+_TRANSIENT = (ProcessDied.__name__, RetryableError.__name__)
 AGAIN = "again"  # in an error: the revision failed in the epoch that was to end it, too
 
 
@@ -82,7 +82,7 @@ def give_way(job: JobState, now: Now) -> Step:
     text = f"in epoch {job.done + 1} {what}, so revision {job.entry.revision} takes it over"
     last = f"{text}; the last time: {job.failures.text}"
     kind = ProcessDied.__name__ if dies else RetryableError.__name__
-    error = failing.told_error(job, kind, last, failing.advice(job.name))
+    error = failing.status_error(job, kind, last, failing.advice(job.name))
     error = {**error, AGAIN: is_under_way(job)}
     return _as_failed_before(job.told(text), now, error, text)
 
@@ -92,7 +92,7 @@ def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> 
     if not switching.wants_switch(job):
         return failing.permanent(job, now, kind, text, next_step)
     next_step = next_step or failing.advice(job.name, kind, text)
-    error = failing.told_error(job, kind, text, next_step)
+    error = failing.status_error(job, kind, text, next_step)
     error = {**error, AGAIN: is_under_way(job)}
     why = f"revision {job.plan.revision if job.plan else ''} failed: {kind}"
     return _as_failed_before(job.told(why), now, error, why)
@@ -176,8 +176,8 @@ def _finish(job: JobState, now: Now, why: str) -> Step:
         return switching.load(job, now)
     if plan is None or job.program is None:
         return job, []
-    found = apart(job.program.spec, target.spec)
-    if job.program.front != target.front:
+    found = incompatibilities(job.program.spec, target.spec)
+    if job.program.upstream_fingerprint != target.upstream_fingerprint:
         found.append(FRONT)
     if found:
         return _cannot_finish(job, now, why, found)
@@ -207,7 +207,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
         f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
         f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
-    if job.error is not None and job.error["kind"] in _PASSING:
+    if job.error is not None and job.error["kind"] in _TRANSIENT:
         # Maybe a machine did it, so the old one is tried again; the other may come behind it.
         return replace(job.told(text), next_program=None, rewind_to=None), []
     advice = (

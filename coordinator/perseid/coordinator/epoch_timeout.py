@@ -30,21 +30,21 @@ def looked(job: JobState, now: Now) -> JobState:
     Looks that waited for the leader to go on come all at once, and count once.
     """
     if job.phase is not Phase.RUNNING or job.in_flight == 0:
-        return replace(job, epoch_s=0.0) if job.epoch_s else job
+        return replace(job, stalled_for_s=0.0) if job.stalled_for_s else job
     passed_s = min(TOPICS_S, now.monotonic_s - job.looked_s)
-    return replace(job, epoch_s=job.epoch_s + passed_s, looked_s=now.monotonic_s)
+    return replace(job, stalled_for_s=job.stalled_for_s + passed_s, looked_s=now.monotonic_s)
 
 
 def is_up(job: JobState) -> bool:
     """Whether the epoch that runs has had its time."""
-    return job.program is not None and job.epoch_s > job.program.spec.epoch.timeout_s
+    return job.program is not None and job.stalled_for_s > job.program.spec.epoch.timeout_s
 
 
 def fail(job: JobState, now: Now) -> Step:
     """The permanent failure, with what the epoch reads."""
     owner = job.plan.owner if job.plan is not None else None
     text = (
-        f"epoch {job.done + 1} has not ended on worker {owner} after {job.epoch_s:.0f} s, "
+        f"epoch {job.done + 1} has not ended on worker {owner} after {job.stalled_for_s:.0f} s, "
         f"and `epoch.timeout` of job.yaml allows no more{_reads(job)}"
     )
     advice = (

@@ -51,13 +51,13 @@ def tried(job: JobState, kind: str) -> JobState:
     return replace(job, unexpected=job.unexpected + (kind == UnexpectedError.__name__))
 
 
-def told_of_tries(job: JobState, text: str) -> str:
+def with_tries(job: JobState, text: str) -> str:
     """The text of an unexpected error that came at the last try."""
     tries = f"Epoch {job.done + 1} was tried {job.unexpected} times; the job's state is kept"
     return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
 
-def passing(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
+def transient(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
     """Counts a failure; the job is placed again after its delay. `died`: a process has died."""
     failures = counted(job.failures, job, now, text)
     job = replace(
@@ -142,7 +142,7 @@ def progressed(job: JobState, now: Now) -> Step:
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Stops the job with an error that names what to do next."""
-    error = told_error(job, kind, text, next_step or advice(job.name, kind, text))
+    error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
         unexpected=0, unloaded=None,
@@ -152,7 +152,7 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions
 
 
-def told_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
+def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
     """The error of a status. `epoch`: the last done one; `owner`: whose host has the state logs."""
     owner = job.plan.owner if job.plan is not None else None
     if owner is None and job.error is not None:  # it has not run since

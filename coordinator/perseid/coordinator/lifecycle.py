@@ -45,16 +45,18 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
 class InvalidTransition(Exception):
     """A defect of the coordinator. Carries what happened to the job before."""
 
-    def __init__(self, job: str, start: Phase, finish: Phase, story: tuple[str, ...]) -> None:
-        self.job, self.start, self.finish, self.story = job, start, finish, story
-        super().__init__(job, start, finish, story)
+    def __init__(
+        self, job: str, start: Phase, finish: Phase, transition_log: tuple[str, ...]
+    ) -> None:
+        self.job, self.start, self.finish, self.transition_log = job, start, finish, transition_log
+        super().__init__(job, start, finish, transition_log)
 
     def __str__(self) -> str:
-        told = "\n  ".join(self.story)
+        told = "\n  ".join(self.transition_log)
         return f"job {self.job} cannot go from {self.start.name} to {self.finish.name}:\n  {told}"
 
 
-def check(job: str, start: Phase, finish: Phase, story: tuple[str, ...]) -> None:
+def check(job: str, start: Phase, finish: Phase, transition_log: tuple[str, ...]) -> None:
     """Raises InvalidTransition unless the table allows the step."""
     if finish is not start and finish not in ALLOWED[start]:
-        raise InvalidTransition(job, start, finish, story)
+        raise InvalidTransition(job, start, finish, transition_log)

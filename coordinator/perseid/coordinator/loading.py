@@ -191,7 +191,7 @@ class Loader:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         if plan is not None:
             partitions = range(build(program.spec, plan.layout).ledger_partitions)
-            _check_told(plan, tokens, progress, {p: ledger.get(p, 0) for p in partitions})
+            _check_reported(plan, tokens, progress, {p: ledger.get(p, 0) for p in partitions})
         return JobLoaded(
             job=job, entry=entry, program=program, plan=plan, generation=generation,
             pointers=pointers, status=status, failures=registry.failures(job),
@@ -218,7 +218,9 @@ class Loader:
     def _with_digests(self, program: Program) -> Program:
         files = read_folder(self._folder(program.archive))
         return replace(
-            program, front=change.front(program.spec, files), code=change.code(files)
+            program,
+            upstream_fingerprint=change.upstream_fingerprint(program.spec, files),
+            code=change.code(files),
         )
 
     def _folder(self, archive: str) -> Path:
@@ -427,7 +429,7 @@ def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
         )
 
 
-def _check_told(
+def _check_reported(
     plan: Plan, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
     ledger: Mapping[int, int],
 ) -> None:  # fmt: skip

@@ -39,7 +39,7 @@ from perseid.topics.records import (
     Token,
 )
 
-STORY_LINES_MAX = 40   # enough to see how a job came into its state
+TRANSITIONS_MAX = 40   # enough to see how a job came into its state
 EVENTS_MAX = 20        # of a job's status in ZooKeeper; a line each
 RECENT_S = 10.0        # window of the rates shown to people
 
@@ -63,7 +63,7 @@ class Program:
     revision: str
     archive: str
     spec: JobSpec
-    front: str = ""  # `jobs.change.front` of it, where a failed epoch is to be ended
+    upstream_fingerprint: str = ""  # `jobs.change.front` of it, where a failed epoch is to be ended
     code: str = ""  # `jobs.change.code` of it, likewise
 
 
@@ -135,7 +135,7 @@ class JobState:
     name: str
     entry: JobEntry
     phase: Phase = Phase.LOADING
-    story: tuple[str, ...] = ()
+    transition_log: tuple[str, ...] = ()
     load_at_s: float | None = None        # when to try again after a load that failed
     loading_s: float = 0.0                # when that was begun, or was last said to take long
     program: Program | None = None        # of the plan, or of the entry while there is no plan
@@ -168,7 +168,7 @@ class JobState:
     room: float = 1.0                     # the share of it that states near their limit leave
     done: int = 0                         # all epochs up to it are logged and committed
     ledger_highest: int = 0               # highest epoch that any ledger partition holds
-    epoch_s: float = 0.0                  # for so long its owner has told of no epoch's end
+    stalled_for_s: float = 0.0                  # for so long its owner has told of no epoch's end
     looked_s: float = 0.0                 # when it was looked whether it has
     fragment: str = ""                    # the owner's last word: restoring, running, ...
     unheard: str = ""                     # why words of workers may be missing, until it is loaded
@@ -240,11 +240,11 @@ class JobState:
 
     def move(self, phase: Phase, now: Now, why: str) -> JobState:
         """This job in another phase; raises InvalidTransition when the table forbids it."""
-        lifecycle.check(self.name, self.phase, phase, self.story)
+        lifecycle.check(self.name, self.phase, phase, self.transition_log)
         line = f"{now.monotonic_s:.3f} {self.phase.name} -> {phase.name}: {why}"
         loading_s = now.monotonic_s if phase is Phase.LOADING else self.loading_s
-        story = (*self.story, line)[-STORY_LINES_MAX:]
-        return replace(self, phase=phase, story=story, loading_s=loading_s)
+        transition_log = (*self.transition_log, line)[-TRANSITIONS_MAX:]
+        return replace(self, phase=phase, transition_log=transition_log, loading_s=loading_s)
 
     def told(self, *lines: str) -> JobState:
         """With events for people; the newest are kept, and no more of each than a status holds."""

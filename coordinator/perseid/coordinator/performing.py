@@ -26,10 +26,10 @@ from perseid.coordinator.loading_pool import LoadingPool
 from perseid.coordinator.log_trimming import trim
 from perseid.errors import (
     FencedError,
-    PassingAnswer,
     PermanentError,
     PerseidError,
     RetryableError,
+    TransientAnswer,
     UnexpectedError,
 )
 from perseid.errors.texts import kind_of
@@ -141,7 +141,7 @@ class Performer:
     def _append(self, job: str, record: TokenRecord) -> int:
         try:
             return self._writer.append(names.tokens(job), 0, codec.encode(record))
-        except PassingAnswer:
+        except TransientAnswer:
             raise  # it is not in the log, and the client sends it no more
         except RetryableError as error:
             text = f"an append to the token log of {job} has an unknown outcome: {error}"

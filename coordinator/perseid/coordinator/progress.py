@@ -126,7 +126,7 @@ def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
 def _running(job: JobState, now: Now) -> JobState:
     if job.phase is Phase.RESTORING:
         job = job.move(Phase.RUNNING, now, "its owner runs it")
-    return replace(job, fragment="running", epoch_s=0.0)
+    return replace(job, fragment="running", stalled_for_s=0.0)
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
@@ -143,7 +143,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         done = max(job.done, min(confirmed_epoch(job, record), job.tip.epoch))
         if record.restored_from:
             job = job.told(f"generation {record.generation} restored from {record.restored_from}")
-        job = checkpoints.passed_over(replace(job, done=done), record.epoch)
+        job = checkpoints.superseded(replace(job, done=done), record.epoch)
         return _running(job, now), []
     if record.state == "repeated":
         job = _repeated(job, record, now)
@@ -157,7 +157,7 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     done = max(job.done, min(record.epoch, job.tip.epoch))
     job = replace(job, done=done).told(f"generation {record.generation} told again how it is")
     if job.collecting is not None and job.collecting.epoch <= record.epoch:
-        job = checkpoints.given_up(job, "word of its parts was lost")
+        job = checkpoints.aborted(job, "word of its parts was lost")
     return _running(job, now)
 
 
@@ -166,8 +166,8 @@ def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     text = record.error or "the fragment failed without a reason"
     job = failing.tried(job, kind)
     if job.unexpected >= failing.TRIES_MAX:
-        return corrections.fail(job, now, kind, failing.told_of_tries(job, text))
+        return corrections.fail(job, now, kind, failing.with_tries(job, text))
     job, text, final = failing.settled(job, "worker", kind, text, now)
     if final or record.permanent:
         return corrections.fail(job, now, PermanentError.__name__ if final else kind, text)
-    return failing.passing(job, now, text, died=kind == ProcessDied.__name__)
+    return failing.transient(job, now, text, died=kind == ProcessDied.__name__)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from perseid.clocks import Clock
+from perseid.coordinator import change_log, view
 from perseid.coordinator import events as ev
-from perseid.coordinator import telling, view
 from perseid.coordinator.core import decide
 from perseid.coordinator.leadership import Lease, LeaseKeeper
 from perseid.coordinator.loading import Clients, Known, Loader
@@ -136,7 +136,7 @@ class Service:
         self._await_lease()
         before = self.state.jobs
         self.state, actions = decide(self.state, event, self._now())
-        for level, text, about in telling.news(before, self.state.jobs):
+        for level, text, about in change_log.log_lines(before, self.state.jobs):
             _log.log(level, "%s", text, extra=about)
         self._looking.follow(event, before)
         outcomes: list[ev.Event] = []

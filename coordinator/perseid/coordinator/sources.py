@@ -16,11 +16,11 @@ from perseid.coordinator.model import (
 )
 from perseid.errors import (
     LogTruncated,
-    PassingAnswer,
     PermanentError,
     PerseidError,
     ReplayDataLost,
     TopicIdentityChanged,
+    TransientAnswer,
 )
 from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import Token
@@ -31,7 +31,7 @@ Topics = Mapping[str, SourceTopic | None]
 def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError | None:
     """The first reason why the job must not go on; topics that were not asked for are left out.
 
-    PassingAnswer: only if that is heard for longer.
+    TransientAnswer: only if that is heard for longer.
     """
     for name, source in spec.sources.items():
         if source.topic not in topics:
@@ -102,12 +102,12 @@ def _fault_of(
 ) -> PerseidError | None:
     recorded = next(iter(known.values()), None)
     if topic is None and recorded is not None:
-        return PassingAnswer(
+        return TransientAnswer(
             f"source topic {name} does not exist any more (it had the id {recorded.topic_id}): one "
             "of that name is another topic, so remove the job and apply it again"
         )
     if topic is None:
-        return PassingAnswer(
+        return TransientAnswer(
             f"source topic {name} does not exist; create it with `perseid topics create {name}`"
         )
     if recorded is not None and recorded.topic_id != topic.topic_id:

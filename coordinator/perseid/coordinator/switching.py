@@ -109,7 +109,7 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
     if token is None:
         return job, []
     if collecting is not None and checkpoint:
-        job = checkpoints.given_up(job, "a later one is needed")
+        job = checkpoints.aborted(job, "a later one is needed")
     return issue.appending(job, now), [AppendToken(job.name, token)]
 
 

@@ -34,10 +34,10 @@ def took(job: JobState, now: Now) -> JobState:
     )
 
 
-def owing(job: JobState) -> JobState:
+def retry_pending(job: JobState) -> JobState:
     """The last checkpoint has come to nothing: the next token that can takes another one."""
     timing = _timing(job)
-    owed = timing.owing() if timing is not None else None
+    owed = timing.retry_pending() if timing is not None else None
     return replace(job, checkpoint_s=float("-inf"), timing=owed)
 
 

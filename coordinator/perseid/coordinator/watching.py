@@ -26,12 +26,12 @@ from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import (
     DamagedFile,
     LogTruncated,
-    PassingAnswer,
     PermanentError,
     PerseidError,
     ReplayDataLost,
     RetryableError,
     TopicIdentityChanged,
+    TransientAnswer,
 )
 from perseid.records import JobEntry
 from perseid.registry import Registry
@@ -267,14 +267,14 @@ class EndsWatcher(Watcher):
     def _ends(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
         try:
             return self._topics.ends(partitions)
-        except (PermanentError, PassingAnswer):
+        except (PermanentError, TransientAnswer):
             # One topic is gone. The others go on; TopicsWatcher tells about that one.
             found: dict[Partition, int] = {}
             for topic in sorted({topic for topic, _ in partitions}):
                 own = [place for place in partitions if place[0] == topic]
                 try:
                     found.update(self._topics.ends(own))
-                except (PermanentError, PassingAnswer) as error:
+                except (PermanentError, TransientAnswer) as error:
                     _log.warning("ends: %s", error)
             return found
 

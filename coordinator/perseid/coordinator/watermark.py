@@ -51,7 +51,7 @@ def told(job: JobState, record: EventTimes) -> JobState:
     )  # fmt: skip
 
 
-def told_before(job: JobState, records: Iterable[ProgressRecord]) -> JobState:
+def replay_reports(job: JobState, records: Iterable[ProgressRecord]) -> JobState:
     """The job that a new leader has read, with what workers reported before."""
     for record in records:
         if isinstance(record, EventTimes) and record.job_uuid == job.entry.uuid:

@@ -47,16 +47,16 @@ def kill(
     from perseid.embedded.identity import send
 
     cluster = Cluster(data)
-    victim = _victim(cluster, what, job, supervisor=supervisor)
-    killed = False if dry_run else send(victim, signal.SIGKILL)
+    target = _kill_target(cluster, what, job, supervisor=supervisor)
+    killed = False if dry_run else send(target, signal.SIGKILL)
     if as_json:
-        output.document({"what": what, "pid": victim.pid, "killed": killed})
+        output.document({"what": what, "pid": target.pid, "killed": killed})
     else:
         done = "killed" if killed else "would kill" if dry_run else "already gone:"
-        output.lines([f"{done} {what} (pid {victim.pid})"])
+        output.lines([f"{done} {what} (pid {target.pid})"])
 
 
-def _victim(cluster: Cluster, what: str, job: str | None, *, supervisor: bool) -> Mark:
+def _kill_target(cluster: Cluster, what: str, job: str | None, *, supervisor: bool) -> Mark:
     from perseid.records.marks import mark
 
     if what in {row.name for row in cluster.processes()}:
@@ -74,13 +74,13 @@ def _victim(cluster: Cluster, what: str, job: str | None, *, supervisor: bool) -
 
 
 def _by_role(cluster: Cluster, what: str, job: str | None) -> Mark | None:
-    from perseid.cli.trials.victims import Victims
+    from perseid.cli.scenario.nemesis import Nemesis
     from perseid.registry import Registry
 
     with closing(Registry.connect(cluster.deployment)) as registry:
         if job is None and what not in {"coordinator", "standby", "broker"}:
             job = _only_job(_running(registry))
-        return Victims(cluster, registry, job or "").find(what)
+        return Nemesis(cluster, registry, job or "").find(what)
 
 
 def _running(registry: Registry) -> list[str]:
@@ -125,7 +125,7 @@ def _name(cluster: Cluster, what: str, job: str | None) -> str:
     rows = cluster.processes()
     if what not in ROLES or what in {row.name for row in rows}:
         return cluster.process(what).name
-    pid = _victim(cluster, what, job, supervisor=False).pid
+    pid = _kill_target(cluster, what, job, supervisor=False).pid
     for row in rows:
         if row.pid == pid:
             return row.name

@@ -12,10 +12,10 @@ from perseid.cli import output
 from perseid.errors import UsageError
 
 if TYPE_CHECKING:
-    from perseid.cli.trials.kills import Kill
-    from perseid.cli.trials.pacing import Pacing
-    from perseid.cli.trials.report import View
-    from perseid.cli.trials.stage import Stage, Staged
+    from perseid.cli.scenario.bed import AppliedJob, ScenarioBed
+    from perseid.cli.scenario.kills import Kill
+    from perseid.cli.scenario.pacing import Pacing
+    from perseid.cli.scenario.report import View
     from perseid.embedded import Cluster
 
 PREFIX = "demo"
@@ -32,7 +32,7 @@ class Wish:
     seed: int | None
 
     def pacing(self) -> Pacing:
-        from perseid.cli.trials.pacing import Pacing, default_rate
+        from perseid.cli.scenario.pacing import Pacing, default_rate
 
         rate = self.rate or default_rate(self.records)
         return Pacing(self.records, rate, self.kills, fixed_rate=self.rate is not None)
@@ -70,8 +70,8 @@ def demo(
     Starts the cluster if it is not there. Exit code 1 when a record was lost, duplicated,
     reordered or wrong, or when a kill did not hit work.
     """
-    from perseid.cli.trials.kills import parse_all
-    from perseid.cli.trials.stage import connect
+    from perseid.cli.scenario.bed import connect
+    from perseid.cli.scenario.kills import parse_all
     from perseid.embedded import Cluster
 
     if master is not None and not master.startswith(MASTERS):
@@ -79,8 +79,8 @@ def demo(
     wish = Wish(records, rate, parse_all(kill or [], master or _master(data)), seed)
     cluster = Cluster(data, say=output.note)
     deployment = cluster.up(workers=None, coordinators=None, master=master)
-    with connect(deployment) as stage:
-        document, faults = _play(cluster, stage, wish)
+    with connect(deployment) as bed:
+        document, faults = _play(cluster, bed, wish)
     if as_json:
         output.document(document)
     else:
@@ -101,22 +101,22 @@ def _master(data: Path | None) -> str:
         return "local"
 
 
-def _play(cluster: Cluster, stage: Stage, wish: Wish) -> tuple[dict[str, Any], list[str]]:
+def _play(cluster: Cluster, bed: ScenarioBed, wish: Wish) -> tuple[dict[str, Any], list[str]]:
     """Stages the job, runs it to the last line, and has it judged."""
-    from perseid.cli.trials.report import View
-    from perseid.cli.trials.stage import Names
+    from perseid.cli.scenario.bed import Names
+    from perseid.cli.scenario.report import View
 
-    stage.remove_older(PREFIX)
+    bed.remove_older(PREFIX)
     names = Names.fresh(PREFIX)
-    stage.make_topics(names.source, names.sink)
+    bed.make_topics(names.source, names.sink)
     output.note(f"applying job {names.job} (the wordcount example)")
-    staged = stage.start(names)
+    applied = bed.start(names)
     view = View()
     try:
-        played = _drive(cluster, stage, staged, view, wish)
+        played = _drive(cluster, bed, applied, view, wish)
     finally:
         view.close()
-    stage.stop(names)  # it would use a part of a core for nothing
+    bed.stop(names)  # it would use a part of a core for nothing
     output.note(
         f"stopped {names.job}; look at it: perseid topics tail {names.sink}, perseid jobs show "
         f"{names.job}; then: perseid down"
@@ -125,24 +125,24 @@ def _play(cluster: Cluster, stage: Stage, wish: Wish) -> tuple[dict[str, Any], l
 
 
 def _drive(
-    cluster: Cluster, stage: Stage, staged: Staged, view: View, wish: Wish
+    cluster: Cluster, bed: ScenarioBed, applied: AppliedJob, view: View, wish: Wish
 ) -> tuple[dict[str, Any], list[str]]:
-    from perseid.cli.trials.feed import Feed, judge
-    from perseid.cli.trials.follow import Follower, first_append_ms
-    from perseid.cli.trials.pacing import EPOCHS_AFTER_MIN
-    from perseid.cli.trials.progress import Progress
-    from perseid.cli.trials.report import complaints
-    from perseid.cli.trials.run import Run
-    from perseid.cli.trials.victims import Victims
+    from perseid.cli.scenario.follow import Follower, first_append_ms
+    from perseid.cli.scenario.load_generator import LoadGenerator, judge
+    from perseid.cli.scenario.nemesis import Nemesis
+    from perseid.cli.scenario.pacing import EPOCHS_AFTER_MIN
+    from perseid.cli.scenario.progress import Progress
+    from perseid.cli.scenario.report import complaints
+    from perseid.cli.scenario.run import Run
 
-    names, kafka = staged.names, stage.bootstrap
+    names, kafka = applied.names, bed.bootstrap
     pacing = wish.pacing()
-    follower = Follower(kafka, names.job, Progress(staged.job_uuid, staged.ledgers))
-    victims = Victims(cluster, stage.registry, names.job)
-    with Feed(kafka, names.source, records=wish.records, seed=wish.seed) as feed:
-        seed = feed.await_seed()
+    follower = Follower(kafka, names.job, Progress(applied.job_uuid, applied.ledgers))
+    nemesis = Nemesis(cluster, bed.registry, names.job)
+    with LoadGenerator(kafka, names.source, records=wish.records, seed=wish.seed) as load:
+        seed = load.await_seed()
         view.note(f"seed {seed}, {wish.records:,} lines, at most {pacing.base_rate:,.0f}/s")
-        run = Run(pacing, follower, feed, victims, view)
+        run = Run(pacing, follower, load, nemesis, view)
         run.run()
     reports = run.reports(lambda windows, after: first_append_ms(kafka, windows, after))
     follower.close()

@@ -128,7 +128,7 @@ def _redis(settings: Deployment) -> Iterator[Finding]:
 
 def _brokers(settings: Deployment) -> Iterator[Finding]:
     from perseid.embedded.kafka_probe import brokers
-    from perseid.errors import PassingAnswer, PermanentError
+    from perseid.errors import PermanentError, TransientAnswer
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.durability import TRANSACTION_LOG
 
@@ -141,7 +141,7 @@ def _brokers(settings: Deployment) -> Iterator[Finding]:
             yield from doctor_checks.broker_settings(broker, values)
         try:
             log = admin.describe([TRANSACTION_LOG]).get(TRANSACTION_LOG)
-        except (PermanentError, PassingAnswer):  # not everybody may ask for it
+        except (PermanentError, TransientAnswer):  # not everybody may ask for it
             return
         yield from doctor_checks.transaction_log(found, log)
 

@@ -4,7 +4,7 @@
       RetryableError          try again, nothing is lost: a client timed out, a broker is away
         ProcessDied           one that computed an epoch was killed, or crashed in native code
         UnexpectedError       code or data raised what nobody gave a type: a few tries, then the end
-        PassingAnswer         the broker says what may pass: final when repeated (`settling`)
+        TransientAnswer         the broker says what may pass: final when repeated (`settling`)
           UndecidedTransaction  likewise, of readers that wait for a transaction's end
       FencedError             stop at once: a newer owner exists
       PermanentError          stop the job and tell the user: trying again gives the same error
@@ -46,14 +46,14 @@ class UnexpectedError(RetryableError):
     """
 
 
-class PassingAnswer(RetryableError):
+class TransientAnswer(RetryableError):
     """The broker does not know a topic, or denies it: true or not, a moment later it may be other.
 
     Who hears it again and again makes it final by `perseid.errors.settling`.
     """
 
 
-class UndecidedTransaction(PassingAnswer):
+class UndecidedTransaction(TransientAnswer):
     """A broker that answers holds readers back for a transaction that nobody has ended."""
 
 

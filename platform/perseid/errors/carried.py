@@ -15,12 +15,12 @@ from perseid.errors import (
     DamagedFile,
     FencedError,
     LedgerGap,
-    PassingAnswer,
     PermanentError,
     PerseidError,
     ProcessDied,
     RefusedError,
     RetryableError,
+    TransientAnswer,
     UndecidedTransaction,
     UnexpectedError,
     UsageError,
@@ -30,7 +30,7 @@ from perseid.errors.texts import cut, said
 _KINDS: dict[str, type[PerseidError]] = {
     c.__name__: c
     for c in (
-        RetryableError, ProcessDied, PassingAnswer, UndecidedTransaction, UnexpectedError,
+        RetryableError, ProcessDied, TransientAnswer, UndecidedTransaction, UnexpectedError,
         FencedError, PermanentError, BadInputError, UsageError, RefusedError, LedgerGap,
         DamagedFile,
     )

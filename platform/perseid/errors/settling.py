@@ -13,16 +13,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from perseid.errors import PassingAnswer, PermanentError, UndecidedTransaction
+from perseid.errors import PermanentError, TransientAnswer, UndecidedTransaction
 
 FINAL_S: dict[str, float] = {
-    PassingAnswer.__name__: 30.0,  # more than a broker needs to restart and to hear of all topics
+    TransientAnswer.__name__: 30.0,  # more than a broker needs to restart and to hear of all topics
     # A dead owner's transaction is ended by its broker: mostly within half a minute, and after a
     # slow epoch within the longest time that brokers allow, which is 15 minutes.
     UndecidedTransaction.__name__: 1000.0,
 }
 # Who says that a transaction is undecided has waited for it: that needs no such bound.
-PAUSE_S: dict[str, float] = {PassingAnswer.__name__: 7.5, UndecidedTransaction.__name__: math.inf}
+PAUSE_S: dict[str, float] = {TransientAnswer.__name__: 7.5, UndecidedTransaction.__name__: math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,6 @@ def told(text: str, answer: Repeated) -> str:
     return f"{text} (the same answer for {answer.for_s:.0f} s)"
 
 
-def final(error: PassingAnswer, answer: Repeated) -> PermanentError:
+def final(error: TransientAnswer, answer: Repeated) -> PermanentError:
     """The error once it is final."""
     return PermanentError(told(str(error), answer))

@@ -18,7 +18,7 @@ from typing import Literal
 FOLDER = "PERSEID_CRASH_POINTS"
 DRIVER_PID = "PERSEID_DRIVER_PID"
 
-Victim = Literal["self", "driver"]
+KillTarget = Literal["self", "driver"]
 
 _folder = os.environ.get(FOLDER, "")
 
@@ -35,20 +35,20 @@ def reach(name: str, operator: str = "") -> None:
 def _die_by(path: str) -> None:
     try:
         with open(path) as file:
-            victim = file.read()
+            target = file.read()
         os.unlink(path)
     except FileNotFoundError:
         return
-    if victim == "driver" and DRIVER_PID in os.environ:
+    if target == "driver" and DRIVER_PID in os.environ:
         os.kill(int(os.environ[DRIVER_PID]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(folder: Path, name: str, victim: Victim = "self") -> None:
+def arm(folder: Path, name: str, target: KillTarget = "self") -> None:
     """Arms `name` for one process started with PERSEID_CRASH_POINTS=folder."""
     folder.mkdir(parents=True, exist_ok=True)
     ready = folder / f".{name}"
-    ready.write_text(victim)
+    ready.write_text(target)
     ready.rename(folder / name)
 
 

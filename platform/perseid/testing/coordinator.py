@@ -356,7 +356,7 @@ class Leader:
 
 def _program(world: World, revision: str, archive: str, spec: JobSpec) -> Program:
     code = world.codes.get(archive, archive)
-    return Program(revision, archive, spec, change.front(spec, {}), code)
+    return Program(revision, archive, spec, change.upstream_fingerprint(spec, {}), code)
 
 
 def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:

@@ -66,7 +66,7 @@ class Allowance:
         return due
 
 
-class Feed:
+class Sender:
     """Sends lines in order; `sent` counts what Kafka has acknowledged or librdkafka holds."""
 
     def __init__(self, bootstrap: str, topic: str, lines: Blocks, *, stamped: bool = False) -> None:
@@ -113,10 +113,10 @@ class Feed:
             raise SystemExit(f"{left} lines were not acknowledged within {_FLUSH_S:.0f} s")
 
 
-def run(feed: Feed, allowance: Allowance, orders: queue.SimpleQueue[Any], until: int) -> None:
+def run(sender: Sender, allowance: Allowance, orders: queue.SimpleQueue[Any], until: int) -> None:
     """Sends until `until` lines are out or an order says stop (None)."""
     reported_s = 0.0
-    while feed.sent < until:
+    while sender.sent < until:
         while not orders.empty():
             order = orders.get()
             if order is None:
@@ -124,10 +124,10 @@ def run(feed: Feed, allowance: Allowance, orders: queue.SimpleQueue[Any], until:
             allowance.rate = float(order.get("rate", allowance.rate))
             allowance.limit = min(int(order.get("limit", allowance.limit)), until)
         now_s = time.monotonic()
-        feed.send(allowance.due(now_s, feed.sent))
+        sender.send(allowance.due(now_s, sender.sent))
         if now_s - reported_s > _REPORT_S:
             reported_s = now_s
-            _report(sent=feed.acknowledged)
+            _report(sent=sender.acknowledged)
         time.sleep(_TICK_S)
 
 
@@ -168,14 +168,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     _report(seed=seed)
-    feed = Feed(options.kafka, options.topic, _blocks(options, seed), stamped=options.stamped)
+    sender = Sender(options.kafka, options.topic, _blocks(options, seed), stamped=options.stamped)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     limit = 0 if options.controlled else options.records
     if options.controlled:
         threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
-    run(feed, Allowance(options.rate, limit), orders, options.records)
-    feed.finish()
-    _report(sent=feed.sent, done=True)
+    run(sender, Allowance(options.rate, limit), orders, options.records)
+    sender.finish()
+    _report(sent=sender.sent, done=True)
     return 0
 
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from perseid.clocks import Clock, ManualClock
 from perseid.errors import (
     LogTruncated,
-    PassingAnswer,
     PermanentError,
     ReplayDataLost,
     RetryableError,
+    TransientAnswer,
 )
 from perseid.topics.admin import Partition, TopicInfo
 from perseid.topics.transactions import Headers
@@ -154,7 +154,7 @@ class ModelKafka:
     def log(self, topic: str, partition: int) -> ModelLog:
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.logs):
-            raise PassingAnswer(f"{topic}[{partition}]: the topic or partition does not exist")
+            raise TransientAnswer(f"{topic}[{partition}]: the topic or partition does not exist")
         return found.logs[partition]
 
     def append(

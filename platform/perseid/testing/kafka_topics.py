@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from perseid.errors import PassingAnswer, PermanentError, RetryableError
+from perseid.errors import PermanentError, RetryableError, TransientAnswer
 from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelTopic
 from perseid.topics.admin import MESSAGE_BYTES_MAX, RETENTION_MS, Partition, TopicInfo
 from perseid.topics.names import check_topic
@@ -87,7 +87,7 @@ class FakeTopics:
     def grow(self, topic: str, partitions: int) -> None:
         found = self._kafka.topics.get(topic)
         if found is None:
-            raise PassingAnswer(f"growing topic {topic}: it does not exist")
+            raise TransientAnswer(f"growing topic {topic}: it does not exist")
         found.logs += [ModelLog() for _ in range(partitions - len(found.logs))]
         found.info = replace(found.info, partitions=len(found.logs))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perseid.records.crashpoints import Victim
+from perseid.records.crashpoints import KillTarget
 
 Of = Literal["state", "writer", "job"]
 
@@ -23,7 +23,7 @@ class KillPoint:
 
     name: str
     of: Of
-    victims: tuple[Victim, ...] = ("self", "driver")
+    targets: tuple[KillTarget, ...] = ("self", "driver")
     takeover: bool = False
 
 
@@ -53,22 +53,22 @@ class Kill:
     """One death: at a point, of an operator's process or, without an operator, of whose it is."""
 
     point: KillPoint
-    victim: Victim
+    target: KillTarget
     operator: str = ""
 
     @property
     def moves(self) -> bool:
         """Whether the job goes to another driver, before it or by it."""
-        return self.point.takeover or self.victim == "driver"
+        return self.point.takeover or self.target == "driver"
 
     @property
     def armed_as(self) -> str:
         return f"{self.point.name}@{self.operator}" if self.operator else self.point.name
 
 
-def kills(*, takeover: bool) -> list[tuple[str, Victim]]:
+def kills(*, takeover: bool) -> list[tuple[str, KillTarget]]:
     """Every point with everyone who may die there, for a job in which nobody is told apart."""
-    return [(p.name, v) for p in POINTS if p.takeover == takeover for v in p.victims]
+    return [(p.name, v) for p in POINTS if p.takeover == takeover for v in p.targets]
 
 
 def fits(point: KillPoint, operator: str, stateless: Collection[str]) -> bool:
@@ -77,12 +77,12 @@ def fits(point: KillPoint, operator: str, stateless: Collection[str]) -> bool:
 
 
 def matrix(
-    point: KillPoint, victim: Victim, operators: Collection[str], stateless: Collection[str]
+    point: KillPoint, target: KillTarget, operators: Collection[str], stateless: Collection[str]
 ) -> list[Kill]:
     """Deaths at the point of everyone who can be told apart there."""
     if point.of == "job":
-        return [Kill(point, victim)]
-    return [Kill(point, victim, name) for name in operators if fits(point, name, stateless)]
+        return [Kill(point, target)]
+    return [Kill(point, target, name) for name in operators if fits(point, name, stateless)]
 
 
 def drawn(
@@ -95,7 +95,7 @@ def drawn(
         for name in names
     ]
     of_job = chance.sample([p for p in POINTS if p.of == "job"], OF_THE_JOB)
-    return [*own, *(Kill(point, point.victims[0]) for point in of_job)]
+    return [*own, *(Kill(point, point.targets[0]) for point in of_job)]
 
 
 def together(wanted: Sequence[Kill], at_once: int) -> Iterator[list[Kill]]:

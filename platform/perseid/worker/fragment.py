@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.source import Counts
 
 log = logging.getLogger("perseid.worker")
-TELL_AGAIN_S = 1.0
+REPORT_AGAIN_S = 1.0
 BATCH_S = 5.0  # of a micro-batch of the query
 WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
-TELL_FOR_S = 60.0  # of a broker that takes no record of ours, before the worker ends for it
+REPORT_FOR_S = 60.0  # of a broker that takes no record of ours, before the worker ends for it
 EXIT_UNTOLD = 6  # where a fragment's end cannot be told, the worker's own end shows
 end_worker = os._exit
 
@@ -155,7 +155,7 @@ class Fragment:
     def _live(self) -> None:
         logs.bind(job=self.plan.job, generation=self.plan.generation)
         try:
-            told = self._live_and_tell()
+            told = self._run_and_report()
             while told is not None and not self._stopping.wait(last_word.LOOK_S):
                 progress, record = told
                 progress.look(record)
@@ -165,7 +165,7 @@ class Fragment:
                          cut(said(error)), exc_info=error)  # fmt: skip
             end_worker(EXIT_UNTOLD)
 
-    def _live_and_tell(self) -> tuple[LastWord, FragmentState] | None:
+    def _run_and_report(self) -> tuple[LastWord, FragmentState] | None:
         """What it told of a failure, and where."""
         from perseid.topics.log import KafkaLogWriter, ProgressLog
 
@@ -175,15 +175,15 @@ class Fragment:
         try:
             with ExitStack() as held:
                 # The first append waits for the producer's id, half a second: meanwhile we restore.
-                telling = threading.Thread(
-                    target=logs.carried(self._tell_if_heard), args=(progress, "restoring")
+                reporting = threading.Thread(
+                    target=logs.carried(self._report_if_acknowledged), args=(progress, "restoring")
                 )
-                telling.start()
-                held.callback(telling.join)
+                reporting.start()
+                held.callback(reporting.join)
                 clients = held.enter_context(closing(Clients.open(bootstrap, self.plan.job, log_)))
                 progress = clients.progress
-                self._run(clients, telling, held)
-            self._tell(progress, "stopped")
+                self._run(clients, reporting, held)
+            self._report(progress, "stopped")
             return None
         except BaseException as error:
             record = self._end_with(progress, error)
@@ -193,14 +193,14 @@ class Fragment:
             self._ended.set()
             self._rests.set()
 
-    def _tell_if_heard(self, progress: Appender, state: str) -> None:
+    def _report_if_acknowledged(self, progress: Appender, state: str) -> None:
         """Where nobody waits for it: a broker that is away is the restore's own affair."""
         try:
-            self._tell(progress, state)
+            self._report(progress, state)
         except PerseidError as error:
             log.warning("it is not told that the fragment is %s: %s", state, error)
 
-    def _run(self, clients: Clients, telling: threading.Thread, held: ExitStack) -> None:
+    def _run(self, clients: Clients, reporting: threading.Thread, held: ExitStack) -> None:
         context = self._context(held)
         runner = EpochRunner(self.spark, context)
         fence(runner)
@@ -212,9 +212,9 @@ class Fragment:
         log.info("restored from %s", origin or "nothing", extra={"epoch": done})
         self._epoch, self._replay_to = done, past.tip_epoch
         feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
-        telling.join()
-        self._tell_last_event_times(clients, context, feed)
-        self._tell(clients.progress, "running", origin, events)
+        reporting.join()
+        self._report_last_event_times(clients, context, feed)
+        self._report(clients.progress, "running", origin, events)
         self._query = self._start_query(runner, feed, clients)
         if self._stopping.is_set():
             self._query.stop()
@@ -285,7 +285,7 @@ class Fragment:
             self._ordered_epoch = order.token.epoch
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
-        self._tell_event_times(clients.progress, order, done["counts"])
+        self._report_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
         runner.clean()  # while the coordinator grants the next one
         if memory.is_judged(order.token):
@@ -298,16 +298,16 @@ class Fragment:
         if runner.context.lanes:  # otherwise the state is on other machines
             said += self.machine.judge(self.plan.job, self._epoch, found)
         for warning in said:
-            self._tell(clients.progress, "warning", events=(warning,))
+            self._report(clients.progress, "warning", events=(warning,))
 
-    def _tell_event_times(
+    def _report_event_times(
         self, progress: Appender, order: EpochOrder, counts: Counts
     ) -> None:
         told = reports.event_times(self.plan, order, counts)
         if told.times:
             progress.append(told)
 
-    def _tell_last_event_times(
+    def _report_last_event_times(
         self, clients: Clients, context: FragmentContext, feed: EpochFeed
     ) -> None:
         """Of the epoch that this life goes on from: its owner may have died before it told.
@@ -326,7 +326,7 @@ class Fragment:
             with closing(ColumnReader(context.brokers)) as reader:  # fragments are threads
                 counts = reports.read_again(reader, plans, token)
             order = EpochOrder(token, entry.offset, None)
-            self._tell_event_times(clients.progress, order, counts)
+            self._report_event_times(clients.progress, order, counts)
 
     def _await_record(
         self, runner: EpochRunner, clients: Clients, offset: int
@@ -394,7 +394,7 @@ class Fragment:
         found = clients.tokens.read_range(*place, base.offset, end, timeout_s=READ_TIMEOUT_S)
         return history(base, ((entry.offset, decode_token(entry.value)) for entry in found))
 
-    def _tell(
+    def _report(
         self, progress: Appender, state: str, source: str = "", events: tuple[str, ...] = ()
     ) -> None:
         events = tuple(cut(event, EVENT_MAX) for event in events)
@@ -421,7 +421,8 @@ class Fragment:
         if self._stopping.is_set() or isinstance(known, FencedError):
             log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
-                self._tell_if_heard(progress, "stopped")  # a newer plan is there, or we leave
+                # A newer plan is there, or the worker leaves.
+                self._report_if_acknowledged(progress, "stopped")
                 return None
         else:
             log.error("the fragment failed: %s", known, exc_info=error,
@@ -432,10 +433,10 @@ class Fragment:
             error=cut(said(known)),
             permanent=isinstance(known, PermanentError),
         )
-        self._tell_until_heard(progress, record)
+        self._report_until_acknowledged(progress, record)
         return record
 
-    def _tell_until_heard(self, progress: Appender, record: FragmentState) -> None:
+    def _report_until_acknowledged(self, progress: Appender, record: FragmentState) -> None:
         """Nobody else knows that a fragment of a live worker has ended: the job would stand still.
 
         The broker that made it fail may be away for longer than one append waits. One that will not
@@ -450,8 +451,8 @@ class Fragment:
                 log.warning("the fragment's end is not told yet: %s", error)
             except Exception as error:
                 log.error("the fragment's end is not told yet: %s", cut(said(error)))
-                if time.monotonic() - began_s > TELL_FOR_S:
+                if time.monotonic() - began_s > REPORT_FOR_S:
                     raise
                 record = replace(record, error=cut(record.error, EVENT_MAX))
-            if self._stopping.wait(TELL_AGAIN_S):
+            if self._stopping.wait(REPORT_AGAIN_S):
                 return  # a newer plan has come, so it is known

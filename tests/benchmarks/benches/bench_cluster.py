@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseid.cli import output
-from perseid.cli.trials.stage import TOPIC_CONFIG
+from perseid.cli.scenario.bed import TOPIC_CONFIG
 from perseid.embedded import Cluster, locate, processes
 from perseid.embedded.paths import state_root
 from perseid.errors import PermanentError, RetryableError

@@ -75,12 +75,12 @@ def _updates(name: str, job: str) -> Measured:
         from benches import results, updates
         from benches.peer_sides import Bytewax, Loop, Quix
         from benches.sides import Perseid
-        from perseid.cli.trials.stage import Trial
+        from perseid.cli.scenario.bed import Scenario
 
         settings = _set(updates.Settings(), records=asked.records, runs=asked.runs)
         kinds = {"bytewax": Bytewax, "quix": Quix, "loop": Loop}
         peers: list[Side] = [kinds[n](found, place, job) for n, found in installed.items()]
-        rows = updates.run(place, [Perseid(place.cluster, Trial(job)), *peers], job, settings)
+        rows = updates.run(place, [Perseid(place.cluster, Scenario(job)), *peers], job, settings)
         return results.document(name, updates.described(job, settings), rows)
 
     return measured
@@ -90,11 +90,11 @@ def _latency(place: Place, installed: dict[str, Install], asked: Asked) -> Resul
     from benches import latency, results
     from benches.peer_sides import Quix, Spark
     from benches.sides import Perseid
-    from perseid.cli.trials.stage import Trial
+    from perseid.cli.scenario.bed import Scenario
 
     settings = _set(latency.Settings(), window_s=asked.seconds, runs=asked.runs)
     job = "balances"
-    sides: list[Side] = [Perseid(place.cluster, Trial(job))]
+    sides: list[Side] = [Perseid(place.cluster, Scenario(job))]
     for name, found in installed.items():
         quix = name == "quix"
         sides.append(Quix(found, place, job, commit_s=1.0) if quix else Spark(found, place, job))

@@ -30,7 +30,7 @@ from benches.keys import Keys
 from benches.results import median_row, ratios
 from benches.timeline import Timeline
 from perseid.cli import output
-from perseid.embedded.standstill import steady
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 CHECKPOINTS_MIN = 6
@@ -90,8 +90,8 @@ def _size(place: Place, size: int, settings: Settings) -> list[dict[str, Any]]:
 def _side(
     place: Place, shape: Shape, source: str, window: Window, settings: Settings
 ) -> dict[str, Any]:
-    with engines(place) as stage, ExitStack() as removed:
-        job = KeyedJob(place, stage, shape, source)
+    with engines(place) as bed, ExitStack() as removed:
+        job = KeyedJob(place, bed, shape, source)
         removed.callback(job.remove)
         if shape.period == NEVER:
             row, (timeline,) = measured([job], window)
@@ -151,7 +151,7 @@ def told(
 def restored(job: KeyedJob) -> int:
     """A fresh worker takes the newest checkpoint up and stops; the epoch whose state was right."""
     job.go_on_from_newest(_FRESH_S)
-    job.stage.stop(job.names)
+    job.bed.stop(job.names)
     return job.check_state()
 
 

@@ -28,10 +28,10 @@ from benches.memory import PeakMemory, by_program, tmpfs_bytes
 from benches.reading import read_topic
 from benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli import output
+from perseid.cli.scenario.bed import Names, ScenarioBed, connect, edited
 from perseid.cli.state import place_of, root_of
-from perseid.cli.trials.stage import Names, Stage, connect, edited
 from perseid.clocks import SystemClock
-from perseid.embedded.standstill import Standstill
+from perseid.embedded.host_stall import HostStallDetector
 from perseid.errors import PermanentError
 from perseid.jobs.operations import backup
 from perseid.topics.records import FragmentState
@@ -86,7 +86,7 @@ def filled(place: Place, keys: Keys, records: int) -> str:
 
 
 @contextmanager
-def engines(place: Place, workers: int = 1, master: str = MASTER) -> Iterator[Stage]:
+def engines(place: Place, workers: int = 1, master: str = MASTER) -> Iterator[ScenarioBed]:
     """One coordinator and the workers, which go again.
 
     They begin without the state logs of removed jobs: a worker keeps them for half a minute, and of
@@ -95,8 +95,8 @@ def engines(place: Place, workers: int = 1, master: str = MASTER) -> Iterator[St
     _forget_removed(place)
     try:
         deployment = place.cluster.up(workers=workers, coordinators=1, master=master)
-        with connect(deployment) as stage:
-            yield stage
+        with connect(deployment) as bed:
+            yield bed
     finally:
         place.cluster.up(workers=0, coordinators=0)
 
@@ -106,21 +106,21 @@ def _forget_removed(place: Place) -> None:
     from perseid.worker.removed_jobs import RemovedJobs
 
     removed = RemovedJobs(place.cluster.deployment)
-    with connect(place.cluster.deployment) as stage:
-        known = {entry.uuid for entry in stage.registry.jobs().values()}
+    with connect(place.cluster.deployment) as bed:
+        known = {entry.uuid for entry in bed.registry.jobs().values()}
     removed.collect(removed.unknown(known))
 
 
 class KeyedJob:
     """One job, applied; a worker may come later. `remove` takes it and its sink away."""
 
-    def __init__(self, place: Place, stage: Stage, shape: Shape, source: str) -> None:
-        self.place, self.stage, self.shape = place, stage, shape
+    def __init__(self, place: Place, bed: ScenarioBed, shape: Shape, source: str) -> None:
+        self.place, self.bed, self.shape = place, bed, shape
         self.names = Names.fresh("bench", source)
         self._scratch = tempfile.TemporaryDirectory(prefix="perseid-keyed-")
         self._folder = self._written(Path(self._scratch.name) / self.names.job)
         place.make_topics(self.names.sink)
-        self.uuid = stage.put(self.names, self._folder).job_uuid
+        self.uuid = bed.put(self.names, self._folder).job_uuid
 
     def _written(self, folder: Path) -> Path:
         return edited(Path(__file__).parent / "jobs" / "keyed", folder, (
@@ -133,8 +133,8 @@ class KeyedJob:
 
     def await_counted(self, records: int, timeout_s: float = _PRELOAD_S) -> None:
         """Waits until it runs and so many records are counted in committed epochs."""
-        self.stage.await_running(self.names)
-        backup.mark(self.stage.registry, self.names.job, SystemClock().wall_ms(), whole=True)
+        self.bed.await_running(self.names)
+        backup.mark(self.bed.registry, self.names.job, SystemClock().wall_ms(), whole=True)
         deadline_s = time.monotonic() + timeout_s
         while (found := self._counted()) < records:
             if time.monotonic() > deadline_s:
@@ -217,7 +217,7 @@ class KeyedJob:
         )  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="perseid-state-") as scratch:
             return inspector.look(
-                lambda: place_of(self.stage.registry, self.names.job), partitions, use,
+                lambda: place_of(self.bed.registry, self.names.job), partitions, use,
                 Path(scratch),
             )  # fmt: skip
 
@@ -247,7 +247,7 @@ class KeyedJob:
 
     def newest_checkpoint(self) -> int:
         """The epoch that the newest pointer names. PermanentError when there is none."""
-        found = self.stage.registry.pointers(self.names.job)
+        found = self.bed.registry.pointers(self.names.job)
         if found is None or not found.pointers:
             raise PermanentError(f"{self.names.job} has no complete checkpoint")
         return found.pointers[0].epoch
@@ -259,12 +259,12 @@ class KeyedJob:
         """
         before, newest = len(self.progress().fragments), self.newest_checkpoint()
         asked_ms = time.time_ns() // 1_000_000
-        self.stage.go_on(self.names)
+        self.bed.go_on(self.names)
         check_origin(self.await_running(before, timeout_s).restored_from, newest)
         return asked_ms
 
     def remove(self) -> None:
-        self.stage.end(self.names)
+        self.bed.end(self.names)
         self.place.topics.delete([self.names.sink])
         self._scratch.cleanup()
 
@@ -290,21 +290,21 @@ def measured(
     """Runs all jobs through the window and stops them: columns of all together, what each did.
 
     `memory` is watched through the window, behind the warm-up. The window goes on until what each
-    job did in it is `enough`, at most to LONGER_MAX times its length. StoodStill when the machine
+    job did in it is `enough`, at most to LONGER_MAX times its length. HostStalled when the machine
     stood still in it.
     """
     for job in jobs:
         job.await_counted(job.shape.keys.keys)
     start_ms = time.time_ns() // 1_000_000 + round(window.warm_up_s * 1000)
     time.sleep(window.warm_up_s)
-    with memory or nullcontext(), Standstill() as still:
+    with memory or nullcontext(), HostStallDetector() as still:
         time.sleep(window.window_s)
         if enough is not None:
             _go_on(jobs, start_ms, window.window_s, enough)
     end_ms = time.time_ns() // 1_000_000
     rate, timelines = 0.0, []
     for job in jobs:
-        job.stage.stop(job.names)
+        job.bed.stop(job.names)
         outputs = job.outputs()
         found = speed(outputs, start_ms, end_ms)
         if found is None:

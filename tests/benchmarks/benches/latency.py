@@ -16,7 +16,7 @@ from benches.measuring import Runs, in_turn, latency, rows, steadily
 from benches.memory import PeakMemory, trees
 from benches.sides import Side
 from perseid.cli import output
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from benches.bench_cluster import Place
 from benches.results import median_row, ratios
 from benches.sides import EXACT, Side, running
 from perseid.cli import output
-from perseid.cli.trials.feed import Feed, measure
-from perseid.cli.trials.stage import Names
-from perseid.embedded.standstill import steady
+from perseid.cli.scenario.bed import Names
+from perseid.cli.scenario.load_generator import LoadGenerator, measure
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut
@@ -105,7 +105,7 @@ def latency(
     extra = ("--stamped", *flags)
     with (
         running(side, names),
-        Feed(place.kafka, names.source, records=2**31, seed=2, extra=extra) as feed,
+        LoadGenerator(place.kafka, names.source, records=2**31, seed=2, extra=extra) as feed,
     ):
         feed.await_seed()
         feed.order(rate, 2**31)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perseid.embedded import Cluster
-from perseid.embedded.standstill import steady
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.testing.nexmark import QUERIES, TOPICS, Event, Events, Row, answers, key_of, value_of
 from perseid.testing.running import RunningCluster

@@ -9,7 +9,7 @@ from benches.bench_cluster import Place
 from benches.install import PROGRAMS, Install
 from benches.peer import Peer
 from benches.sides import EXACT
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
 from perseid.embedded import ports
 from perseid.embedded.java import java_home
 from perseid.errors import PermanentError

@@ -22,8 +22,8 @@ from benches.memory import PeakMemory, trees
 from benches.results import median_row, ratios
 from benches.sides import RecoveringSide, running
 from perseid.cli import output
-from perseid.cli.trials.feed import Feed, judge, measure
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
+from perseid.cli.scenario.load_generator import LoadGenerator, judge, measure
 from perseid.errors import PermanentError
 
 WORD_BYTES = 88
@@ -137,7 +137,7 @@ def _kill_again_and_again(
     state_bytes = 0
     with (
         _Counted(place.kafka, names.sink) as counted,
-        Feed(place.kafka, names.source, records=2**31, seed=settings.seed) as feed,
+        LoadGenerator(place.kafka, names.source, records=2**31, seed=settings.seed) as feed,
     ):
         counted.await_lines(settings.state_lines, f"{side.system}, building the state")
         feed.order(settings.rate, 2**31)

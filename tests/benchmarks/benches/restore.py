@@ -18,7 +18,7 @@ from benches.keys import Keys, ends_of, write
 from benches.results import median_row
 from benches.timeline import Checkpoint
 from perseid.cli import output
-from perseid.embedded.standstill import steady
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 _KEY_BYTES = 88
@@ -45,8 +45,8 @@ def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
     keys = Keys(max(size // (_KEY_BYTES + ROW_OVERHEAD), 1), _KEY_BYTES)
     source = filled(place, keys, 0)
     rows = []
-    with engines(place) as stage:
-        job = KeyedJob(place, stage, Shape(keys), source)
+    with engines(place) as bed:
+        job = KeyedJob(place, bed, Shape(keys), source)
         drawn = _chain(place, job, settings.links)
         columns = chain_columns(job.progress().checkpoints[-1], settings.links)
         away = count(drawn, _MORE)
@@ -55,7 +55,7 @@ def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
             row = steady(what, lambda: _once(place, job, next(away)), output.note)
             output.note(f"run {number + 1} of {settings.runs}: {row}")
             rows.append(row)
-        stage.stop(job.names)
+        bed.stop(job.names)
         epoch = job.check_state()
         output.note(f"the state of epoch {epoch} is right")
         job.remove()
@@ -103,15 +103,15 @@ def _checkpoint(place: Place, job: KeyedJob) -> None:
     reader = KafkaLogReader(place.kafka)
     above = checkpointing.last_epoch(place.topics, reader, job.names.job)
     reader.close()
-    entry, version = checkpointing.ask(job.stage.registry, job.names.job, above)
-    steering.put(job.stage.registry, entry, version)
-    checkpointing.wait(job.stage.registry, SystemClock(), entry, _WAIT_S)
+    entry, version = checkpointing.ask(job.bed.registry, job.names.job, above)
+    steering.put(job.bed.registry, entry, version)
+    checkpointing.wait(job.bed.registry, SystemClock(), entry, _WAIT_S)
 
 
 def _once(place: Place, job: KeyedJob, drawn: int) -> dict[str, Any]:
     """One restore; `drawn` records have come behind the keys so far."""
     before = len(job.progress().fragments)
-    job.stage.stop(job.names)
+    job.bed.stop(job.names)
     job.forget_log()
     _draw(place, job, drawn, _MORE, counted=False)
     asked_ms = job.go_on_from_newest(_WAIT_S)

@@ -34,7 +34,7 @@ from benches.keys import Keys, ends_of, write
 from benches.memory import PeakMemory
 from benches.results import median_row
 from perseid.cli import output
-from perseid.embedded.standstill import steady
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.worker.process.spare_memory import ANYWAY_S
 
@@ -124,8 +124,8 @@ def _point(
 
 def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
     """All jobs of a point beside each other; their records a second together."""
-    with engines(place, workers=0, master=settings.master) as stage, ExitStack() as removed:
-        jobs = [KeyedJob(place, stage, shape, source) for shape in shapes]
+    with engines(place, workers=0, master=settings.master) as bed, ExitStack() as removed:
+        jobs = [KeyedJob(place, bed, shape, source) for shape in shapes]
         for job in jobs:
             removed.callback(job.remove)
         # All begin with the worker: one that began alone would use its topic up.
@@ -150,12 +150,12 @@ def _long(place: Place, settings: Settings) -> dict[str, Any]:
     keys = Keys(_KEYS)
     source = filled(place, keys, 0)
     seconds = settings.minutes * 60
-    with engines(place, master=settings.master) as stage:
-        job = KeyedJob(place, stage, Shape(keys, period="30s"), source)
+    with engines(place, master=settings.master) as bed:
+        job = KeyedJob(place, bed, Shape(keys, period="30s"), source)
         job.await_counted(keys.keys)
         sent, samples = _fed(place, job, source, settings.rate, seconds)
         job.await_counted(keys.keys + sent, _CATCH_UP_S)
-        stage.stop(job.names)
+        bed.stop(job.names)
         job.check_state()
         job.remove()
     place.topics.delete([source])

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Protocol
 
-from perseid.cli.trials.stage import WORDS_IN_PYTHON, Names, Trial, connect
-from perseid.cli.trials.victims import Victims
+from perseid.cli.scenario.bed import WORDS_IN_PYTHON, Names, Scenario, connect
+from perseid.cli.scenario.nemesis import Nemesis
 from perseid.embedded import Cluster
 from perseid.embedded.identity import send
 from perseid.errors import PermanentError
@@ -68,9 +68,11 @@ class Perseid:
     system = "perseid"
     guarantee = EXACT
 
-    def __init__(self, cluster: Cluster, trial: Trial = WORDS_IN_PYTHON, workers: int = 2) -> None:
+    def __init__(
+        self, cluster: Cluster, scenario: Scenario = WORDS_IN_PYTHON, workers: int = 2
+    ) -> None:
         self.version = version("perseid")
-        self._cluster, self._trial, self._workers = cluster, trial, workers
+        self._cluster, self._scenario, self._workers = cluster, scenario, workers
         if workers == 1:
             self.system = "perseid, one worker"
         self._names: Names | None = None
@@ -78,13 +80,13 @@ class Perseid:
     def start(self, names: Names) -> None:
         deployment = self._cluster.up(workers=self._workers, coordinators=2)
         self._names = names
-        with connect(deployment) as stage:
-            stage.start(names, self._trial)
+        with connect(deployment) as bed:
+            bed.start(names, self._scenario)
 
     def kill(self) -> int:
-        with self._victims() as victims:
+        with self._nemesis() as nemesis:
             deadline_s = time.monotonic() + 30
-            while (victim := victims.find("worker")) is None:
+            while (victim := nemesis.find("worker")) is None:
                 if time.monotonic() > deadline_s:
                     raise PermanentError("no worker owns the job for 30 s")
                 time.sleep(0.05)
@@ -99,18 +101,18 @@ class Perseid:
     def state_bytes(self) -> int:
         """Bytes of the newest complete checkpoint."""
         names = self._names
-        with connect(self._cluster.deployment) as stage:
-            found = stage.registry.pointers(names.job) if names is not None else None
+        with connect(self._cluster.deployment) as bed:
+            found = bed.registry.pointers(names.job) if names is not None else None
         return found.pointers[0].bytes if found is not None and found.pointers else 0
 
     def stop(self, names: Names) -> None:
-        with connect(self._cluster.deployment) as stage:
-            stage.end(names)
+        with connect(self._cluster.deployment) as bed:
+            bed.end(names)
         self._cluster.up(workers=0, coordinators=0)
 
     @contextmanager
-    def _victims(self) -> Iterator[Victims]:
+    def _nemesis(self) -> Iterator[Nemesis]:
         if self._names is None:
             raise PermanentError("nothing was started")
-        with connect(self._cluster.deployment) as stage:
-            yield Victims(self._cluster, stage.registry, self._names.job)
+        with connect(self._cluster.deployment) as bed:
+            yield Nemesis(self._cluster, bed.registry, self._names.job)

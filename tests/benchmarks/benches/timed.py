@@ -25,8 +25,8 @@ from benches.reading import read_topic
 from benches.results import median_row, ratios
 from benches.timeline import Timeline, progress_of
 from perseid.cli import output
-from perseid.cli.trials.stage import Names, Stage, edited
-from perseid.embedded.standstill import steady
+from perseid.cli.scenario.bed import Names, ScenarioBed, edited
+from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.jobs.repository.job_folders import example
 
@@ -56,11 +56,11 @@ class Settings:
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
     """Two rows: timed by size, and at fixed moments."""
     runs: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    with engines(place) as stage:
+    with engines(place) as bed:
         for number in range(settings.runs):
             for timed in (True, False) if number % 2 else (False, True):
                 row = {"system": "perseid", "setting": "TMI", "checkpoints": _named(timed)}
-                side = partial(_side, place, stage, timed, settings)
+                side = partial(_side, place, bed, timed, settings)
                 row |= steady(f"TMI {_named(timed)}", side, output.note)
                 output.note(f"run {number + 1} of {settings.runs}: {row}")
                 runs[timed].append(row)
@@ -79,7 +79,7 @@ def _named(timed: bool) -> str:
     return "at small state" if timed else "at fixed times"
 
 
-def _side(place: Place, stage: Stage, timed: bool, settings: Settings) -> dict[str, Any]:
+def _side(place: Place, bed: ScenarioBed, timed: bool, settings: Settings) -> dict[str, Any]:
     names = Names.fresh("bench")
     place.make_topics(names.source, names.sink)
     with tempfile.TemporaryDirectory(prefix="perseid-tmi-") as scratch:
@@ -92,15 +92,15 @@ def _side(place: Place, stage: Stage, timed: bool, settings: Settings) -> dict[s
             ('period: "1m", sizeTimed: true',
              f'period: "{settings.period_s}s", sizeTimed: {str(timed).lower()}'),
         ))  # fmt: skip
-        stage.apply(names, folder)
+        bed.apply(names, folder)
         start_ms = time.time_ns() // 1_000_000 + round(settings.warm_up_s * 1000)
         sent = _fed(place, names.source, settings)
         end_ms = time.time_ns() // 1_000_000
         time.sleep(_SETTLE_S)
-        stage.stop(names)
+        bed.stop(names)
     timeline = progress_of(place, names.job, PARTITIONS).within(start_ms, end_ms)
     judge(sent, _clustered(place, names.sink))
-    stage.end(names)
+    bed.end(names)
     place.topics.delete([names.source, names.sink])
     return sizes(timeline)
 

@@ -29,8 +29,8 @@ from benches.measuring import (
 from benches.memory import PeakMemory, trees
 from benches.sides import Side, running
 from perseid.cli import output
-from perseid.cli.trials.feed import measure
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
+from perseid.cli.scenario.load_generator import measure
 
 _CHECK_RECORDS = 20_000
 _JUDGED = "4"  # of the accounts those that end so: of 15 million answers all would take minutes

@@ -33,8 +33,8 @@ from benches.measuring import (
 from benches.memory import PeakMemory, trees
 from benches.sides import Side, running
 from perseid.cli import output
-from perseid.cli.trials.feed import judge, measure
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
+from perseid.cli.scenario.load_generator import judge, measure
 
 _CHECK_LINES = 1_000_000  # some of the largest epochs or triggers
 _CHECK_S = 900.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benches import keyed
 from benches.keys import Keys, ends_of
-from perseid.cli.trials.stage import edited
+from perseid.cli.scenario.bed import edited
 from perseid.testing.operators import Harness
 
 FOLDER = Path(keyed.__file__).parent / "jobs" / "keyed"

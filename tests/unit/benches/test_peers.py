@@ -14,7 +14,7 @@ from benches import install, updates, wordcount
 from benches.bench_cluster import Place
 from benches.catalogue import BENCHES
 from benches.peer_sides import TRIGGER_LINES, Spark
-from perseid.cli.trials.stage import Names
+from perseid.cli.scenario.bed import Names
 from perseid.embedded.cluster import Cluster
 from perseid.errors import PermanentError
 from perseid.testing.payments import JOBS

@@ -12,7 +12,7 @@ from perseid.coordinator import foreign
 from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.model import ranges_of
 from perseid.coordinator.token_time import Time
-from perseid.errors import DamagedFile, PassingAnswer, PermanentError, RetryableError
+from perseid.errors import DamagedFile, PermanentError, RetryableError, TransientAnswer
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
 from perseid.registry.port import Set
@@ -91,7 +91,7 @@ def test_a_load_leaves_no_reader_in_the_jobs_logs(
     """Each would be a client with threads of its own: thousands behind a change of leader."""
     loader, closed = setting.loader(), list[int]()
     monkeypatch.setattr(loader.clients.reader, "close", lambda: closed.append(1))
-    with pytest.raises(PassingAnswer):
+    with pytest.raises(TransientAnswer):
         loader.load(setting.entry)
     setting.source()
     loader.load(setting.entry)
@@ -99,7 +99,7 @@ def test_a_load_leaves_no_reader_in_the_jobs_logs(
 
 
 def test_a_missing_source_topic_is_named(setting: Setting) -> None:
-    with pytest.raises(PassingAnswer, match="perseid topics create lines"):
+    with pytest.raises(TransientAnswer, match="perseid topics create lines"):
         setting.loader().load(setting.entry)
 
 
@@ -306,7 +306,7 @@ def test_a_failed_job_that_was_changed_is_loaded_with_its_ledgers_claimed(settin
     setting.loader(epoch=4).load(changed)
     assert ledgers(setting) == found
     as_target = act.LoadProgram(JOB, "r0", setting.entry.archive, frozenset())
-    assert loaded.program.front
+    assert loaded.program.upstream_fingerprint
     assert setting.loader(epoch=5).program(as_target).program == loaded.program
 
 

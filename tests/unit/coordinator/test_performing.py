@@ -87,7 +87,7 @@ def test_a_job_that_cannot_be_loaded_comes_as_an_event(setting: Setting) -> None
     acting.performer.perform(act.LoadJob(JOB, setting.entry))
     failed = acting.events.get(timeout=20)
     assert isinstance(failed, ev.JobLoadFailed)
-    assert (failed.kind, failed.permanent) == ("PassingAnswer", False)  # the core ends it
+    assert (failed.kind, failed.permanent) == ("TransientAnswer", False)  # the core ends it
 
     setting.source(cleanup="compact")
     acting.performer.perform(act.LoadJob(JOB, setting.entry))

@@ -17,7 +17,7 @@ LIMIT_S = 20.0
 class Writer:
     """Its append to `stuck` lasts until `given_up`, and fails."""
 
-    given_up: Event
+    aborted: Event
 
     def __init__(self, made: list[Writer]) -> None:
         self.topics: list[str] = []
@@ -27,7 +27,7 @@ class Writer:
     def append(self, topic: str, partition: int, value: bytes) -> int:
         self.topics.append(topic)
         if topic == "stuck":
-            assert self.given_up.wait(LIMIT_S)
+            assert self.aborted.wait(LIMIT_S)
             raise RetryableError("append was not acknowledged")
         return len(self.topics)
 
@@ -37,7 +37,7 @@ class Writer:
 
 def test_an_append_that_is_not_acknowledged_holds_up_no_other_job() -> None:
     made = list[Writer]()
-    Writer.given_up = Event()
+    Writer.aborted = Event()
     shared = SharedWriter(lambda: Writer(made), patience_s=0.01)
     shared.append("tokens", 0, b"")
     with ThreadPoolExecutor(1) as pool:
@@ -46,7 +46,7 @@ def test_an_append_that_is_not_acknowledged_holds_up_no_other_job() -> None:
             until(lambda: "stuck" in made[0].topics, LIMIT_S, "the append that hangs")
             shared.append("tokens", 0, b"")
         finally:
-            Writer.given_up.set()
+            Writer.aborted.set()
         with pytest.raises(RetryableError):
             stuck.result(LIMIT_S)
     shared.append("tokens", 0, b"")

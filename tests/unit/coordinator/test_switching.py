@@ -362,7 +362,7 @@ class WithoutTopic(Leader):
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:
         text = "source topic more does not exist"
-        return ev.ProgramFailed(action.job, action.archive, "PassingAnswer", text, False)
+        return ev.ProgramFailed(action.job, action.archive, "TransientAnswer", text, False)
 
 
 def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(

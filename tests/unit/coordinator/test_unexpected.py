@@ -147,8 +147,8 @@ def test_a_status_always_fits(lines: list[str], text: str) -> None:
     job = JobState(JOB, job_entry()).told(*lines)
     assert len(job.events) == min(len(lines), EVENTS_MAX)
     assert all(len(event.encode()) <= EVENT_MAX for event in job.events)
-    job, (put,) = failing.passing(job, now, text)
+    job, (put,) = failing.transient(job, now, text)
     assert len(encode(put.failures)) < ENTRY_BYTES_MAX  # type: ignore[union-attr]
-    error = failing.told_error(job, text, text, text)
+    error = failing.status_error(job, text, text, text)
     assert len(error["text"].encode()) <= TEXT_MAX
     assert len(encode(replace(statuses.status_of(job, 1), error=error))) < ENTRY_BYTES_MAX

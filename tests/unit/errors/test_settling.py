@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.errors import PassingAnswer, RetryableError, UndecidedTransaction, carried, settling
+from perseid.errors import RetryableError, TransientAnswer, UndecidedTransaction, carried, settling
 from perseid.errors.settling import FINAL_S, Repeated, heard
 
-ANSWER = PassingAnswer.__name__
+ANSWER = TransientAnswer.__name__
 
 
 def repeated(kind: str, pause_s: float, times: int) -> Repeated:
@@ -49,12 +49,12 @@ def test_something_else_begins_anew() -> None:
 
 
 def test_the_final_error_says_for_how_long() -> None:
-    error = settling.final(PassingAnswer("no topic t"), Repeated("sink", ANSWER, 131.0, 31.0))
+    error = settling.final(TransientAnswer("no topic t"), Repeated("sink", ANSWER, 131.0, 31.0))
     assert str(error) == "no topic t (the same answer for 31 s)"
 
 
-@pytest.mark.parametrize("kind", [PassingAnswer, UndecidedTransaction])
-def test_its_kind_survives_the_way_through_spark(kind: type[PassingAnswer]) -> None:
+@pytest.mark.parametrize("kind", [TransientAnswer, UndecidedTransaction])
+def test_its_kind_survives_the_way_through_spark(kind: type[TransientAnswer]) -> None:
     told = carried.describe(kind("no topic t"), "token")
     found = carried.parse(f"RuntimeError: {told}", "token")
     assert type(found) is kind

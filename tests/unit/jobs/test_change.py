@@ -10,6 +10,8 @@ import pytest
 from perseid.jobs import Operator, Table, Value
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.operations import change
+from perseid.jobs.operations.change import incompatibilities
+from perseid.jobs.operations.change import upstream_fingerprint as fingerprint
 from perseid.jobs.validation import parse
 
 BASE = """\
@@ -208,7 +210,7 @@ def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> N
 def test_what_may_end_an_epoch_that_another_revision_began(
     replaced: list[tuple[str, str]], said: str | None
 ) -> None:
-    found = change.apart(spec(), spec(*replaced))
+    found = incompatibilities(spec(), spec(*replaced))
     assert (said is None) == (not found)
     assert said is None or any(line.startswith(said) for line in found)
 
@@ -262,8 +264,8 @@ KEYLESS = ('sql: "SELECT k, n FROM input"', 'use: "rows:R"')
 def test_rows_that_come_to_keyed_operators_are_told_by_what_makes_them(
     replaced: list[tuple[str, str]], files: dict[str, bytes], same: bool
 ) -> None:
-    after = change.front(spec(*replaced), {**FILES, **files})
-    assert (after == change.front(spec(), FILES)) is same
+    after = fingerprint(spec(*replaced), {**FILES, **files})
+    assert (after == fingerprint(spec(), FILES)) is same
 
 
 @pytest.mark.parametrize(
@@ -279,19 +281,19 @@ def test_operators_without_a_key_may_read_all_other_files(
     files: dict[str, bytes], same: bool
 ) -> None:
     job, before = spec(KEYLESS), {**FILES, "rows.py": b"4"}
-    assert (change.front(job, {**before, **files}) == change.front(job, before)) is same
+    assert (fingerprint(job, {**before, **files}) == fingerprint(job, before)) is same
 
 
 def test_a_keyed_operator_may_leave_the_file_of_one_without_a_key() -> None:
     before = spec(KEYLESS, ('"rows:R"', '"m:R"'))
     after = spec(KEYLESS, ('"rows:R"', '"m:R"'), ('"m:O"', '"own:O"'))
-    assert change.front(before, FILES) == change.front(after, {**FILES, "own.py": b"corrected"})
-    assert change.front(before, FILES) != change.front(before, {**FILES, "m.py": b"corrected"})
+    assert fingerprint(before, FILES) == fingerprint(after, {**FILES, "own.py": b"corrected"})
+    assert fingerprint(before, FILES) != fingerprint(before, {**FILES, "m.py": b"corrected"})
 
 
 def test_a_file_of_a_keyed_operator_counts_where_another_may_import_it() -> None:
     job, files = spec(KEYLESS), {**FILES, "rows.py": b"from m import KEY_OF\n"}
-    assert change.front(job, files) != change.front(job, {**files, "m.py": b"corrected"})
+    assert fingerprint(job, files) != fingerprint(job, {**files, "m.py": b"corrected"})
 
 
 def test_operators_behind_keyed_ones_do_not_count() -> None:
@@ -299,7 +301,7 @@ def test_operators_behind_keyed_ones_do_not_count() -> None:
     behind = ("sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n")
     files = {**FILES, "late.py": b"raises"}
     job = spec(behind, ("{input: o, topic", "{input: late, topic"))
-    assert change.front(job, files) == change.front(job, {**files, "late.py": b"corrected"})
+    assert fingerprint(job, files) == fingerprint(job, {**files, "late.py": b"corrected"})
 
 
 def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_another() -> None:
@@ -311,22 +313,22 @@ def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_a
     corrected = {**files, "late.py": b"corrected"}
     for place, same in ((behind, True), (bisects, False)):
         job = spec(place, read)
-        assert (change.front(job, files) == change.front(job, corrected)) is same
+        assert (fingerprint(job, files) == fingerprint(job, corrected)) is same
 
 
 def test_of_the_library_and_of_packages_only_what_is_in_front_counts() -> None:
     library = spec(("sql: \"SELECT k, n FROM input\"", "use: 'library:Grep'"))
-    assert change.front(library, FILES) == change.front(library, {**FILES, "m.py": b"corrected"})
+    assert fingerprint(library, FILES) == fingerprint(library, {**FILES, "m.py": b"corrected"})
     package = spec(KEYLESS, ('"m:O"', '"pkg:O"'))
     files = {"rows.py": b"4", "pkg/__init__.py": b"5"}
     corrected = {**files, "pkg/__init__.py": b"6"}
-    assert change.front(package, files) == change.front(package, corrected)
+    assert fingerprint(package, files) == fingerprint(package, corrected)
 
 
 def test_a_sources_schema_file_counts() -> None:
     avro = ("format: json, columns: {k: string, n: int64}", "format: avro, schema: a.avsc")
     files = {**FILES, "a.avsc": b"5"}
-    assert change.front(spec(avro), files) != change.front(spec(avro), {**files, "a.avsc": b"6"})
+    assert fingerprint(spec(avro), files) != fingerprint(spec(avro), {**files, "a.avsc": b"6"})
 
 
 def test_state_schemas_are_json() -> None:

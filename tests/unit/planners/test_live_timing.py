@@ -95,8 +95,8 @@ def test_no_checkpoint_twice_in_a_period() -> None:
 def test_what_came_to_nothing_is_owed_at_once() -> None:
     timing = Timing(30.0, 100.0).took(110.0)
     assert not timing.due(111.0)
-    assert timing.owing().due(111.0)
-    assert timing.owing().took(112.0).begin_s == 112.0
+    assert timing.retry_pending().due(111.0)
+    assert timing.retry_pending().took(112.0).begin_s == 112.0
 
 
 def test_another_set_of_operators_begins_a_new_profile() -> None:

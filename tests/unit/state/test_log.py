@@ -197,8 +197,8 @@ def test_swapped_files_are_found() -> None:
 def test_a_new_owner_gets_the_log_and_the_zombie_is_fenced() -> None:
     files = MemoryFiles()
     zombie = filled(files)
-    heir = owned_log(files, generation=2, incarnation="b")
-    assert epochs_of(heir.load()) == (4, [5, 6, 7, 8, 9])
+    new_owner = owned_log(files, generation=2, incarnation="b")
+    assert epochs_of(new_owner.load()) == (4, [5, 6, 7, 8, 9])
     calls: list[Callable[[], object]] = [
         lambda: zombie.append(10, 1, token(10), {}),
         lambda: zombie.write_snapshot(9, 1, token(9), {}),
@@ -213,20 +213,20 @@ def test_a_new_owner_gets_the_log_and_the_zombie_is_fenced() -> None:
     for call in calls:
         with pytest.raises(FencedError, match="newer owner"):
             call()
-    heir.append(10, 2, token(10), {})
-    assert epochs_of(heir.load()) == (4, [5, 6, 7, 8, 9, 10])
+    new_owner.append(10, 2, token(10), {})
+    assert epochs_of(new_owner.load()) == (4, [5, 6, 7, 8, 9, 10])
 
 
 def test_a_zombie_in_the_middle_of_an_append_is_fenced() -> None:
     # It has written its temporary file, and the adoption comes before the file gets its name.
     files = MemoryFiles()
     zombie = filled(files)
-    heirs = []
+    new_owners = []
 
     class Racing(MemoryFiles):
         def _step(self, what: str) -> None:
             if what == "link":
-                heirs.append(owned_log(files, generation=2))
+                new_owners.append(owned_log(files, generation=2))
             super()._step(what)
 
     racing = Racing()
@@ -234,7 +234,7 @@ def test_a_zombie_in_the_middle_of_an_append_is_fenced() -> None:
     zombie._files = racing
     with pytest.raises(FencedError):
         zombie.append(10, 1, token(10), content(10))
-    assert heirs[0].last_epoch() == 9
+    assert new_owners[0].last_epoch() == 9
 
 
 def test_adoption_takes_the_newest_and_removes_the_rest() -> None:
@@ -258,5 +258,5 @@ def test_adoption_removes_what_the_dead_owner_left_half_written() -> None:
     owned = owner_directory(ROOT, UUID, LAYOUT, owner_name(1, "a"))
     files.write_new(f"{owned}/counts-0/.e-000000000010.delta.77-ab.tmp", [b"half"])
     owned_log(files, generation=2)
-    heir = owner_directory(ROOT, UUID, LAYOUT, owner_name(2, "a"))
-    assert not [n for n in files.list(f"{heir}/counts-0") if n.endswith(".tmp")]
+    new_owner = owner_directory(ROOT, UUID, LAYOUT, owner_name(2, "a"))
+    assert not [n for n in files.list(f"{new_owner}/counts-0") if n.endswith(".tmp")]

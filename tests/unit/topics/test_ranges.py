@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from perseid.errors import PassingAnswer, RetryableError
+from perseid.errors import RetryableError, TransientAnswer
 from perseid.topics import clients, shared
 from perseid.topics.columns import Records
 from perseid.topics.cursor import ColumnCursor, Cursor
@@ -92,7 +92,7 @@ def test_what_was_fetched_ahead_of_a_topic_is_not_of_the_one_that_was_made_after
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, PassingAnswer),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, TransientAnswer),
         (KafkaError.GROUP_SUBSCRIBED_TO_TOPIC, RetryableError),
     ],
 )

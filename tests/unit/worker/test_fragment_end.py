@@ -145,7 +145,7 @@ def test_where_the_broker_takes_less_a_short_record_is_told() -> None:
 
 def test_events_of_any_size_are_told() -> None:
     progress = Progress(failures=0)
-    made()._tell(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
+    made()._report(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
     assert [len(event) <= EVENT_MAX for event in progress.told[0].events] == [True, True]
 
 

@@ -21,7 +21,7 @@ ORDER = PartOrder(
     "job", Identity("uuid", 1, "counts-2", 0), f"{OWNED}/counts-2-0", 7, 12, 30, ("m", 5),
     {"n": {}}, ("out.late",),
 )  # fmt: skip
-DEAD, LIVE, HEIR = Mark(100, 1), Mark(100, 2), Mark(300, 1)
+DEAD, LIVE, NEW_OWNER = Mark(100, 1), Mark(100, 2), Mark(300, 1)
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def files() -> MemoryFiles:
     return files
 
 
-def taken(files: Files, heir: Mark = HEIR, generation: int = 7) -> list[PartOrder]:
-    return take_over(files, OWNED, generation, heir, lambda process: process != DEAD)
+def taken(files: Files, new_owner: Mark = NEW_OWNER, generation: int = 7) -> list[PartOrder]:
+    return take_over(files, OWNED, generation, new_owner, lambda process: process != DEAD)
 
 
 def left(files: Files) -> list[str]:

@@ -156,10 +156,10 @@ def test_what_came_of_a_part_is_told_until_it_is_heard(monkeypatch: pytest.Monke
     monkeypatch.setattr(checkpoints, "TELL_AGAIN_S", 0.0)
     failed = PartFailed("uuid", 1, 1, "counts", 0, "disk full")
     progress = DeafProgress(3)
-    checkpoints._tell_until_heard(cast(ProgressLog, progress), failed)
+    checkpoints._report_until_acknowledged(cast(ProgressLog, progress), failed)
     assert progress.heard == [failed]
-    for_ever = DeafProgress(10 * checkpoints.TELLINGS_MAX)
-    checkpoints._tell_until_heard(cast(ProgressLog, for_ever), failed)
+    for_ever = DeafProgress(10 * checkpoints.REPORTS_MAX)
+    checkpoints._report_until_acknowledged(cast(ProgressLog, for_ever), failed)
     assert for_ever.heard == []
 
 

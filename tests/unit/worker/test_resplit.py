@@ -188,6 +188,6 @@ def test_fed_back_rows_keep_the_order_of_their_partitions(old: int, new: int) ->
 
 def test_a_key_of_another_type_than_the_state_has_is_told() -> None:
     check_types("o", KEY, Everything, pa.schema({"user": pa.int64(), "page": pa.large_string()}))
-    narrow = pa.schema({"user": pa.int32(), "page": pa.string()})
+    single_task = pa.schema({"user": pa.int32(), "page": pa.string()})
     with pytest.raises(PermanentError, match=r"user comes as int32, and table keeps it as int64"):
-        check_types("o", KEY, Everything, narrow)
+        check_types("o", KEY, Everything, single_task)

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError
 
-from perseid.errors import PassingAnswer, PermanentError, RetryableError
+from perseid.errors import PermanentError, RetryableError, TransientAnswer
 from perseid.testing.kafka import (
     FakeLogReader,
     FakeTopics,
@@ -41,7 +41,7 @@ class SlowTransactions:
 
     def longest_s(self) -> float:
         if self.denied:
-            raise PassingAnswer("settings of broker 1: the broker denies this to us")
+            raise TransientAnswer("settings of broker 1: the broker denies this to us")
         return 300.0
 
     def acquire(
@@ -149,7 +149,7 @@ def test_the_longest_transaction_is_that_of_the_strictest_broker_that_tells_it(
     with closing(KafkaTransactions("nowhere:1")) as transactions:
         assert transactions.longest_s() == 60.0
         told.clear()
-        with pytest.raises(PassingAnswer, match=f"no broker tells its {name}"):
+        with pytest.raises(TransientAnswer, match=f"no broker tells its {name}"):
             transactions.longest_s()
 
 

@@ -88,11 +88,11 @@ def test_how_many_tasks_a_stage_has() -> None:
     assert not is_small(large)
     local, cluster = context("u1", lanes=2), context("u1", lanes=0)
     late = context("u1", lanes=2, one_task_each=True)
-    assert [c.is_narrow(small) for c in (local, cluster, late)] == [True, False, False]
-    assert [c.is_narrow(large) for c in (local, cluster, late)] == [False, False, False]
-    assert [c.width(1, narrow=False) for c in (local, cluster, late)] == [2, 4, 4]
-    assert local.width(1, narrow=True) == 1
-    assert local.width(2, narrow=False) == 1
+    assert [c.is_single_task(small) for c in (local, cluster, late)] == [True, False, False]
+    assert [c.is_single_task(large) for c in (local, cluster, late)] == [False, False, False]
+    assert [c.width(1, single_task=False) for c in (local, cluster, late)] == [2, 4, 4]
+    assert local.width(1, single_task=True) == 1
+    assert local.width(2, single_task=False) == 1
 
 
 def test_headers_say_which_job_and_epoch_a_record_is_of() -> None:

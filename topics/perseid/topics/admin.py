@@ -1,7 +1,7 @@
 """Topics and offsets: explicit creation, identity, where a partition begins and ends.
 
 Every call has a time limit. A broker that does not answer is a RetryableError; a topic that is not
-there is a PassingAnswer that names it.
+there is a TransientAnswer that names it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perseid.errors import PassingAnswer, PermanentError, RetryableError
+from perseid.errors import PermanentError, RetryableError, TransientAnswer
 from perseid.records.access import Bootstrap
 from perseid.topics import clients, group_deletion
 from perseid.topics.names import check_topic
@@ -323,7 +323,7 @@ class TopicAdmin:
     def _leaders(self, topic: str) -> int:
         try:
             return self._look(topic)
-        except PassingAnswer:  # created, and not yet known
+        except TransientAnswer:  # created, and not yet known
             return 0
 
     def _await_leaders(self, topic: str, partitions: int) -> None:

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from perseid.errors import PassingAnswer, PermanentError, RetryableError
+from perseid.errors import PermanentError, RetryableError, TransientAnswer
 from perseid.records.access import SYSTEM, Access, Bootstrap, Brokers
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def as_error(
 ) -> RetryableError | PermanentError:
     """The client's error in the project's tree: only what a person must change is permanent.
 
-    What a broker may say for a moment, of a topic that it has yet to hear of, is a PassingAnswer;
+    What a broker may say for a moment, of a topic that it has yet to hear of, is a TransientAnswer;
     so are damaged records, which another replica may have whole.
 
     `client` may have heard why the broker does not let us in, which no answer says. `hint`: what
@@ -232,7 +232,7 @@ def as_error(
     }
     code = error.code()
     if code in passing:
-        return PassingAnswer(f"{what}: {passing[code]} ({error.str()})")
+        return TransientAnswer(f"{what}: {passing[code]} ({error.str()})")
     if code in permanent:
         return PermanentError(f"{what}: {permanent[code]} ({error.str()})")
     hint = (client and _heard(client)) or hint

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from perseid.errors import LogTruncated, PassingAnswer, PerseidError, ReplayDataLost
+from perseid.errors import LogTruncated, PerseidError, ReplayDataLost, TransientAnswer
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.clients import Isolation
@@ -77,7 +77,7 @@ class _Position:
         if seen.error is not None:
             raise clients.as_error(seen.error, here)
         if self.partition not in seen.partitions:
-            raise PassingAnswer(f"{here}: the topic has only {len(seen.partitions)} partitions")
+            raise TransientAnswer(f"{here}: the topic has only {len(seen.partitions)} partitions")
 
     def _out_of_range(self, client: Consumer) -> PerseidError:
         from confluent_kafka import KafkaException, TopicPartition

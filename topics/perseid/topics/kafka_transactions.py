@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from perseid.errors import PassingAnswer, RetryableError
+from perseid.errors import RetryableError, TransientAnswer
 from perseid.records.access import Bootstrap
 from perseid.topics import clients
 from perseid.topics.admin import Partition, TopicAdmin
@@ -69,7 +69,7 @@ class KafkaTransactions:
         brokers = TopicAdmin(self._bootstrap).brokers().values()
         found = [int(told) for settings in brokers if (told := settings.get(_LONGEST))]
         if not found:
-            raise PassingAnswer(f"no broker tells its {_LONGEST}")
+            raise TransientAnswer(f"no broker tells its {_LONGEST}")
         return min(found) / 1000
 
     def acquire(

@@ -140,7 +140,7 @@ class HttpSchemaRegistry:
             except httpx.TransportError as error:
                 fault = f"{type(error).__name__} {error}"
             else:
-                if not _passing(answer.status_code):
+                if not _transient(answer.status_code):
                     return self._judged(answer, f"{method} {path}", absent)
                 fault = f"status {answer.status_code} {_told(answer)[1]}"
             if self._clock.monotonic_s() >= deadline_s:
@@ -171,7 +171,7 @@ class HttpSchemaRegistry:
         raise PermanentError(f"{where} answers {asked} with {answer.status_code} {said}")
 
 
-def _passing(status: int) -> bool:
+def _transient(status: int) -> bool:
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
 
 

@@ -136,7 +136,7 @@ class Transactions(Protocol):
         ...
 
     def longest_s(self) -> float:
-        """How long the broker lets a transaction be open at most; PassingAnswer: not told."""
+        """How long the broker lets a transaction be open at most; TransientAnswer: not told."""
         ...
 
 

@@ -132,7 +132,7 @@ class Timing:
             return replace(timing, begin_s=now_s)._learned()
         return replace(timing, taken=True)
 
-    def owing(self) -> Timing:
+    def retry_pending(self) -> Timing:
         """The last checkpoint has come to nothing: the next token takes another."""
         return replace(self, begin_s=-inf, taken=False)
 

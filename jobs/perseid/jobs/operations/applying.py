@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from perseid.clocks import Clock
-from perseid.errors import PassingAnswer, PermanentError, RefusedError
+from perseid.errors import PermanentError, RefusedError, TransientAnswer
 from perseid.jobs.environments import checking
 from perseid.jobs.environments.loading import forget, load_all
 from perseid.jobs.environments.lockfile import LOCK_FILE
@@ -303,7 +303,7 @@ def _asked(question: Callable[[], T]) -> T | None:
     """The answer; None where we may not ask, since that is no reason not to apply."""
     try:
         return question()
-    except (PermanentError, PassingAnswer):
+    except (PermanentError, TransientAnswer):
         return None
 
 

@@ -100,7 +100,7 @@ def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
     return _layout(old) != _layout(new)
 
 
-def apart(old: JobSpec, new: JobSpec) -> list[str]:
+def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
     """Why an epoch that ran in part under the old revision cannot be ended under the new one.
 
     Empty when the same tasks write the same sinks. See `front` for what comes to them.
@@ -128,7 +128,7 @@ def only_loosens(old: JobSpec, new: JobSpec) -> bool:
 
     So it is where limits, times and sizes are others, or records are refused that stopped the job.
     """
-    if apart(old, new) or _computed(old) != _computed(new):
+    if incompatibilities(old, new) or _computed(old) != _computed(new):
         return False
     stricter = old.errors.tolerance == "all" != new.errors.tolerance
     return not stricter and all(
@@ -144,7 +144,7 @@ def _computed(spec: JobSpec) -> dict[str, Any]:
     return spec.model_dump(exclude={**settings, "operators": each})
 
 
-def front(spec: JobSpec, files: Mapping[str, bytes]) -> str:
+def upstream_fingerprint(spec: JobSpec, files: Mapping[str, bytes]) -> str:
     """A digest of all that makes the rows which come to keyed operators, and says to which.
 
     That is: sources and their schema files, SQL and operators without a key in front of a keyed

@@ -109,7 +109,7 @@ def an_offset_behind_the_end_is_an_error(side: KafkaSide) -> Iterator[object]:
     yield side.read(name, 0, wait_s=0.2)
 
 
-@SCRIPTS.add("PassingAnswer", "PassingAnswer", "PassingAnswer", "PassingAnswer")
+@SCRIPTS.add("TransientAnswer", "TransientAnswer", "TransientAnswer", "TransientAnswer")
 def reading_and_appending_where_nothing_is(side: KafkaSide) -> Iterator[object]:
     yield outcome(side.kafka.writer.append, "nowhere", 0, b"v")
     yield side.read("nowhere", 0, wait_s=1.2)

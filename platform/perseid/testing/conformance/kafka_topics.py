@@ -50,7 +50,7 @@ def bad_topics_are_refused_and_not_made(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add(
-    "PassingAnswer", "PassingAnswer", "PassingAnswer", "RetryableError", "PassingAnswer",
+    "TransientAnswer", "TransientAnswer", "TransientAnswer", "RetryableError", "TransientAnswer",
     {}, None, None,
 )  # fmt: skip
 def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:

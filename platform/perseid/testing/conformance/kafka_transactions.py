@@ -171,7 +171,7 @@ def calls_in_a_wrong_order(side: KafkaSide) -> Iterator[object]:
     yield side.commit(transaction)
 
 
-@SCRIPTS.add("PermanentError", "PassingAnswer", "PassingAnswer", (1, 1))
+@SCRIPTS.add("PermanentError", "TransientAnswer", "TransientAnswer", (1, 1))
 def a_record_that_can_never_be_sent(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic(max_message_bytes="2000")
     for topic, partition, size in ((name, 0, 3000), ("nowhere", 0, 1), (name, 5, 1)):

@@ -19,7 +19,7 @@ from perseid.testing.simulation.ports import (
 )
 from perseid.testing.simulation.tasks import (
     Context,
-    Keep,
+    ProcessCache,
     feedback_rows,
     run_task,
     source_plans,
@@ -66,13 +66,13 @@ class Fragment:
             job.JOB, self.context.progress(), world.topics,
             lambda: SimulatedLogReader(world.broker),
         )  # fmt: skip
-        self._pool: list[Keep] = []  # idle Python processes
+        self._pool: list[ProcessCache] = []  # idle Python processes
 
     def live(self) -> None:
         try:
-            self._tell("restoring")
+            self._report("restoring")
             self._run()
-            self._tell_for_sure("stopped")
+            self._report_for_sure("stopped")
         except PerseidError as error:
             self._end_with(error)
 
@@ -85,8 +85,8 @@ class Fragment:
         self.epoch = done
         feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
         self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
-        self._tell_last_event_times(feed)
-        self._tell("running", source, events)
+        self._report_last_event_times(feed)
+        self._report("running", source, events)
         offset, looked_s = feed.start_offset, self.world.simulation.now_s
         topic, tokens = names.tokens(job.JOB), SimulatedLogReader(self.world.broker)
         while not self.stopping:
@@ -116,7 +116,7 @@ class Fragment:
                 if order.token.watermark_ms is not None:
                     self.world.gates.hit("epoch with a watermark")
                 self.world.simulation.say(f"ran epoch {self.epoch}")
-                self._tell_event_times(order, counts)
+                self._report_event_times(order, counts)
                 self._word.append(self._done(order, counts))
                 self._look_behind(order.token)
 
@@ -161,21 +161,21 @@ class Fragment:
                 raise RetryableError(f"{type(attempt.error).__name__}: {attempt.error}")
         raise Defect("not reached")
 
-    def borrow(self) -> Keep:
+    def borrow(self) -> ProcessCache:
         """An idle Python process, now and then another one than last time."""
         if not self._pool or (len(self._pool) < 2 and self.world.simulation.random.random() < 0.1):
-            return Keep(self.context)
+            return ProcessCache(self.context)
         return self._pool.pop(self.world.simulation.random.randrange(len(self._pool)))
 
-    def give_back(self, keep: Keep) -> None:
-        self._pool.append(keep)
+    def give_back(self, cache: ProcessCache) -> None:
+        self._pool.append(cache)
 
     def _take_over_orders(self) -> None:
         """While no epoch runs."""
         if part_orders.outstanding(self._ordered_epoch, self.pointers):
-            keep = self.borrow()
-            take_over_orders(keep)
-            self.give_back(keep)
+            cache = self.borrow()
+            take_over_orders(cache)
+            self.give_back(cache)
 
     # Restore ------------------------------------------------------------------------------------
 
@@ -221,8 +221,8 @@ class Fragment:
 
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context
-        keep = self.borrow()
-        state = keep.state(task)
+        cache = self.borrow()
+        state = cache.state(task)
         work = PartitionRestore(
             context.files, self.world.store, state.log, task, context.identity(task),
             context.share(task),
@@ -230,18 +230,18 @@ class Fragment:
         found = work.run(order)
         state.epoch = None
         state.bring_to(found.epoch)
-        self.give_back(keep)
+        self.give_back(cache)
         self._count(found)
         return found
 
     # Telling ------------------------------------------------------------------------------------
 
-    def _tell_event_times(self, order: EpochOrder, counts: Counts) -> None:
+    def _report_event_times(self, order: EpochOrder, counts: Counts) -> None:
         told = reports.event_times(self.plan, order, counts)
         if told.times:
             self._word.append(told)
 
-    def _tell_last_event_times(self, feed: EpochFeed) -> None:
+    def _report_last_event_times(self, feed: EpochFeed) -> None:
         """As `perseid.worker.fragment.Fragment`."""
         if not self.context.spec.event_times:
             return
@@ -252,7 +252,7 @@ class Fragment:
         if isinstance(token, Token):
             ranges = SimulatedColumnReader(self.world.broker)
             counts = reports.read_again(ranges, source_plans(self.context), token)
-            self._tell_event_times(EpochOrder(token, at, None), counts)
+            self._report_event_times(EpochOrder(token, at, None), counts)
 
     def _done(self, order: EpochOrder, counts: Counts) -> EpochDone:
         checks = tuple(InputCheck(*key, read.count, read.crc) for key, read in counts.items())
@@ -270,10 +270,10 @@ class Fragment:
             restored_from=source, events=events,
         )  # fmt: skip
 
-    def _tell(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
+    def _report(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
         self._word.append(self._state(state, source, events))
 
-    def _tell_for_sure(self, state: str, error: PerseidError | None = None) -> None:
+    def _report_for_sure(self, state: str, error: PerseidError | None = None) -> None:
         """The last word is told until it is heard: nobody else would know that it has ended.
 
         That of a failure is also told again, as long as no newer plan has come.
@@ -284,7 +284,7 @@ class Fragment:
                 record, error_kind=type(error).__name__, error=str(error),
                 permanent=isinstance(error, PermanentError),
             )  # fmt: skip
-        self.context.tell_until_heard(record, self._word)
+        self.context.report_until_acknowledged(record, self._word)
         while error is not None and not self.stopping:
             self.world.simulation.sleep(last_word.LOOK_S)
             if self._word.look(record):
@@ -297,9 +297,9 @@ class Fragment:
             self.world.gates.hit("layout is over")
         self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
         if self.stopping:
-            self._tell_for_sure("stopped")
+            self._report_for_sure("stopped")
         else:
-            self._tell_for_sure("failed", error)
+            self._report_for_sure("failed", error)
 
 
 def refuse_unharmed(world: World, error: PerseidError) -> None:
@@ -328,17 +328,17 @@ class Attempt:
             self.ended.set()
 
     def _work(self) -> None:
-        keep = self._fragment.borrow()
-        self._fragment.world.simulation.running().marks["die"] = keep.die
+        cache = self._fragment.borrow()
+        self._fragment.world.simulation.running().marks["die"] = cache.die
         try:
-            result = run_task(keep, self._order, self._task, self._rows)
+            result = run_task(cache, self._order, self._task, self._rows)
         except PerseidError as error:
             refuse_unharmed(self._fragment.world, error)
             if not self.ended.is_set:
-                self._fragment.give_back(keep)
+                self._fragment.give_back(cache)
             self._abandon(error)
             return
         if not self.ended.is_set:
-            self._fragment.give_back(keep)
+            self._fragment.give_back(cache)
             self.result = result
             self.ended.set()

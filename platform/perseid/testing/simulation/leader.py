@@ -230,7 +230,7 @@ class Life:
         after = self.state.jobs.get(job.JOB)
         self._looking.follow(event, jobs)
         if after is not None and (before is None or before.phase is not after.phase):
-            self.world.simulation.say(f"job {after.phase.value}: {after.story[-1:]}")
+            self.world.simulation.say(f"job {after.phase.value}: {after.transition_log[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
             assert after.error is not None
             if self.world.corrects(after.error):
@@ -246,7 +246,7 @@ class Life:
             if failed:
                 break
             outcome = self.performer.perform(action)
-            self._tell(action, outcome)
+            self._report(action, outcome)
             failed = isinstance(outcome, ev.ActionFailed)
             if outcome is not None:
                 outcomes.append(outcome)
@@ -256,7 +256,7 @@ class Life:
     def _now(self) -> Now:
         return Now(self.clock.monotonic_s(), self.clock.wall_ms())
 
-    def _tell(self, action: act.Action, outcome: ev.Event | None) -> None:
+    def _report(self, action: act.Action, outcome: ev.Event | None) -> None:
         match action:
             case act.PutStatus(status=status) if (status.error or {}).get("kind") == DIED:
                 self.world.gates.hit("epoch given way")
@@ -271,7 +271,7 @@ class Life:
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):
                 text = f"plan {plan.generation} for {plan.owner}"
-                self._tell_change(plan)
+                self._log_change(plan)
             case act.AppendRewind(rewind=rewind):
                 text = f"rewind to epoch {rewind.epoch}"
                 self.world.gates.hit("tokens taken back")
@@ -286,7 +286,7 @@ class Life:
             text += f" FAILED: {outcome.text}"
         self.world.simulation.say(text)
 
-    def _tell_change(self, plan: Plan) -> None:
+    def _log_change(self, plan: Plan) -> None:
         """Of revision, if it is one."""
         if plan.reason.startswith("switch"):
             self.world.gates.hit("revision switched")

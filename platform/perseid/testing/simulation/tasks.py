@@ -54,7 +54,7 @@ from perseid.worker.epoch.partition_state import PartitionState
 from perseid.worker.recovery.resplit import Share, share_of
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
-TELL_AGAIN_S = 0.5
+REPORT_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -105,19 +105,19 @@ class Context:
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
 
-    def tell_until_heard(self, record: ProgressRecord, by: Appender | None = None) -> None:
+    def report_until_acknowledged(self, record: ProgressRecord, by: Appender | None = None) -> None:
         """What nobody else knows."""
         while True:
             try:
                 (by or self.progress()).append(record)
             except RetryableError:
-                self.world.simulation.sleep(TELL_AGAIN_S)
+                self.world.simulation.sleep(REPORT_AGAIN_S)
             else:
                 return
 
 
 @dataclass
-class Keep:
+class ProcessCache:
     """What one Python process keeps for one fragment."""
 
     context: Context
@@ -211,13 +211,13 @@ def source_plans(context: Context) -> list[SourcePlan]:
     ]
 
 
-def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
+def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
     """The epoch of one operator partition; its rows for the next level."""
-    context, token = keep.context, order.token
-    keep.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
-    take_over_orders(keep)
+    context, token = cache.context, order.token
+    cache.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
+    take_over_orders(cache)
     names = tuple(context.spec.operators[task.operator].inputs)
-    state = keep.state(task)
+    state = cache.state(task)
     out = Emitter(task.operator, outputs=type(state.operator).outputs)
     tables = inputs(rows, names)
     if any(table.num_rows for table in tables.values()):
@@ -229,15 +229,15 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
     }  # fmt: skip
     if result.retained:
         context.world.gates.hit("output retained")
-    if order.collect_epoch not in (None, keep.collected_epoch.get(task.gid)):
+    if order.collect_epoch not in (None, cache.collected_epoch.get(task.gid)):
         assert order.collect_epoch is not None
         _collect_soon(context, task, state.log, order.collect_epoch)
         if order.collect_epoch > context.plan.base_epoch:
             uuid = context.plan.job_uuid
             forget_layouts(context.files, STATE, uuid, context.layout.number)
-        keep.collected_epoch[task.gid] = order.collect_epoch
+        cache.collected_epoch[task.gid] = order.collect_epoch
     if task.ledger is not None:
-        written = keep.sink(task).commit(
+        written = cache.sink(task).commit(
             token.epoch, order.token_offset, context.plan.generation,
             list(_batches(context, task, result.outputs)),
         )  # fmt: skip
@@ -247,8 +247,8 @@ def run_task(keep: Keep, order: EpochOrder, task: Task, rows: list[Row]) -> list
         part, copy = state.ordered(
             job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
         )
-        part_orders.note(context.files, part, keep.mark)
-        keep.upload(part, copy)
+        part_orders.note(context.files, part, cache.mark)
+        cache.upload(part, copy)
     return list(_rows_behind(context, task, result.outputs))
 
 
@@ -266,15 +266,15 @@ def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> 
             yield from deal(table, route, task.gid, parts)
 
 
-def take_over_orders(keep: Keep) -> None:
+def take_over_orders(cache: ProcessCache) -> None:
     """As `perseid.worker.checkpoint.checkpoints`."""
-    context = keep.context
+    context = cache.context
     for part in part_orders.take_over(
-        context.files, context.owned, context.plan.generation, keep.mark,
+        context.files, context.owned, context.plan.generation, cache.mark,
         context.alive.__contains__,
     ):  # fmt: skip
         context.world.gates.hit("order taken over")
-        keep.upload(part)
+        cache.upload(part)
 
 
 def _beside(context: Context, name: str, work: Callable[[], None]) -> Process:
@@ -296,8 +296,8 @@ def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> No
     _beside(context, f"collect {task.label}", collect)
 
 
-def _upload(keep: Keep, order: PartOrder, copy: StateCopy | None) -> None:
-    context, world, identity = keep.context, keep.context.world, order.identity
+def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:
+    context, world, identity = cache.context, cache.context.world, order.identity
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
     told: PartDone | PartFailed
     try:
@@ -307,10 +307,10 @@ def _upload(keep: Keep, order: PartOrder, copy: StateCopy | None) -> None:
         world.gates.hit("part of changes" if told.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
-        keep.newest.failed(order, error)
+        cache.newest.failed(order, error)
         told = PartFailed(
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
         )  # fmt: skip
-    context.tell_until_heard(told)
-    part_orders.forget(context.files, order, keep.mark)
+    context.report_until_acknowledged(told)
+    part_orders.forget(context.files, order, cache.mark)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # of part writers, for one part
-TELL_AGAIN_S = 1.0
-TELLINGS_MAX = 300  # by then the checkpoint is given up anyway
+REPORT_AGAIN_S = 1.0
+REPORTS_MAX = 300  # by then the checkpoint is given up anyway
 _newest = part_orders.Newest()
 _births = threading.Lock()  # of part writers: uploads and a final epoch's task both want one
 
@@ -136,17 +136,17 @@ def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) 
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, cut(named(error), EVENT_MAX),
         )  # fmt: skip
-    _tell_until_heard(_progress(context.brokers, context.job), told)
+    _report_until_acknowledged(_progress(context.brokers, context.job), told)
 
 
-def _tell_until_heard(progress: ProgressLog, told: PartDone | PartFailed) -> None:
+def _report_until_acknowledged(progress: ProgressLog, told: PartDone | PartFailed) -> None:
     """Nobody else knows what came of the part: the checkpoint would wait until it is given up."""
-    for _ in range(TELLINGS_MAX):
+    for _ in range(REPORTS_MAX):
         try:
             progress.append(told)
         except PerseidError as error:
             log.warning("a checkpoint's part is not told yet: %s", error)
-            time.sleep(TELL_AGAIN_S)
+            time.sleep(REPORT_AGAIN_S)
         else:
             return
 

@@ -75,7 +75,7 @@ def forget(files: Files, order: PartOrder, holder: Mark) -> None:
 
 
 def take_over(
-    files: Files, owned: str, generation: int, heir: Mark, alive: Callable[[Mark], bool]
+    files: Files, owned: str, generation: int, new_owner: Mark, alive: Callable[[Mark], bool]
 ) -> list[PartOrder]:
     """What dead processes were to do in the owner's directory `owned`, now `heir`'s, each once.
 
@@ -85,7 +85,7 @@ def take_over(
     """
     taken: list[PartOrder] = []
     try:
-        for order in _taken_over(files, owned, generation, heir, alive):
+        for order in _taken_over(files, owned, generation, new_owner, alive):
             taken.append(order)  # one by one: what is the heir's by now is nobody else's to do
     except RetryableError as error:
         log.warning("orders of dead processes cannot be read now: %s", error)
@@ -102,7 +102,7 @@ def outstanding(ordered_epoch: int, pointers: Sequence[CheckpointPointer]) -> bo
 
 
 def _taken_over(
-    files: Files, owned: str, generation: int, heir: Mark, alive: Callable[[Mark], bool]
+    files: Files, owned: str, generation: int, new_owner: Mark, alive: Callable[[Mark], bool]
 ) -> Iterator[PartOrder]:
     folder = f"{owned}/{FOLDER}"
     try:
@@ -114,10 +114,10 @@ def _taken_over(
         if found is None:
             continue
         holder = Mark(int(found[3]), int(found[4]))
-        mine = _path(owned, found[1], heir)
+        mine = _path(owned, found[1], new_owner)
         if int(found[2]) != generation:
             files.delete(f"{folder}/{name}")
-        elif holder != heir and not alive(holder):
+        elif holder != new_owner and not alive(holder):
             order = _read(files, f"{folder}/{name}")
             if order is not None and files.rename(f"{folder}/{name}", mine):
                 yield order

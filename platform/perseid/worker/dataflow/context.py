@@ -21,7 +21,7 @@ from perseid.state.durability.log import owner_directory, owner_name
 from perseid.topics import codec
 from perseid.topics.records import Token
 
-NARROW_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more than they save
+SINGLE_TASK_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class FragmentContext:
             _hold(Path(self.environment), folder)
         return folder
 
-    def is_narrow(self, token: Token) -> bool:
+    def is_single_task(self, token: Token) -> bool:
         """Whether the token's epoch runs as one task, without a shuffle."""
         return self.lanes > 0 and not self.one_task_each and is_small(token)
 
-    def width(self, level: int, *, narrow: bool) -> int:
+    def width(self, level: int, *, single_task: bool) -> int:
         """The number of tasks of the stage at `level`; 1 behind the last one."""
         tasks = max(1, len(self.layout.level(level)))
-        if narrow:
+        if single_task:
             return 1
         return tasks if self.one_task_each else min(tasks, self.lanes or tasks)
 
@@ -114,7 +114,7 @@ def is_small(token: Token) -> bool:
 
     Known from the token alone: what of it is dealt to which writer is the same on every worker.
     """
-    return token.records < NARROW_RECORDS_MAX
+    return token.records < SINGLE_TASK_RECORDS_MAX
 
 
 @dataclass(frozen=True)

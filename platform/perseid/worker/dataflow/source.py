@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 import pyarrow as pa
 
-from perseid.errors import BadInputError, PassingAnswer, PermanentError, TopicIdentityChanged
+from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged, TransientAnswer
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
 from perseid.worker.dead_letters import null_keys
@@ -189,7 +189,7 @@ def _check_identity(reader: Ranges, ranges: Sequence[SourceRange]) -> None:
     there = reader.identities(list(wanted))
     for topic, topic_id in wanted.items():
         if topic not in there:
-            raise PassingAnswer(
+            raise TransientAnswer(
                 f"source topic {topic} does not exist any more; restore the topic, or remove the "
                 "job and apply it again"
             )

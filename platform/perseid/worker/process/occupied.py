@@ -1,7 +1,7 @@
 """Whether this Python worker does something beside its tasks: then it is not ended for being idle.
 
-The daemon that forked it listens on the other end of a socket (`homes.py`). A process that has no
-such daemon, as in tests, is never ended, and says nothing.
+The daemon that forked it listens on the other end of a socket (`sticky_workers.py`). A process
+without such a daemon, as in tests, is never ended and sends nothing.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from perseid.clocks import Clock, SystemClock
 from perseid.errors import (
     FencedError,
     LedgerGap,
-    PassingAnswer,
     PermanentError,
     RetryableError,
+    TransientAnswer,
     lost_by_broker,
     settling,
 )
@@ -207,7 +207,7 @@ class SinkSession:
                 LOG.warning("sink of %s epoch %d: %s", self.who.transactional_id, epoch, error)
                 now_s = self._clock.monotonic_s()
                 answer = settling.heard(answer, "sink", type(error).__name__, now_s)
-                if isinstance(error, PassingAnswer) and answer and answer.is_final:
+                if isinstance(error, TransientAnswer) and answer and answer.is_final:
                     raise settling.final(error, answer) from error
                 if self._clock.monotonic_s() > deadline_s:
                     raise RetryableError(
@@ -338,7 +338,7 @@ class SinkSession:
         """What the broker allows; Kafka's default where it tells that to administrators alone."""
         try:
             return self._transactions.longest_s()
-        except PassingAnswer as error:
+        except TransientAnswer as error:
             LOG.warning("%s; %.0f s are taken for what it allows", error, sink_time.BROKER_S)
             return sink_time.BROKER_S
 
@@ -407,7 +407,7 @@ class SinkSession:
             self._infos.update(self._topics.describe(missing))
         for topic in missing:
             if topic not in self._infos:
-                raise PassingAnswer(
+                raise TransientAnswer(
                     f"sink topic {topic} does not exist; create it with "
                     f"`perseid topics create {topic} --partitions N`"
                 )

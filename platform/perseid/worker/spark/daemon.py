@@ -17,8 +17,8 @@ import pyspark.worker  # noqa: F401
 import perseid.logs
 import perseid.topics.ranges
 import perseid.worker.sink.transaction
-import perseid.worker.spark.homes
 import perseid.worker.spark.stages
+import perseid.worker.spark.sticky_workers
 
 pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it
 pyarrow.set_io_thread_count(1)
@@ -30,4 +30,4 @@ gc.set_threshold(YOUNG_OBJECTS_MAX, 10, 10)
 
 if __name__ == "__main__":
     perseid.logs.set_up_child()
-    perseid.worker.spark.homes.serve()
+    perseid.worker.spark.sticky_workers.serve()

@@ -77,8 +77,8 @@ class EpochRunner:
         self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
         self.counts.value.clear()
         try:
-            narrow = self.context.is_narrow(order.token)
-            plan = self._plan(splits, narrow)
+            single_task = self.context.is_single_task(order.token)
+            plan = self._plan(splits, single_task)
             clone = plan.jvm.clone()
             self._ran = (clone, plan.shuffles)
             rows = self._execute(clone, order.token.epoch)
@@ -112,16 +112,16 @@ class EpochRunner:
                 raise
             raise told from None  # Spark's own words quote the record
 
-    def _plan(self, splits: int, narrow: bool) -> _Plan:
+    def _plan(self, splits: int, single_task: bool) -> _Plan:
         """The physical plan for so many source tasks; new each time when it persists frames."""
-        if (splits, narrow) not in self._plans:
-            frame = self.frames.build(splits, narrow=narrow)
+        if (splits, single_task) not in self._plans:
+            frame = self.frames.build(splits, single_task=single_task)
             jvm = frame._jdf.queryExecution().executedPlan()
             plan = _Plan(jvm, shuffles.paths(jvm, cached=self.anchor is None))
             if self.frames.persisted:
                 return plan
-            self._plans[splits, narrow] = plan
-        return self._plans[splits, narrow]
+            self._plans[splits, single_task] = plan
+        return self._plans[splits, single_task]
 
 
 def check_complete(context: FragmentContext, order: EpochOrder, reported: list[int]) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
 STATE_POOL = "state"  # of restores, narrow plans and anchored ones
 _one_at_a_time = Lock()
-WIDE = "wide "  # in front of a pool's name in wide plans of a local master
+SHUFFLED = "wide "  # in front of a pool's name in wide plans of a local master
 
 
 @contextmanager
@@ -78,13 +78,13 @@ class EpochFrames:
         self._prefix = ""
         self.plans = {name: self._source_plan(name) for name in self.spec.sources}
 
-    def build(self, splits: int, *, narrow: bool) -> DataFrame:
+    def build(self, splits: int, *, single_task: bool) -> DataFrame:
         """The rows that reach the driver: the reports of all tasks, no data."""
         self.persisted = []
-        self._prefix = "" if narrow or self.anchor is not None else WIDE
+        self._prefix = "" if single_task or self.anchor is not None else SHUFFLED
         rows = self._sql_of_rows(self._level_0(splits), 0)
         for level in range(1, self.context.layout.levels + 1):
-            rows = self._sql_of_rows(self._level(rows, level, narrow), level)
+            rows = self._sql_of_rows(self._level(rows, level, single_task), level)
         return rows
 
     def release(self) -> None:
@@ -173,11 +173,11 @@ class EpochFrames:
     def _upstream(self, name: str) -> str:
         return next(iter(self.spec.operators[name].inputs.values()))
 
-    def _level(self, rows: DataFrame, level: int, narrow: bool) -> DataFrame:
+    def _level(self, rows: DataFrame, level: int, single_task: bool) -> DataFrame:
         run = partial(stages.run_level, self.context, level)
-        if narrow:
+        if single_task:
             return self._python(rows.coalesce(1), run, DDL, STATE_POOL)
-        width = self.context.width(level, narrow=False)
+        width = self.context.width(level, single_task=False)
         if self.anchor is None:
             return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
         anchored = partial(stages.run_anchored, self.context, level)

@@ -24,7 +24,7 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def width(context: FragmentContext, level: int) -> int:
     """That of narrow epochs, which is what follows unless much has piled up."""
-    return context.width(level, narrow=context.lanes > 0)
+    return context.width(level, single_task=context.lanes > 0)
 
 
 def on_slots(runner: EpochRunner, count: int, work: Work) -> list[Row]:

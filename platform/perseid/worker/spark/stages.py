@@ -230,7 +230,7 @@ def _batches(
     context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
 ) -> Iterator[pa.RecordBatch]:
     """`rows` for the stage of `level`, of which there may be none."""
-    width = context.width(level, narrow=context.is_narrow(order.token))
+    width = context.width(level, single_task=context.is_single_task(order.token))
     spare_memory.of_process().used(size_bytes(rows))
     return to_batches(rows, stage_slots(context.layout, level, width), width)
 

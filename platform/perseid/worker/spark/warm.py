@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid.worker.spark import query
-from perseid.worker.spark.frames import STATE_POOL, WIDE, in_pool
+from perseid.worker.spark.frames import SHUFFLED, STATE_POOL, in_pool
 from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _shapes(spark: SparkSession) -> list[tuple[str, int]]:
     """Prefix of the pools and width of a wide epoch, then on a local master of a narrow one."""
     cores = spark.sparkContext.defaultParallelism
     if local_cores(spark.sparkContext.master or ""):
-        return [(WIDE, cores), ("", 1)]
+        return [(SHUFFLED, cores), ("", 1)]
     return [("", cores)]
 
 

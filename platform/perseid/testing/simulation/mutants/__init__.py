@@ -53,7 +53,7 @@ _DRAWN = (
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
     checkpoints.logs_are_trimmed_behind_the_newest, checkpoints.last_ledger_records_are_trimmed,
-    mended.passed_over_checkpoints_are_waited_for,
+    mended.superseded_checkpoints_are_waited_for,
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip
 _TOLD = (
@@ -69,7 +69,7 @@ _TOLD = (
     Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
     Planted(tokens.sources_that_were_cut_are_read_on, SMALL, LOST_TAILS),
     Planted(tokens.last_words_are_told_once, SMALL, LOST_TAILS),
-    Planted(mended.unfounded_checkpoints_are_waited_for, APART, DAMAGED_PARTS),
+    Planted(mended.expired_bases_are_waited_for, APART, DAMAGED_PARTS),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(
         mended.complete_checkpoints_prove_nothing,

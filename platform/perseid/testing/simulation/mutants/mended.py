@@ -81,12 +81,12 @@ def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
     return patch.object(checkpoints, "_read_by_somebody", lambda _job, kept: kept)
 
 
-def unfounded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
+def expired_bases_are_waited_for() -> AbstractContextManager[Any]:
     """1779: nobody gives up a checkpoint whose parts change one that is no longer kept."""
     return patch.object(checkpoints, "unfounded", lambda job: job)
 
 
-def passed_over_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
+def superseded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
     """1899: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
     return patch.object(checkpoints, "passed_over", lambda job, _done: job)
 

@@ -18,7 +18,7 @@ _CLOSE_TIMEOUT_S = 130.0  # the generator's own flush takes up to 120 s when the
 _RATE_STEP = 0.05  # smaller changes of the rate are not worth an order
 
 
-class Feed:
+class LoadGenerator:
     """A generator that takes orders. `sent` counts lines that Kafka has acknowledged."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Feed:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> LoadGenerator:
         return self
 
     def __exit__(self, *_: object) -> None:

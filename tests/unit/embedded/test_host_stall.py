@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.embedded import standstill
-from perseid.embedded.standstill import Standstill, StoodStill, steady
+from perseid.embedded import host_stall
+from perseid.embedded.host_stall import HostStallDetector, HostStalled, steady
 from perseid.errors import PermanentError
 
 GAPS_S: list[float] = []  # the next runs' longest ones
 
 
-class StubStandstill(Standstill):
+class StubStandstill(HostStallDetector):
     def __enter__(self) -> StubStandstill:
         return self
 
@@ -22,7 +22,7 @@ class StubStandstill(Standstill):
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     GAPS_S.clear()
-    monkeypatch.setattr(standstill, "Standstill", StubStandstill)
+    monkeypatch.setattr(host_stall, "HostStallDetector", StubStandstill)
     return []
 
 
@@ -40,13 +40,13 @@ class Runs:
 
 
 def test_the_watchers_end_with_the_run() -> None:
-    with Standstill() as still:
-        assert len(still._processes) > 0
-    assert all(process.returncode is not None for process in still._processes)
-    still.gaps_s = [0.6, 1.9]
-    assert not still.stood
-    still.gaps_s.append(2.0)
-    assert still.stood
+    with HostStallDetector() as detector:
+        assert len(detector._processes) > 0
+    assert all(process.returncode is not None for process in detector._processes)
+    detector.gaps_s = [0.6, 1.9]
+    assert not detector.stalled
+    detector.gaps_s.append(2.0)
+    assert detector.stalled
 
 
 def test_a_quiet_run_counts(said: list[str]) -> None:
@@ -84,6 +84,6 @@ def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(said: list[s
 
 
 def test_a_run_may_watch_itself_alone(said: list[str]) -> None:
-    runs = Runs(StoodStill("the machine stood still for 3.0 s"), 8)
+    runs = Runs(HostStalled("the machine stood still for 3.0 s"), 8)
     assert steady("a run", runs, said.append, watched=True) == 8
     assert said == ["a run: the machine stood still for 3.0 s; try 1 of 3 is void"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from perseid.cli.trials.progress import Progress
+from perseid.cli.scenario.progress import Progress
 from perseid.errors import RetryableError
 from perseid.topics import clients, codec, names
 from perseid.topics.records import Begin, Claim, LedgerRecord, Rewind, SinkWindow, Token

@@ -35,7 +35,7 @@ class Owner:
     worker: WorkerInfo
 
 
-class Victims:
+class Nemesis:
     """Knows the processes around one job."""
 
     def __init__(self, cluster: Cluster, registry: Registry, job: str) -> None:
@@ -82,9 +82,9 @@ class Victims:
         below = [owner.worker.pid, *self._spark_workers()]
         return _executor_of(owner.worker.pid, below) if what == "executor" else _python_of(below)
 
-    def kill(self, victim: Mark) -> bool:
+    def kill(self, target: Mark) -> bool:
         """SIGKILL; False when it was gone already."""
-        return send(victim, signal.SIGKILL)
+        return send(target, signal.SIGKILL)
 
     def _row(self, kind: str) -> Mark | None:
         rows = (p for p in self._cluster.processes() if p.kind == kind and p.pid is not None)

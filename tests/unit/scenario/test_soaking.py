@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from perseid.cli.trials.kills import KillReport
-from perseid.cli.trials.soaking import SOAK_KINDS, complaints, rounds, wanted_kills
+from perseid.cli.scenario.kills import KillReport
+from perseid.cli.scenario.soaking import SOAK_KINDS, complaints, rounds, wanted_kills
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,18 +25,18 @@ _TOLD_S = 0.5  # shorter ones are not told
 _PRIORITY = -15
 
 
-class StoodStill(PermanentError):
+class HostStalled(PermanentError):
     """The machine stood still in the part of a run that counts."""
 
 
-class Standstill:
-    """`with Standstill() as still: ...; still.stood` afterwards."""
+class HostStallDetector:
+    """`with HostStallDetector() as still: ...; still.stood` afterwards."""
 
     def __init__(self) -> None:
         self.gaps_s: list[float] = []
         self._processes: list[subprocess.Popen[str]] = []
 
-    def __enter__(self) -> Standstill:
+    def __enter__(self) -> HostStallDetector:
         for core in sorted(os.sched_getaffinity(0)):
             command = [sys.executable, "-m", __name__, str(core)]
             self._processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
@@ -53,14 +53,14 @@ class Standstill:
         return max(self.gaps_s, default=0.0)
 
     @property
-    def stood(self) -> bool:
+    def stalled(self) -> bool:
         """Whether the machine stood still meanwhile."""
         return self.longest_s >= GAP_MAX_S
 
     def check(self) -> None:
-        """StoodStill when it did."""
-        if self.stood:
-            raise StoodStill(
+        """HostStalled when it did."""
+        if self.stalled:
+            raise HostStalled(
                 f"the machine stood still for {self.longest_s:.1f} s (a process that only sleeps "
                 f"{_LOOK_S} s was not given its core)"
             )
@@ -78,19 +78,19 @@ def steady(
     PermanentError when the machine stood still TRIES_MAX times. What `run` raises is raised, with
     one exception: a system that is not `exact` may repeat or lose something when it is torn out of
     its sessions, so that is no fault of a run that does not count anyway. `watched`: it watches
-    itself, only while it measures, and raises StoodStill: to take gigabytes of memory for the first
-    time can hold a virtual machine up.
+    itself, only while it measures, and raises HostStalled: to take gigabytes of memory for the
+    first time can hold a virtual machine up.
     """
     for number in range(1, TRIES_MAX + 1):
-        still = Standstill()
+        detector = HostStallDetector()
         try:
-            with nullcontext() if watched else still:
+            with nullcontext() if watched else detector:
                 found = run()
-            still.check()
-        except StoodStill as error:
+            detector.check()
+        except HostStalled as error:
             say(f"{what}: {error}; try {number} of {TRIES_MAX} is void")
         except PermanentError as error:
-            if exact or not still.stood:
+            if exact or not detector.stalled:
                 raise
             say(f"{what}: {error}, in a try that is void: the machine stood still")
         else:

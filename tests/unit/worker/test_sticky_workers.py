@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from perseid.testing.wait import until
-from perseid.worker.spark import homes
+from perseid.worker.spark import sticky_workers
 
 _DAEMON = """
 import os, time
 from perseid.worker.process import occupied
-from perseid.worker.spark import homes
+from perseid.worker.spark import sticky_workers
 
 def work(task):
     letter = task.recv(13)[12:]
@@ -39,8 +39,8 @@ def work(task):
         occupied.release()
     return 0
 
-homes.IDLE_S = float(os.environ.get("IDLE_S", homes.IDLE_S))
-homes.serve(work)
+sticky_workers.IDLE_S = float(os.environ.get("IDLE_S", sticky_workers.IDLE_S))
+sticky_workers.serve(work)
 """
 
 
@@ -144,7 +144,7 @@ def test_a_host_without_room_for_a_process_gives_the_task_back(
     monkeypatch.setattr(os, "fork", no_room)
     with socket.socket(socket.AF_UNIX) as listening:
         ours, spark = socket.socketpair()
-        assert homes.Daemon(listening, lambda task: 0)._place(0, ours)
+        assert sticky_workers.Daemon(listening, lambda task: 0)._place(0, ours)
         assert spark.recv(1) == b""  # hung up: Spark tries the task again
         spark.close()
 
@@ -197,4 +197,4 @@ def test_a_process_with_work_beside_its_tasks_is_not_idle(tmp_path: Path) -> Non
 
 
 def test_idle_processes_outlive_a_pause_between_epochs() -> None:
-    assert homes.IDLE_S > 10  # an idle job has an epoch every 10 s
+    assert sticky_workers.IDLE_S > 10  # an idle job has an epoch every 10 s

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseid.cli.trials.kills import Kill
-from perseid.cli.trials.pacing import Pacing
-from perseid.cli.trials.progress import Progress
-from perseid.cli.trials.report import Sight
-from perseid.cli.trials.run import Run
+from perseid.cli.scenario.kills import Kill
+from perseid.cli.scenario.pacing import Pacing
+from perseid.cli.scenario.progress import Progress
+from perseid.cli.scenario.report import Sight
+from perseid.cli.scenario.run import Run
 from perseid.embedded.identity import send
 from perseid.records.marks import Mark, mark
 from perseid.topics.records import Begin, LedgerRecord, SinkWindow, SourceRange, Token
@@ -28,13 +28,13 @@ STEP_S_MAX = 0.02
 class Job:
     """Feed, follower, victims and view in one: an engine whose every part is in this process."""
 
-    def __init__(self, victims: Iterator[Mark | None]) -> None:
+    def __init__(self, nemesis: Iterator[Mark | None]) -> None:
         self.progress = Progress(JOB, [0])
         self.progress.token_record(0, Begin(1, JOB, 0), 0.0)
         self.sent = 0
         self.notes: list[str] = []
         self.sights: list[Sight] = []
-        self._victims = victims
+        self._nemesis = nemesis
         self._order = (0.0, 0)
         self._then_s = time.monotonic()
         self._credit = 0.0
@@ -71,7 +71,7 @@ class Job:
         return f"w{self._owner}" if time.monotonic() > self._next_s - RECOVERY_S / 2 else None
 
     def find(self, what: str) -> Mark | None:
-        return next(self._victims)
+        return next(self._nemesis)
 
     def kill(self, victim: Mark) -> bool:
         done = send(victim, 9)

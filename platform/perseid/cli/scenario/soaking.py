@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from perseid.cli.trials.kills import KINDS, STANDALONE_ONLY, KillReport
+from perseid.cli.scenario.kills import KINDS, STANDALONE_ONLY, KillReport
 
 SOAK_KINDS = tuple(kind for kind in KINDS if kind not in STANDALONE_ONLY)
 PERIOD_S = 20.0

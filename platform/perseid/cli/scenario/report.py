@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perseid.cli import output
-from perseid.cli.trials.kills import KillReport
+from perseid.cli.scenario.kills import KillReport
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from perseid.coordinator import telling
-from perseid.coordinator.model import EVENTS_MAX, STORY_LINES_MAX, JobState
+from perseid.coordinator import change_log
+from perseid.coordinator.model import EVENTS_MAX, TRANSITIONS_MAX, JobState
 from perseid.testing.coordinator import Leader, World
 
 JOB = "wordcount"
@@ -13,7 +13,7 @@ Seen = list[tuple[int, str, dict[str, object]]]
 
 
 def news(leader: Leader, before: dict[str, JobState]) -> Seen:
-    return list(telling.news(before, leader.state.jobs))
+    return list(change_log.log_lines(before, leader.state.jobs))
 
 
 def test_each_change_of_phase_and_each_event_is_said_once(world: World, leader: Leader) -> None:
@@ -42,8 +42,8 @@ def test_a_new_leader_does_not_repeat_what_others_have_told(world: World, leader
 def test_lines_are_found_when_the_oldest_have_been_dropped(world: World, leader: Leader) -> None:
     job = leader.job(JOB).told(*(f"event {i}" for i in range(EVENTS_MAX)))
     more = job.told("one more", "and another")
-    assert [text for _, text, _ in telling.news({JOB: job}, {JOB: more})] == [
+    assert [text for _, text, _ in change_log.log_lines({JOB: job}, {JOB: more})] == [
         "one more", "and another",
     ]  # fmt: skip
-    flood = job.told(*(f"line {i}" for i in range(STORY_LINES_MAX)))
-    assert len(list(telling.news({JOB: job}, {JOB: flood}))) == EVENTS_MAX
+    flood = job.told(*(f"line {i}" for i in range(TRANSITIONS_MAX)))
+    assert len(list(change_log.log_lines({JOB: job}, {JOB: flood}))) == EVENTS_MAX

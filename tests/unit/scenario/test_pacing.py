@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from perseid.cli.trials.kills import Kill
-from perseid.cli.trials.pacing import (
+from perseid.cli.scenario.kills import Kill
+from perseid.cli.scenario.pacing import (
     COMMITTED_MIN,
     EPOCHS_AFTER_MIN,
     UNCOMMITTED_MIN,

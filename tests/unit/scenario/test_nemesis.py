@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perseid.cli.trials.victims import Victims
+from perseid.cli.scenario.nemesis import Nemesis
 from perseid.errors import RetryableError
 from perseid.records import WorkerInfo
 
@@ -42,14 +42,14 @@ def test_a_worker_that_zookeeper_still_shows_after_its_death_owns_nothing(
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
         shown: Any = kind(owner, worker.pid)
-        victims = Victims(None, shown, "wordcount")  # type: ignore[arg-type]
-        assert victims.owner_id() == seen
-        found = victims.find("worker")
+        nemesis = Nemesis(None, shown, "wordcount")  # type: ignore[arg-type]
+        assert nemesis.owner_id() == seen
+        found = nemesis.find("worker")
         assert (found.pid if found is not None else None) == (worker.pid if seen else None)
         if found is not None:
-            assert victims.kill(found)
+            assert nemesis.kill(found)
         else:
             worker.kill()
         worker.wait()
-        assert victims.owner_id() is None
-        assert victims.find("worker") is None
+        assert nemesis.owner_id() is None
+        assert nemesis.find("worker") is None

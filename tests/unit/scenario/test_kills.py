@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.cli.trials.kills import Kill, KillReport, parse, parse_all
+from perseid.cli.scenario.kills import Kill, KillReport, parse, parse_all
 from perseid.errors import UsageError
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from perseid.cli.trials.kills import KillReport
-from perseid.cli.trials.report import complaints
+from perseid.cli.scenario.kills import KillReport
+from perseid.cli.scenario.report import complaints
 
 GOOD = {"lost": 0, "duplicated": 0, "reordered": 0, "wrong": 0}
 HIT = KillReport("worker", 7, 1.0, 5, "a", "b", 2.0)

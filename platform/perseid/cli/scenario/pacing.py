@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from perseid.cli.trials.kills import Kill
+from perseid.cli.scenario.kills import Kill
 
 COMMITTED_MIN = 0.20  # of the output, before the first kill
 UNCOMMITTED_MIN = 0.30  # of the input, at the last kill

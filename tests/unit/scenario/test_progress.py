@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from perseid.cli.trials.progress import Progress
+from perseid.cli.scenario.progress import Progress
 from perseid.topics.records import (
     Begin,
     Claim,

@@ -14,7 +14,7 @@ from perseid.coordinator.model import JobState
 Line = tuple[int, str, dict[str, object]]  # level, text, what it is about
 
 
-def news(before: Mapping[str, JobState], after: Mapping[str, JobState]) -> Iterator[Line]:
+def log_lines(before: Mapping[str, JobState], after: Mapping[str, JobState]) -> Iterator[Line]:
     """Lines about every job that changed; `epoch` is the last one that is done."""
     for name, job in after.items():
         old = before.get(name)
@@ -24,7 +24,7 @@ def news(before: Mapping[str, JobState], after: Mapping[str, JobState]) -> Itera
 
 
 def _lines(old: JobState | None, job: JobState) -> Iterator[tuple[int, str]]:
-    for line in _newer(old.story if old is not None else (), job.story):
+    for line in _newer(old.transition_log if old is not None else (), job.transition_log):
         level = logging.ERROR if f"-> {Phase.FAILED.name}:" in line else logging.INFO
         yield level, line.partition(" ")[2]  # without the time on the leader's own clock
     if old is not None and old.phase is not Phase.LOADING:  # else they are of an earlier leader

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from perseid.cli.trials.kills import Kill, KillReport
-from perseid.cli.trials.pacing import Pacing, Scene
-from perseid.cli.trials.progress import Progress
-from perseid.cli.trials.report import Sight
+from perseid.cli.scenario.kills import Kill, KillReport
+from perseid.cli.scenario.pacing import Pacing, Scene
+from perseid.cli.scenario.progress import Progress
+from perseid.cli.scenario.report import Sight
 from perseid.embedded.identity import wait_gone
 from perseid.errors import RetryableError
 from perseid.records.marks import Mark
@@ -44,7 +44,7 @@ class Kills(Protocol):
 
     def owner_id(self) -> str | None: ...
     def find(self, what: str) -> Mark | None: ...
-    def kill(self, victim: Mark) -> bool: ...
+    def kill(self, target: Mark) -> bool: ...
 
 
 class Shows(Protocol):
@@ -67,10 +67,10 @@ class Run:
     """Drives one job from the first line to the last committed one."""
 
     def __init__(
-        self, pacing: Pacing, follower: Follows, feed: Feeds, victims: Kills, view: Shows
+        self, pacing: Pacing, follower: Follows, load: Feeds, nemesis: Kills, view: Shows
     ) -> None:
-        self._pacing, self._follower, self._feed = pacing, follower, feed
-        self._victims, self._view = victims, view
+        self._pacing, self._follower, self._load = pacing, follower, load
+        self._nemesis, self._view = nemesis, view
         self._kills: list[_Done] = []
         self._misses = 0
         self._owner: str | None = None
@@ -89,7 +89,7 @@ class Run:
             self._step()
             if progress.committed_records != last:
                 last, moved_s = progress.committed_records, time.monotonic()
-            elif self._feed.sent > last and time.monotonic() - moved_s > _STALLED_S:
+            elif self._load.sent > last and time.monotonic() - moved_s > _STALLED_S:
                 raise RetryableError(
                     f"nothing was committed for {_STALLED_S:.0f} s: {last:,} of {total:,} lines; "
                     "see `perseid status`"
@@ -117,7 +117,7 @@ class Run:
     def _step(self) -> None:
         scene = self._scene()
         decision = self._pacing.decide(scene)
-        self._feed.order(decision.rate, decision.limit)
+        self._load.order(decision.rate, decision.limit)
         if decision.kill is not None:
             self._kill(decision.kill, scene)
         elif decision.give_up is not None:
@@ -135,7 +135,7 @@ class Run:
         opened = progress.in_flight()
         return Scene(
             now_s=now_s - self._began_s,
-            sent=self._feed.sent,
+            sent=self._load.sent,
             committed=progress.committed_records,
             epochs=progress.committed_epochs,
             in_flight=opened.epoch if opened is not None else None,
@@ -143,20 +143,20 @@ class Run:
         )
 
     def _kill(self, kill: Kill, scene: Scene) -> None:
-        victim = self._victims.find(kill.what)
-        if victim is None:
+        target = self._nemesis.find(kill.what)
+        if target is None:
             return  # between two lives; the pacing asks again with the next epoch
-        before = self._victims.owner_id()
+        before = self._nemesis.owner_id()
         wall_ms = time.time_ns() // 1_000_000
-        if not self._victims.kill(victim):
+        if not self._nemesis.kill(target):
             return
         self._follower.poll(0.0)  # what was committed before the kill must not count as after it
-        done = self._record(kill, victim, self._scene())
+        done = self._record(kill, target, self._scene())
         if done.report.epoch_in_flight is None and self._misses < _MISSES_MAX:
             self._misses += 1
-            wait_gone(victim, 5.0)
+            wait_gone(target, 5.0)
             self._view.note(
-                f"{scene.now_s:6.1f} s  kill -9 {kill.what} (pid {victim.pid}): epoch "
+                f"{scene.now_s:6.1f} s  kill -9 {kill.what} (pid {target.pid}): epoch "
                 f"{scene.in_flight} had just been committed; again with a later one"
             )
             return
@@ -164,16 +164,16 @@ class Run:
         done.report = replace(done.report, owner_before=before)
         self._kills.append(done)
         self._pacing = self._pacing.after_kill(scene)
-        wait_gone(victim, 5.0)
+        wait_gone(target, 5.0)
         self._view.note(
-            f"{scene.now_s:6.1f} s  kill -9 {kill.what} (pid {victim.pid}, worker {before}) in "
+            f"{scene.now_s:6.1f} s  kill -9 {kill.what} (pid {target.pid}, worker {before}) in "
             f"epoch {done.report.epoch_in_flight}"
         )
 
-    def _record(self, kill: Kill, victim: Mark | None, scene: Scene) -> _Done:
+    def _record(self, kill: Kill, target: Mark | None, scene: Scene) -> _Done:
         report = KillReport(
             what=kill.what,
-            pid=victim.pid if victim is not None else None,
+            pid=target.pid if target is not None else None,
             at_s=round(scene.now_s, 3),
             epoch_in_flight=scene.in_flight,
             owner_before=None,
@@ -186,11 +186,11 @@ class Run:
             return
         if epochs is not None and epochs <= self._pacing.done_epochs:
             return
-        owner = self._victims.owner_id()
+        owner = self._nemesis.owner_id()
         deadline_s = time.monotonic() + (0 if epochs is not None else _OWNER_TIMEOUT_S)
         while owner is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
-            owner = self._victims.owner_id()
+            owner = self._nemesis.owner_id()
         if owner is None:
             return
         done = self._kills[-1]
@@ -202,12 +202,12 @@ class Run:
         progress = self._follower.progress
         now_s = time.monotonic()
         if now_s - self._owner_s > _OWNER_EVERY_S:
-            self._owner, self._owner_s = self._victims.owner_id(), now_s
+            self._owner, self._owner_s = self._nemesis.owner_id(), now_s
         self._view.show(
             Sight(
                 now_s=now_s - self._began_s,
                 total=self._pacing.total,
-                sent=self._feed.sent,
+                sent=self._load.sent,
                 committed=progress.committed_records,
                 output_records=progress.output_records,
                 epoch=progress.tip_epoch,

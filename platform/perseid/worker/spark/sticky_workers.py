@@ -46,7 +46,7 @@ Work = Callable[[socket.socket], int]
 
 
 @dataclass
-class Home:
+class StickyWorker:
     """A process for tasks of one index. `task` is the connection that it serves, if any.
 
     `since_s`: since when it is idle, or since when Spark has given its task up. `held`: how many
@@ -76,7 +76,7 @@ class Daemon:
     def __init__(self, listening: socket.socket, work: Work) -> None:
         """`work` answers one task in a process; what it gives other than 0 ends the process."""
         self._listening, self._work = listening, work
-        self._homes: list[Home] = []
+        self._workers: list[StickyWorker] = []
         self._unknown: dict[int, socket.socket] = {}  # tasks that have not told their index yet
         self._waiting: list[tuple[int, socket.socket]] = []  # tasks that have, with it
         self._poller = select.poll()
@@ -132,25 +132,25 @@ class Daemon:
 
     def _place(self, index: int, task: socket.socket) -> bool:
         """Passes a task on; False while a process of its index is about to be free."""
-        homes = [h for h in self._homes if h.index == index]
-        home = next((h for h in homes if h.task is None), None)
-        if home is None and any(h.is_over for h in homes):
+        workers = [h for h in self._workers if h.index == index]
+        worker = next((h for h in workers if h.task is None), None)
+        if worker is None and any(h.is_over for h in workers):
             return False
         try:
-            home = home or self._fork(index)
+            worker = worker or self._fork(index)
         except OSError as error:  # no process more, or no descriptor: Spark will ask again
             sys.stderr.write(f"perseid: no process for task {index}: {error}\n")
             task.close()
             return True
         try:
-            socket.send_fds(home.control, [_IDLE], [task.fileno()])
+            socket.send_fds(worker.control, [_IDLE], [task.fileno()])
         except OSError:  # it has just died
-            self._forget(home)
+            self._forget(worker)
             return self._place(index, task)
-        home.task, home.since_s = task, None
+        worker.task, worker.since_s = task, None
         return True
 
-    def _fork(self, index: int) -> Home:
+    def _fork(self, index: int) -> StickyWorker:
         mine, theirs = socket.socketpair()
         try:
             pid = os.fork()
@@ -163,58 +163,58 @@ class Daemon:
             self._close_all()
             _live(theirs, self._work)
         theirs.close()
-        home = Home(index, pid, mine)
-        self._homes.append(home)
+        worker = StickyWorker(index, pid, mine)
+        self._workers.append(worker)
         self._poller.register(mine, select.POLLIN)
-        return home
+        return worker
 
     def _close_all(self) -> None:
         """In a new process: what is the daemon's."""
-        others = [h.control for h in self._homes] + [h.task for h in self._homes if h.task]
+        others = [h.control for h in self._workers] + [h.task for h in self._workers if h.task]
         waiting = [task for _, task in self._waiting]
         for theirs in [self._listening, *others, *self._unknown.values(), *waiting]:
             theirs.close()
 
     def _hear(self, fd: int) -> None:
         """A process has become idle, holds on or lets go, or has ended."""
-        home = next(h for h in self._homes if h.control.fileno() == fd)
+        worker = next(h for h in self._workers if h.control.fileno() == fd)
         try:
-            said = home.control.recv(1)
+            said = worker.control.recv(1)
         except ConnectionResetError:  # it has died before it took its task, so another may
-            if home.task is not None:
-                self._waiting.append((home.index, home.task))
-                home.task = None
+            if worker.task is not None:
+                self._waiting.append((worker.index, worker.task))
+                worker.task = None
             said = b""
         if said in (occupied.HOLD, occupied.RELEASE):
-            home.held += 1 if said == occupied.HOLD else -1
-            if home.task is None:
-                home.since_s = time.monotonic()
+            worker.held += 1 if said == occupied.HOLD else -1
+            if worker.task is None:
+                worker.since_s = time.monotonic()
             return
         if said != _IDLE:
-            self._forget(home)
+            self._forget(worker)
             return
-        if home.task is not None:
-            home.task.close()
-        home.task, home.since_s = None, time.monotonic()
+        if worker.task is not None:
+            worker.task.close()
+        worker.task, worker.since_s = None, time.monotonic()
 
-    def _forget(self, home: Home) -> None:
-        self._poller.unregister(home.control)
-        home.control.close()
-        if home.task is not None:
-            home.task.close()
-        self._homes.remove(home)
+    def _forget(self, worker: StickyWorker) -> None:
+        self._poller.unregister(worker.control)
+        worker.control.close()
+        if worker.task is not None:
+            worker.task.close()
+        self._workers.remove(worker)
 
     def _end_useless(self, now_s: float) -> None:
-        for home in list(self._homes):
-            if home.since_s is None and home.is_over:
-                home.since_s = now_s
-            if home.task is None and home.held:
+        for worker in list(self._workers):
+            if worker.since_s is None and worker.is_over:
+                worker.since_s = now_s
+            if worker.task is None and worker.held:
                 continue
-            limit_s = IDLE_S if home.task is None else ABANDONED_S
-            if home.since_s is not None and now_s - home.since_s > limit_s:
+            limit_s = IDLE_S if worker.task is None else ABANDONED_S
+            if worker.since_s is not None and now_s - worker.since_s > limit_s:
                 with suppress(ProcessLookupError):
-                    os.kill(home.pid, signal.SIGKILL)
-                self._forget(home)
+                    os.kill(worker.pid, signal.SIGKILL)
+                self._forget(worker)
 
 
 def _live(control: socket.socket, work: Work) -> NoReturn:

@@ -46,7 +46,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Scenario:
     """A shipped example of one source and one sink, with texts of its job.yaml exchanged."""
 
     example: str = "wordcount"
@@ -55,11 +55,11 @@ class Trial:
 
 # Words split by the example's Python operator, which does the same as its SQL.
 _IN_SQL = """sql: "SELECT explode(split(value, ' ')) AS word FROM input\""""
-WORDS_IN_PYTHON = Trial(edits=((_IN_SQL, 'use: "wordcount:Words"'),))
+WORDS_IN_PYTHON = Scenario(edits=((_IN_SQL, 'use: "wordcount:Words"'),))
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class AppliedJob:
     """A job that runs, with what is needed to follow it."""
 
     names: Names
@@ -67,7 +67,7 @@ class Staged:
     ledgers: list[int]
 
 
-class Stage:
+class ScenarioBed:
     """Topics and jobs of trials on one cluster. `with connect(...)` makes and closes it."""
 
     def __init__(self, bootstrap: str, jobs: Jobs, topics: TopicAdmin) -> None:
@@ -83,18 +83,18 @@ class Stage:
     def delete_topics(self, *topics: str) -> None:
         self._topics.delete(topics)
 
-    def start(self, names: Names, trial: Trial = Trial()) -> Staged:
+    def start(self, names: Names, scenario: Scenario = Scenario()) -> AppliedJob:
         """Applies the trial's example as job `names` and waits until a worker runs it."""
         with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
-            return self.apply(names, job_folder(Path(scratch), names, trial))
+            return self.apply(names, job_folder(Path(scratch), names, scenario))
 
-    def apply(self, names: Names, folder: Path) -> Staged:
+    def apply(self, names: Names, folder: Path) -> AppliedJob:
         """Applies the job in `folder`, whose name is `names.job`, and waits for a worker."""
-        staged = self.put(names, folder)
+        applied = self.put(names, folder)
         self.await_running(names)
-        return staged
+        return applied
 
-    def put(self, names: Names, folder: Path) -> Staged:
+    def put(self, names: Names, folder: Path) -> AppliedJob:
         """Applies the job in `folder`; a worker may come later."""
         from perseid.jobs.model import layout
         from perseid.jobs.operations import applying
@@ -105,7 +105,7 @@ class Stage:
             applying.perform(self._jobs, change)
             tasks = layout.build(change.job.spec, 1).ledger_tasks
         ledgers = [task.ledger for task in tasks if task.ledger is not None]
-        return Staged(names, change.entry.uuid, ledgers)
+        return AppliedJob(names, change.entry.uuid, ledgers)
 
     def await_running(self, names: Names) -> None:
         """Waits for a worker that runs the job; PermanentError when there is none."""
@@ -161,7 +161,7 @@ class Stage:
 
 
 @contextmanager
-def connect(deployment: Deployment) -> Iterator[Stage]:
+def connect(deployment: Deployment) -> Iterator[ScenarioBed]:
     """Connections to the cluster, closed at the end."""
     from perseid.jobs.operations.applying import Cluster as Jobs
     from perseid.registry.facade import Registry
@@ -172,7 +172,7 @@ def connect(deployment: Deployment) -> Iterator[Stage]:
     topics = TopicAdmin(deployment.kafka)
     store = open_store(deployment.store)
     try:
-        yield Stage(
+        yield ScenarioBed(
             deployment.kafka,
             Jobs(registry, topics, store, SystemClock(), deployment.jobs_allow_code),
             topics,
@@ -181,18 +181,18 @@ def connect(deployment: Deployment) -> Iterator[Stage]:
         registry.close()
 
 
-def job_folder(folder: Path, names: Names, trial: Trial = Trial()) -> Path:
+def job_folder(folder: Path, names: Names, scenario: Scenario = Scenario()) -> Path:
     """The trial's example under another name and with other topics."""
     from perseid.jobs.repository.job_folders import example
     from perseid.jobs.validation import parse
 
-    shipped = parse.load(example(trial.example))
+    shipped = parse.load(example(scenario.example))
     (source,), (sink,) = shipped.sources.values(), shipped.sinks.values()
-    return edited(example(trial.example), folder / names.job, (
+    return edited(example(scenario.example), folder / names.job, (
         (f"name: {shipped.name}\n", f"name: {names.job}\n"),
         (f"topic: {source.topic},", f"topic: {names.source},"),
         (f"topic: {sink.topic},", f"topic: {names.sink},"),
-        *trial.edits,
+        *scenario.edits,
     ))  # fmt: skip
 
 
