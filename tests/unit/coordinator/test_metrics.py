@@ -1,4 +1,4 @@
-"""/metrics: what it says of a job's life, and the table in the README that documents it."""
+"""/metrics: what it says of a job's life, and the table in API.md that documents it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perseid.testing.coordinator import RECORD_BYTES, Crashed, Leader, World
 from perseid.topics.records import EpochDone, OperatorState
 
 JOB = "wordcount"
-README = Path(perseid.coordinator.__file__).with_name("README.md")
+API = Path(perseid.coordinator.__file__).with_name("API.md")
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -52,8 +52,8 @@ def run(world: World, leader: Leader, records: int, duration_ms: int = 500) -> N
     leader.listen()
 
 
-def test_the_readme_has_a_row_for_each_metric_and_no_other() -> None:
-    rows = re.findall(r"^\| `(perseid_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", README.read_text(),
+def test_the_page_has_a_row_for_each_metric_and_no_other() -> None:
+    rows = re.findall(r"^\| `(perseid_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", API.read_text(),
                       re.MULTILINE)  # fmt: skip
     wanted = [(f.name, f.kind, ", ".join(f.labels) or "-", f.text) for f in metrics.FAMILIES]
     assert rows == wanted

@@ -1,6 +1,6 @@
 """What /metrics says of the leader's state, as Prometheus families. Pure: a look in, samples out.
 
-Every family is one entry of FAMILIES, and its row in README.md says the same (a unit test compares
+Every family is one entry of FAMILIES, and its row in API.md says the same (a unit test compares
 them). A coordinator that stands by has one sample, `perseid_leader 0`. What is not known yet, as
 the lag of a job that is being loaded, has no sample instead of a wrong one.
 """
