@@ -66,7 +66,7 @@ def model_average(spec: OperatorSpec) -> type[Operator]:
         def process(self, batch: pa.Table, out: Emitter) -> None:
             told = batch["records"].to_numpy()
             models = matrix(batch, ["bias", *features], NAME)
-            average = (models * told).sum(axis=1) / told.sum()  # no product of matrices: README
+            average = (models * told).sum(axis=1) / told.sum()  # no matrix product: decisions/0006
             self.records.set(self.records.get() + int(told.sum()))
             counts = [[batch.num_rows], [self.records.get()]]
             out.emit(pa.table([*counts, *average[:, None]], names=self.output.names))
