@@ -32,7 +32,7 @@ RESERVE_MIN_BYTES, RESERVE_MAX_BYTES = 128 * MIB, 1024 * MIB
 SHORT_S = 2.0  # so long it has to be short: others' needs come and go
 PACE_S = 10.0  # over which a pace is reckoned
 HORIZON_S = 600.0  # gone within that at a job's pace, and it is stopped
-RESIDENT = 5  # bytes in use for one of a snapshot, at most (README of perseid.state)
+RESIDENT = 5  # bytes in use for one of a snapshot, at most (tests/benchmarks/FIGURES_STATE.md)
 GIVEN_BACK_S = 90.0  # processes keep what a job had for 60 s
 CGROUPS = "PERSEID_CGROUPS"  # where control groups are mounted, if not at the usual place
 # Limit, use, and what of the use the kernel would give up: cgroup v2 and v1.

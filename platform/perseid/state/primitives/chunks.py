@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from perseid.state.primitives.undo import Values
 
-CHUNK_ROWS = 16_384  # smaller ones that come one after another become one; README, Figures
+CHUNK_ROWS = 16_384  # smaller ones that come one after another become one; decisions/0009
 
 
 @dataclass(frozen=True, slots=True)

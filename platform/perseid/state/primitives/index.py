@@ -1,7 +1,7 @@
 """From keys to slots: an open-addressing hash table, for many keys at a time.
 
 A Python dictionary misses the processor's caches several times for each key, one after another;
-the misses of many keys overlap here (`kernels.slots`; README, Figures). It knows hashes and slots
+the misses of many keys overlap here (`kernels.slots`; decisions/0008). It knows hashes and slots
 only: whether two keys with equal hashes are equal is asked of the caller, who has the keys.
 
 A place holds a slot, EMPTY, or GONE (a removed key, which a search must step over). At most half of
