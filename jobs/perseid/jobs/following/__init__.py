@@ -1,1 +1,1 @@
-"""Following a config repository: what its ref names is what runs. See ../../README.md."""
+"""Following a config repository: what its ref names is what runs. See jobs/FOLLOWING.md."""

@@ -279,7 +279,7 @@ def _primitives(
     if different and not migrates:
         yield (
             f"operator {name}: to keep the state, add a method migrate(self, old) to its class, "
-            "which makes the new rows of the old ones (jobs/README.md, Migration)"
+            "which makes the new rows of the old ones (jobs/CHANGING_JOBS.md)"
         )
 
 
