@@ -1,1 +1,1 @@
-"""The Spark worker: follows a job's tokens. README.md beside this file has the reading order."""
+"""The Spark worker: follows a job's tokens. README.md has its rooms and invariants."""

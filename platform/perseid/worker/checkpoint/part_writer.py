@@ -30,7 +30,7 @@ from perseid.topics.records import PartDone
 from perseid.worker.checkpoint.parts import PartOrder, make
 from perseid.worker.dataflow.failures import typed
 
-NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (README)
+NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (decisions/0007)
 # Also what they leave slows them down: the memory and what cores share is used by both. So a part
 # of a running job takes no more than CORE_SHARE of a core while it is PACED_S old.
 CORE_SHARE = 0.15

@@ -83,7 +83,7 @@ def at_once(state_bytes: int, behind_bytes: int) -> bool:
 
     Else the part writer reads all deltas since the checkpoint before, `behind_bytes`; where keys
     change again and again these outweigh the state many times, and it takes from the epochs what
-    it needs for them (worker README, 2026-11-23). A large state would hold its epoch up.
+    it needs for them (decisions/0008). A large state would hold its epoch up.
     """
     return state_bytes <= AT_ONCE_BYTES and behind_bytes >= max(2 * state_bytes, MERGED_BYTES)
 

@@ -21,8 +21,8 @@ from perseid.errors import PermanentError
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.worker.dataflow.partition import grouped
 
-# Of a blob, and of a batch of them on its way between Python and Spark: memory for so much is used
-# again and again, by malloc and by Java alike, where what is larger is new each time (README).
+# Of a blob, and of a batch of them on its way between Python and Spark: malloc and Java use memory
+# of this size again; what is larger is mapped each time (decisions/0001).
 CHUNK_BYTES = 1 << 20
 REPORT = -1  # target of rows that go to the driver: JSON, never data
 

@@ -243,7 +243,7 @@ def _serve(control: socket.socket, work: Work) -> int:
         with socket.socket(fileno=received[0]) as task:
             if work(task):
                 return 1
-        gc.collect(1)  # not the old generation, which has the resident state (README, Decisions)
+        gc.collect(1)  # not the old generation, which has the resident state (decisions/0003)
         control.send(_IDLE)
         spare.give_back_when_due()
 
