@@ -1,4 +1,4 @@
-"""The peers as sides: their commands and settings. tests/benchmarks/README.md says why these."""
+"""The peers as sides: their commands and settings (decisions/0001-peers-and-their-settings.md)."""
 
 from __future__ import annotations
 
