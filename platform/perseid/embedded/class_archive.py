@@ -2,8 +2,8 @@
 
 A JVM with Spark in it loads and verifies thousands of classes before its first epoch. A restarted
 worker does that while another one catches up on the same cores. With the archive it is ready
-sooner and costs a third less (README). It is made once for an installation, by a JVM that opens a
-session, warms up and ends; a JVM of another build, or with other jars, does not use it.
+sooner and costs a third less (decisions/0006). It is made once for an installation, by a JVM that
+opens a session, warms up and ends; a JVM of another build, or with other jars, does not use it.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def zookeeper(java: Path, folder: Path) -> ProcessSpec:
     command = [
         str(java / "bin" / "java"), "-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
         "-Dzookeeper.jmx.log4j.disable=true", "-Djava.awt.headless=true",
-        "-Dzookeeper.forceSync=no",  # a disk that stalls would end all sessions; see README.md
+        "-Dzookeeper.forceSync=no",  # a stalled disk would end all sessions: decisions/0005
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         "-cp", f"{spark_home() / 'jars'}/*",
         "org.apache.zookeeper.server.ZooKeeperServerMain", str(folder / "zoo.cfg"),

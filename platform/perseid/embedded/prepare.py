@@ -170,7 +170,7 @@ def check_readable(folder: Path) -> None:
             f"{folder / 'data'} is of Kafka {made_by}, and this perseid brings {KAFKA[2]}, which "
             "does not read it; nothing was changed. Begin with another folder (--data), or give up "
             "what is in this one: `perseid down --purge`. Why an older Kafka: "
-            "platform/perseid/embedded/README.md"
+            "platform/perseid/embedded/decisions/0001-kafka-4.2.2.md"
         )
 
 
