@@ -22,7 +22,7 @@ from perseid.testing.operator_checks import (
 )
 from perseid.testing.operators import Harness, sections_as_rows
 
-README = Path(__file__).parents[3] / "platform/perseid/testing/README.md"
+PAGE = Path(__file__).parents[3] / "platform/perseid/testing/TESTING_JOBS.md"
 JOB = """
 name: tried
 sources:
@@ -81,11 +81,11 @@ def tried(tmp_path: Path) -> Any:
     return make
 
 
-def test_the_readmes_example_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_pages_example_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     starter = job_folders.example("starter")
     scope: dict[str, Any] = {"__file__": str(starter / "test_starter.py")}
-    exec(compile(example, str(README), "exec"), scope)
+    exec(compile(example, str(PAGE), "exec"), scope)
     tests = [name for name in scope if name.startswith("test_")]
     assert len(tests) == 4
     for name in tests:
