@@ -229,7 +229,7 @@ def failed(job: JobFacts) -> Iterator[Finding]:
 def damaged(found: Mapping[str, str]) -> Iterator[Finding]:
     """Jobs whose entry or plan in ZooKeeper cannot be read, and why."""
     for name, why in sorted(found.items()):
-        what_next = f"`perseid backup restore` of it, or `perseid jobs remove {name}` and apply it"
+        what_next = f"`perseid restore` its backup, or `perseid jobs remove {name}` and apply it"
         yield Finding(f"entry of job {name}", "problem", why, "a readable entry", what_next)
 
 
