@@ -1,1 +1,1 @@
-"""Decides what runs where and which input each epoch has. See README.md."""
+"""Decides which worker runs each job and which input each epoch reads. See README.md."""

@@ -1,7 +1,7 @@
-"""One coordinator process: stands by until it can lead, then leads until it must not any more.
+"""One coordinator process: stands by until it can lead, then leads until it loses the leadership.
 
-It ends when it has lost the leadership or its session; the supervisor starts a new one, which
-stands by. Ending the session properly lets another one lead at once.
+The process ends when it loses the leadership or its ZooKeeper session; the supervisor then starts a
+new one, which stands by. Closing the session properly lets another process lead at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
 
 _log = logging.getLogger("perseid.coordinator")
 
-STANDBY_LOOK_S = 1.0   # without a report that the leader went
-CONNECT_S = 30.0       # ZooKeeper may be starting, too
+STANDBY_LOOK_S = 1.0   # poll interval, in case no watch reports that the leader left
+CONNECT_S = 30.0       # ZooKeeper may still be starting
 
 
 class Coordinator:
-    """From standing by to leading; `run` returns the process's exit code."""
+    """From standby to leading; `run` returns the process's exit code."""
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self._deployment, self._name = deployment, name
@@ -81,12 +81,12 @@ class Coordinator:
             self._service.stop(reason)
 
     def look(self) -> Look | None:
-        """What the leader knows; None while standing by."""
+        """What the leader knows; None in standby."""
         service = self._service
         return service.look() if service is not None else None
 
     def _admit(self) -> None:
-        """Announces this process; RefusedError, which ends it, where it must not take part."""
+        """Registers this process. RefusedError, which ends it, if its version is not admitted."""
         build = this_build()
         versions.admit(self.registry, self._name, build)
         self.registry.register_coordinator(CoordinatorInfo(
@@ -97,14 +97,14 @@ class Coordinator:
     def _try_to_lead(self) -> Fence | None:
         try:
             if not self._admitted or self.registry.leader() is None:
-                self._admit()  # others may have come since
+                self._admit()  # processes of other versions may have registered since
             return lead(self.registry, self._info, self._above)
         except RetryableError as error:
             _log.warning("%s", error)
             return None
 
     def _lead(self, fence: Fence) -> bool:
-        """Leads; True when it may lead again with a higher epoch, False when the process ends."""
+        """Leads; True if it may lead again with a higher epoch, False if the process must end."""
         logs.bind_process(coordinator_epoch=fence.epoch)
         _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
         self._service = Service(
@@ -132,7 +132,7 @@ class Coordinator:
 
 
 def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Ports:
-    """The real clients. Threads have readers of their own and share the one producer."""
+    """The real clients. Each thread has its own readers; all threads share one producer."""
     from perseid.state.durability.store import open_store
     from perseid.topics import names
     from perseid.topics.admin import TopicAdmin
@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_options(parser)
     options = parser.parse_args(arguments)
     logs.set_up(options.id, options.log_format)
-    where = listening(options)  # before anything is connected to
+    where = listening(options)  # before any connection is opened
     deployment = Deployment.load(options.deployment)
     coordinator = Coordinator(deployment, options.id)
     api = make_api(deployment, coordinator, where)
@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> int:
-    """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
+    """The exit code, as for every command: 2 for a wrong setting, 3 for a refusal."""
     try:
         return main()
     except (UsageError, RefusedError) as error:
@@ -214,6 +214,6 @@ def run() -> int:
 
 if __name__ == "__main__":
     code = run()
-    # Client threads of Kafka may wait for a broker that is away; nothing of them is needed.
+    # Kafka's client threads may still wait for an unreachable broker; nothing needs them any more.
     logging.shutdown()
     os._exit(code)

@@ -1,7 +1,7 @@
-"""What is to be done: the coordinator's outputs, carried out in order by the shell.
+"""Actions: the coordinator's outputs, which the shell performs in order.
 
-Each write of one job is its own action, so that a crash between any two of them is a case that the
-next leader must handle, and a test can provoke it.
+Each write of a job is an action of its own. A crash between any two of them is therefore a case
+that the next leader must handle, and that a test can provoke.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perseid.topics.records import Begin, PartDone, Rewind, Token
 
 @dataclass(frozen=True, slots=True)
 class LoadJob:
-    """Append a claim, then read everything about the job. Ends in JobLoaded or JobLoadFailed."""
+    """Append a claim, then read everything about the job. Leads to JobLoaded or JobLoadFailed."""
 
     job: str
     entry: JobEntry
@@ -30,9 +30,9 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgram:
-    """Get the archive of a switch ready, and grow the ledger topic for it.
+    """Fetch the archive of a switch's target and grow the ledger topic for it.
 
-    `known` are the (source, topic) pairs whose positions the job has. Ends in ProgramLoaded or
+    `known` are the (source, topic) pairs whose positions the job has. Leads to ProgramLoaded or
     ProgramFailed.
     """
 
@@ -44,7 +44,7 @@ class LoadProgram:
 
 @dataclass(frozen=True, slots=True)
 class AppendBegin:
-    """Open the chain of a job UUID. Ends in BeginAppended."""
+    """Open the chain of a job UUID. Leads to BeginAppended."""
 
     job: str
     begin: Begin
@@ -52,7 +52,7 @@ class AppendBegin:
 
 @dataclass(frozen=True, slots=True)
 class AppendRewind:
-    """Take tokens back. Ends in RewindAppended."""
+    """Roll tokens back. Leads to RewindAppended."""
 
     job: str
     rewind: Rewind
@@ -60,7 +60,7 @@ class AppendRewind:
 
 @dataclass(frozen=True, slots=True)
 class AppendToken:
-    """Open an epoch. Ends in TokenAppended."""
+    """Open an epoch. Leads to TokenAppended."""
 
     job: str
     token: Token
@@ -68,7 +68,7 @@ class AppendToken:
 
 @dataclass(frozen=True, slots=True)
 class PutPlan:
-    """Say who runs the job; also its generation."""
+    """Name the job's owner and its generation."""
 
     job: str
     plan: Plan
@@ -76,7 +76,7 @@ class PutPlan:
 
 @dataclass(frozen=True, slots=True)
 class PutStatus:
-    """Tell people."""
+    """Write the status that users see."""
 
     job: str
     status: JobStatus
@@ -84,7 +84,7 @@ class PutStatus:
 
 @dataclass(frozen=True, slots=True)
 class PutFailures:
-    """Keep the count of failures for the next leader."""
+    """Store the failure count for the next leader."""
 
     job: str
     failures: JobFailures
@@ -92,7 +92,7 @@ class PutFailures:
 
 @dataclass(frozen=True, slots=True)
 class PutPointers:
-    """Make a checkpoint count: what it names is durable."""
+    """Make a checkpoint valid: everything that it names is durable."""
 
     job: str
     pointers: CheckpointPointers
@@ -100,7 +100,7 @@ class PutPointers:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Ends in ManifestWritten or ManifestFailed."""
+    """Write a checkpoint's manifest. Leads to ManifestWritten or ManifestFailed."""
 
     job: str
     job_uuid: str
@@ -115,9 +115,9 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCheckpoints:
-    """Delete what is older than all of `live` and that none refers to.
+    """Delete files older than all `live` checkpoints that no live one refers to.
 
-    Failing is harmless: garbage stays.
+    A failure is harmless: the files stay in the store.
     """
 
     job: str
@@ -127,9 +127,9 @@ class DeleteCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class TrimLogs:
-    """Delete what is behind `kept` in the token log, and of its epochs in the ledger.
+    """Delete what precedes `kept` in the token log, and the ledger records of those epochs.
 
-    Not what a backup needs that was taken at `backups_since_ms` (since 1970) or later. Ends in
+    Records stay that a backup taken at `backups_since_ms` (since 1970) or later needs. Leads to
     LogsTrimmed.
     """
 

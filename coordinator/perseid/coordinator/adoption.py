@@ -1,7 +1,7 @@
-"""From what ZooKeeper and Kafka hold to a job that can be decided on.
+"""Builds the state of a job, on which the core decides, from what ZooKeeper and Kafka hold.
 
-A new leader, and a leader that lost track of a job, come through here. Nothing of an earlier life
-is needed: positions follow from the tokens, done epochs from the ledger and the progress topic.
+A new leader, and a leader that lost track of a job, start here. They need no earlier state:
+positions follow from the tokens, done epochs from the ledger and the progress topic.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _in_phase(
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
     if corrections.is_wanted(entry, plan, status):
         job = replace(job, rewind_to=job.done)
-    if error is not None:  # and asked for again: whatever its owner said was said before
+    if error is not None:  # a new start: reports of the previous owner are outdated
         return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")
     if plan is None or plan.owner not in workers:
         return job.move(Phase.WAITING, now, "loaded: without a live owner")
@@ -113,8 +113,8 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
     known = [job.base.epoch, job.newest.epoch if job.newest is not None else 0]
     dense = [loaded.ledger.get(task.ledger or 0, 0) for task in layout.ledger_tasks]
     if dense:
-        # What every sinking task has committed is done, but for a task that leads to none of them:
-        # it may still have to log the last one, and it may be the one that raised in it.
+        # An epoch that every sinking task has committed is done, except when a stateful task feeds
+        # none of them: it may still have to log that epoch, or may have raised in it.
         known.append(min(dense) - _lags(loaded.program.spec, layout))
     error = loaded.status.error if loaded.status is not None else None
     if error and loaded.status is not None and loaded.status.job_uuid == loaded.entry.uuid:
@@ -126,13 +126,13 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
 
 
 def _lags(spec: JobSpec, layout: Layout) -> bool:
-    """Whether a task with state may have no epoch that all ledgers have: none of them needs it."""
+    """Whether a stateful task feeds no sink, so that it may lag behind the ledgers by one epoch."""
     needed = upstream(spec, (task.operator for task in layout.ledger_tasks))
     return any(task.operator not in needed for task in layout.stateful_tasks)
 
 
 def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:
-    """The unfinished checkpoint, and its parts."""
+    """The unfinished checkpoint, with the parts that progress reports."""
     newest = job.newest.epoch if job.newest is not None else 0
     open_ = [i for i in job.tokens if i.token.checkpoint and i.token.epoch > newest]
     if not open_:
@@ -160,7 +160,7 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
 def _told(
     job: JobState, records: tuple[ProgressRecord, ...]
 ) -> Iterator[tuple[Issued, EpochDone]]:
-    """What was told of epochs whose tokens are remembered, each once."""
+    """The reports of done epochs whose tokens are remembered, one for each epoch."""
     highest = 0
     for record in records:
         if not isinstance(record, EpochDone) or record.job_uuid != job.entry.uuid:

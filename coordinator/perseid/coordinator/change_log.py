@@ -1,6 +1,6 @@
-"""What the leader writes into its log about jobs: each change of phase, and each event for people.
+"""What the leader logs about jobs: each change of phase and each event for users.
 
-Pure: compares what was known before an event with what is known behind it.
+Pure: compares the state before an event with the state after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Line = tuple[int, str, dict[str, object]]  # level, text, what it is about
 
 
 def log_lines(before: Mapping[str, JobState], after: Mapping[str, JobState]) -> Iterator[Line]:
-    """Lines about every job that changed; `epoch` is the last one that is done."""
+    """Lines about every job that changed; `epoch` is the last done one."""
     for name, job in after.items():
         old = before.get(name)
         if old is not job:
@@ -27,11 +27,11 @@ def _lines(old: JobState | None, job: JobState) -> Iterator[tuple[int, str]]:
     for line in _newer(old.transition_log if old is not None else (), job.transition_log):
         level = logging.ERROR if f"-> {Phase.FAILED.name}:" in line else logging.INFO
         yield level, line.partition(" ")[2]  # without the time on the leader's own clock
-    if old is not None and old.phase is not Phase.LOADING:  # else they are of an earlier leader
+    if old is not None and old.phase is not Phase.LOADING:  # else an earlier leader's
         yield from ((logging.INFO, line) for line in _newer(old.events, job.events))
 
 
 def _newer(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """What `new` has behind `old`, of which the oldest lines may have been dropped."""
+    """The lines of `new` that follow `old`; the oldest lines of `old` may have been dropped."""
     kept = next(n for n in range(len(new), -1, -1) if new[:n] == old[len(old) - n :] or n == 0)
     return new[kept:]

@@ -1,9 +1,9 @@
-"""When a checkpoint is taken, when it is complete, and which ones are kept.
+"""When a checkpoint is taken, when it is complete, and which checkpoints are kept.
 
-Complete: every stateful task has delivered its part under one and the same generation, and the
-epoch is done, so every sink has committed it. Only then the manifest is written, and only after
-that the pointer in ZooKeeper moves; a crash in between leaves garbage in the store, never a pointer
-to something incomplete.
+A checkpoint is complete when every stateful task has delivered its part under the same generation
+and the epoch is done, so that every sink has committed it. Only then the manifest is written, and
+only after that the pointer in ZooKeeper moves. A crash in between leaves garbage in the store,
+never a pointer to an incomplete checkpoint.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
 
-COLLECTING_MAX_S = 300.0      # then it is given up and the next one is begun
-SLOW_BYTES_S = 1_000_000      # unless its state needs longer at this rate
+COLLECTING_MAX_S = 300.0  # then the checkpoint is aborted; the next token that can takes another
+SLOW_BYTES_S = 1_000_000      # a larger state gets the time that it needs at this rate
 REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
 
 
@@ -35,13 +35,13 @@ def due(job: JobState, now: Now) -> bool:
 
 
 def asked(job: JobState, now: Now) -> bool:
-    """Whether the user waits for one. So it is until one is complete, whoever leads by then."""
+    """Whether the user waits for a checkpoint: true until one is complete, under any leader."""
     above = job.entry.checkpoint_above
     return above is not None and _newest_epoch(job) <= above and _may_begin(job, now)
 
 
 def _may_begin(job: JobState, now: Now) -> bool:
-    """Not while one is under way, nor soon after the store did not take one."""
+    """False while a checkpoint is being collected, and for a delay after the store refused one."""
     return job.collecting is None and now.monotonic_s >= job.checkpoint_after_s
 
 
@@ -52,7 +52,7 @@ def begin(job: JobState, issued: Issued, now: Now) -> JobState:
 
 
 def part_done(job: JobState, part: PartDone) -> JobState:
-    """Takes a part in; those of other tokens, or of tasks that do not exist, are left out."""
+    """Adds a part; ignores those of other tokens and of tasks that do not exist."""
     if job.collecting is None or not of_token(job, part, job.collecting.token_offset):
         return job
     key = (part.generation, part.operator, part.partition)
@@ -61,9 +61,9 @@ def part_done(job: JobState, part: PartDone) -> JobState:
 
 
 def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
-    """Whether the part is of the epoch's token at `token_offset`, and of none that was taken back.
+    """Whether the part belongs to the epoch's token at `token_offset`, not to a rolled-back one.
 
-    Told by where it lies.
+    The part's path names the token's offset.
     """
     folder = checkpoint_folder(
         job.name, job.entry.uuid, part.epoch, part.generation, token_offset
@@ -72,7 +72,7 @@ def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
 
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:
-    """Gives the checkpoint up when the present owner could not write a part of it."""
+    """Aborts the checkpoint when the current owner could not write a part of it."""
     if job.collecting is None or part.epoch != job.collecting.epoch or job.checkpoint_ready:
         return job
     if job.plan is None or part.generation != job.plan.generation:
@@ -82,10 +82,10 @@ def part_failed(job: JobState, part: PartFailed) -> JobState:
 
 
 def not_stored(job: JobState, why: str) -> JobState:
-    """Gives the checkpoint up that the store does not take.
+    """Aborts a checkpoint that the store did not accept.
 
-    A store that is full or away stays so for a while: the next attempts are spaced out as those of
-    a job that fails.
+    A full or unreachable store stays so for a while, so the next attempts are spaced like the
+    retries of a failing job.
     """
     if job.collecting is None:
         return job
@@ -97,9 +97,9 @@ def not_stored(job: JobState, why: str) -> JobState:
 
 
 def base_expired(job: JobState) -> JobState:
-    """Gives the checkpoint up when a part of the present owner changes one that is not kept.
+    """Aborts the checkpoint when the current owner delivers a part whose base is no longer kept.
 
-    That owner did not hear in time of the checkpoints that were completed since.
+    That owner learned too late of the checkpoints that were completed since.
     """
     if job.collecting is None or job.plan is None or job.checkpoint_ready:
         return job
@@ -112,14 +112,14 @@ def base_expired(job: JobState) -> JobState:
 
 
 def new_owner(job: JobState, plan: Plan) -> JobState:
-    """Gives the checkpoint up when the old owner ran its epoch: the new one will not run it."""
+    """Aborts the checkpoint when the old owner ran its epoch: the new one will not run it."""
     if job.collecting is None or job.checkpoint_ready or job.collecting.epoch > job.done:
         return job
     return aborted(job, f"generation {plan.generation} took over")
 
 
 def superseded(job: JobState, done: int) -> JobState:
-    """Gives the checkpoint up when a new owner goes on behind its epoch: it has no part of it."""
+    """Aborts the checkpoint when a new owner resumes after its epoch and has no part of it."""
     if job.collecting is None or job.plan is None or job.collecting.epoch > done:
         return job
     delivered = any(generation == job.plan.generation for generation, *_ in job.collecting.parts)
@@ -129,7 +129,7 @@ def superseded(job: JobState, done: int) -> JobState:
 
 
 def expired(job: JobState, now: Now) -> JobState:
-    """Gives up a checkpoint that has been collecting for too long."""
+    """Aborts a checkpoint that has been collecting for too long."""
     collecting = job.collecting
     limit_s = max(COLLECTING_MAX_S, job.state_bytes / SLOW_BYTES_S)
     if collecting is None or now.monotonic_s - collecting.since_s < limit_s:
@@ -138,7 +138,7 @@ def expired(job: JobState, now: Now) -> JobState:
 
 
 def aborted(job: JobState, why: str) -> JobState:
-    """The next token that can will take another one."""
+    """Drops the checkpoint; the next token that can takes another one."""
     if job.collecting is None:
         return job
     told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
@@ -149,7 +149,7 @@ def aborted(job: JobState, why: str) -> JobState:
 
 
 def complete(job: JobState) -> WriteManifest | None:
-    """The manifest to be written, when nothing is missing."""
+    """The manifest to write when nothing is missing, else None."""
     collecting, layout, plan = job.collecting, job.layout, job.plan
     if collecting is None or layout is None or plan is None or job.checkpoint_ready:
         return None
@@ -172,7 +172,7 @@ def complete(job: JobState) -> WriteManifest | None:
 
 
 def _stands(job: JobState, part: PartDone) -> bool:
-    """Whether the checkpoint that a part changes is still kept: else its files may be gone."""
+    """Whether the part's base checkpoint is still kept; otherwise its files may be gone."""
     kept = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
     return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in kept}
 
@@ -182,7 +182,7 @@ def written(
 ) -> tuple[JobState, list[Action]]:
     """Moves the pointer to the manifest that has been written, and forgets what is older."""
     if job.collecting is None or job.collecting.epoch != pointer.epoch:
-        return job, []  # given up, or written twice
+        return job, []  # aborted, or written twice
     older = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
     kept = _kept(pointer, older)
     pointers = CheckpointPointers(job.entry.uuid, kept)
@@ -204,10 +204,10 @@ def written(
 def _kept(
     newest: CheckpointPointer, older: tuple[CheckpointPointer, ...]
 ) -> tuple[CheckpointPointer, ...]:
-    """The newest two, and the newest that shares no file with the newest if those two do.
+    """The newest two, and the newest older one that shares no file with the newest.
 
-    One damaged file of a chain takes all behind it along. Each partition has a chain of its own,
-    and the next one may have begun before its last link came.
+    One damaged file of a chain makes every later link of it useless. Each partition has a chain of
+    its own, and the next chain may have begun before the last one's final link was written.
     """
     apart = [pointer for pointer in older if not pointer.shares_files(newest)]
     return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
@@ -218,7 +218,7 @@ def _read_by_somebody(
 ) -> tuple[CheckpointPointer, ...]:
     """Checkpoints that must stay in the store.
 
-    While an owner restores from those that its plan names, an owner from before may still run
+    While an owner restores from the checkpoints in its plan, the previous owner may still run
     epochs and complete newer ones.
     """
     if job.plan is None or job.phase is not Phase.RESTORING:

@@ -1,9 +1,9 @@
-"""The decision core: `decide(state, event, now)` gives the next state and the actions, in order.
+"""The decision core: `decide(state, event, now)` returns the next state and the actions, in order.
 
-Pure: no client, no clock, no randomness. An event first changes what is known (`_observe`), then
-every job that it concerns is advanced (`_advance`), which looks only at the state: so it does not
-matter which of two events came first, and a new leader that has loaded the same facts decides the
-same. Contract of the caller:
+Pure: no client, no clock, no randomness. An event first changes the known facts (`_observe`); then
+every affected job is advanced (`_advance`), which looks only at the state. So the order of two
+events does not matter, and a new leader that has loaded the same facts decides the same. Contract
+of the caller:
 
 1. Perform the actions of one call in order, then feed in their outcomes before anything else.
 2. When an action of a job fails, drop the rest of that job's actions and feed in ActionFailed.
@@ -67,7 +67,7 @@ Step = tuple[JobState, list[Action]]
 def decide(
     state: ClusterState, event: ev.Event, now: Now
 ) -> tuple[ClusterState, list[Action]]:
-    """What is known after `event`, and what to do now."""
+    """The state after `event`, and the actions to perform now."""
     state = replace(state, time=token_time.passed(state.time, now.wall_ms, now))
     now = replace(now, time_ms=state.time.ms)
     state, names, actions = _observe(state, event, now)
@@ -83,7 +83,7 @@ def decide(
 def _observe(
     state: ClusterState, event: ev.Event, now: Now
 ) -> tuple[ClusterState, list[str], list[Action]]:
-    """The state with what `event` tells, the jobs to advance, and actions that it asks for."""
+    """The state with the facts of `event`, the jobs to advance, and actions that it requires."""
     match event:
         case ev.RegistrySeen():
             state, actions = _registry_seen(state, event, now)
@@ -118,7 +118,7 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
             job = replace(_lost_track(job, now, text), unheard=text)
         case ev.ActionFailed(action=action, text=text):
             job, actions = _action_failed(job, action, text, now)
-        case _ if job.phase is not Phase.LOADING:  # else it will be read again anyway
+        case _ if job.phase is not Phase.LOADING:  # otherwise the job will be read again anyway
             job, actions = _loaded_job_event(job, event, now)
     return job, actions
 
@@ -168,7 +168,7 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
 
 
 def _with_clock_events(job: JobState, now: Now) -> JobState:
-    """Tells people when the wall clock has jumped away from token time, or is back."""
+    """Adds an event when the wall clock jumps away from token time or agrees with it again."""
     ahead_ms = now.wall_ms - token_time.passed(job.time, now.time_ms, now).ms
     if abs(ahead_ms - job.apart_ms) < token_time.JUMP_MS:
         return job
@@ -199,7 +199,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
 
 
 def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
-    """Opens the chain of a new job UUID above everything that was ever written under its name."""
+    """Opens the chain of a new job UUID above every epoch ever written under the job's name."""
     if switching.wants_stop(job):
         return switching.finish_stop(job, now)
     begin = Begin(state.epoch, job.entry.uuid, job.highest_epoch)
@@ -207,7 +207,7 @@ def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
 
 
 def _own(state: ClusterState, job: JobState, now: Now) -> Step:
-    """Sees to it that a live worker owns the job."""
+    """Ensures that a live worker owns the job."""
     plan = job.plan
     if plan is not None and plan.owner in state.workers and job.phase is not Phase.WAITING:
         return job, []
@@ -297,12 +297,12 @@ def _registry_seen(
             job, more = _entry_changed(job, entry, now)
             actions += more
         elif entry != job.entry:
-            job = replace(job, entry=entry)  # asks for a checkpoint
+            job = replace(job, entry=entry)  # the user asks for a checkpoint
         if job.phase in OWNED and job.plan and job.plan.owner in left:
             job = failing.left(job, now, job.plan.owner)
         damage = event.damaged.get(name, "")
         if damage and damage not in job.events:
-            job = job.told(damage)  # it goes on as it was last known
+            job = job.told(damage)  # the job keeps running on its last known entry
         state = state.with_job(job)
     return state, actions
 
@@ -311,7 +311,7 @@ def _entry_changed(job: JobState, entry: JobEntry, now: Now) -> Step:
     ended = job.phase in _ENDED or entry.uuid != job.entry.uuid
     job = replace(job, entry=entry, rejected="", next_retry_s=0.0)
     if job.phase is Phase.LOADING or entry.desired == "removed" or not ended:
-        return job, []  # a load that is under way is checked against the entry when it ends
+        return job, []  # the entry is compared again when the running load ends
     return job.move(Phase.LOADING, now, "its entry changed"), [LoadJob(job.name, entry)]
 
 
@@ -362,8 +362,8 @@ def _lost_track(job: JobState, now: Now, why: str) -> JobState:
 def _action_failed(job: JobState, action: str, text: str, now: Now) -> Step:
     """Reads the job again.
 
-    An append that Kafka refuses may be refused whenever it is asked: people must see it, and the
-    next ones are spaced out.
+    Kafka may refuse every further append as well, so the refusal is counted as a failure, which
+    users see and which spaces out the next attempts.
     """
     job = _lost_track(job, now, f"{action}: {text}")
     if action not in _APPENDS:
@@ -379,7 +379,7 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
     if event.archive != job.entry.archive:
         return job
     job, text, final = failing.settled(job, "program", event.kind, event.text, now)
-    if not (event.permanent or final):  # meanwhile no input is named: that must be seen
+    if not (event.permanent or final):  # no input is named meanwhile, so users must see why
         told = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
         return job if told in job.events else job.told(told)
     told = f"the applied revision cannot run, the old one goes on: {text}"
@@ -411,7 +411,7 @@ def _with_ends(
     if job.phase in _ENDED or job.phase is Phase.LOADING or corrections.is_under_way(job):
         return job, []
     lost = sources.truncated(job, ends, asked_s)
-    if lost is not None and job.truncated is None:  # the next look at the topics says which it is
+    if lost is not None and job.truncated is None:  # TopicsSeen shows which error it is
         job = replace(job, truncated=lost, truncated_s=now.monotonic_s)
     return job, []
 
@@ -444,7 +444,7 @@ def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
 def _settled(
     job: JobState, error: PerseidError | None, now: Now
 ) -> tuple[JobState, PerseidError | None]:
-    """Without an error that may pass: a broker that starts does not know all topics yet."""
+    """Holds back a transient error: a broker that is starting may not know all topics yet."""
     if not isinstance(error, TransientAnswer):
         return failing.answered(job, "topics"), error
     first = "topics" not in job.answers

@@ -1,23 +1,21 @@
-"""A job that failed for good, and the revision that corrects it: it comes before the old one.
+"""A job that failed permanently and the revision that corrects it.
 
-Whatever stopped it (an operator that raised, SQL, a limit, an epoch that did not end, a topic that
-is gone), nothing is placed before the changed revision is loaded. Then, in this order:
+No owner is placed before the corrected revision is loaded. What ended the job does not matter: an
+operator that raised, SQL, a limit, an epoch timeout, a deleted topic. Then, in this order:
 
-Rewind:  the tokens above the last done epoch are taken back, unless a ledger holds one of them:
-         they were claimed when the job was loaded, so none gets one later (`ledger_claims.py`).
-Finish:  where a part of the failed epoch is committed, or it has no input that could be given to
-         another, the changed revision ends it: the operator partitions that have done it keep what
-         the old one computed. So both must have the same tasks and sinks, send the same rows to
-         them (`Program.front`), and have the same state, which the worker looks at.
-Adopt:   where the old revision ran nothing, or had ended, the changed one begins as in a switch.
-Go on:   where only settings differ, the changed one goes on with the old one's state, which it
-         would compute as the old one did (`change.only_loosens`).
-Switch:  else the old one runs one more epoch, without input, so that its state is kept exactly in a
-         checkpoint (`switching`). Where that fails, too, the changed one finishes it.
-Way:     a revision that fails while another one is wanted gives way to it, as one that failed and
-         was changed. So does one whose processes die in an epoch again and again (native code that
-         crashes, memory), or that fails at something else for as long as nothing gets done, though
-         no error ends the job.
+Rewind:  roll back the tokens above the last done epoch, unless a ledger holds one of them. The
+         ledgers were claimed when the job was loaded, so none gets one later (`ledger_claims.py`).
+Finish:  if a part of the failed epoch is committed, or the epoch has no input that another epoch
+         could read, the corrected revision ends it. Operator partitions that have done the epoch
+         keep what the old revision computed. So both revisions must have the same tasks and sinks,
+         the same upstream fingerprint, and the same state, which the worker checks.
+Adopt:   if the old revision ran nothing, or had ended, the corrected one begins as in a switch.
+Resume:  if only settings differ (`change.only_loosens`), the corrected one resumes with the old
+         one's state, because it would compute the same state.
+Switch:  otherwise the old revision runs one more epoch without input, so that a checkpoint keeps
+         its state exactly (`switching`). If that fails too, the corrected one finishes it.
+Crash loop: while another revision is wanted, one that fails permanently, whose processes die
+         repeatedly in one epoch, or that fails repeatedly without progress is treated likewise.
 """
 
 from __future__ import annotations
@@ -50,14 +48,14 @@ FRONT = (
     "which partition (leave them and the files they are in as they are; a keyed operator that is "
     "in one of these may go to a file of its own)"
 )
-DEATHS_MAX = 3  # in one epoch, before the old revision gives way: a machine may end once or twice
-FAILURES_MAX = 6  # without an epoch, likewise: something may be away for a few seconds
+DEATHS_MAX = 3  # in one epoch before a crash loop is assumed: a host may die once or twice
+FAILURES_MAX = 6  # without a done epoch, likewise: a service may be away for a few seconds
 _TRANSIENT = (ProcessDied.__name__, RetryableError.__name__)
-AGAIN = "again"  # in an error: the revision failed in the epoch that was to end it, too
+AGAIN = "again"  # key of an error: the revision that should end the epoch failed in it, too
 
 
 def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> bool:
-    """Whether a job that failed was changed and is asked for again, perhaps stopped in between."""
+    """Whether a failed job was changed and is wanted again; it may have been stopped in between."""
     return (
         status is not None and status.job_uuid == entry.uuid and status.error is not None
         and status.counter != entry.counter and plan is not None and plan.archive != entry.archive
@@ -65,13 +63,13 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
 
 
 def gives_way(job: JobState) -> bool:
-    """Whether the old revision does not get on, and another one waits for it."""
+    """Whether the old revision is in a crash loop while another one is wanted."""
     dies = job.deaths >= DEATHS_MAX and job.in_flight > 0
     return (dies or job.tries >= FAILURES_MAX) and switching.wants_switch(job)
 
 
 def give_way(job: JobState, now: Now) -> Step:
-    """Takes a job that does not get on for failed before the user changed it."""
+    """Treats a job in a crash loop as one that failed before the user changed it."""
     assert job.plan is not None
     assert job.failures is not None
     dies = job.deaths >= DEATHS_MAX
@@ -88,7 +86,7 @@ def give_way(job: JobState, now: Now) -> Step:
 
 
 def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
-    """A permanent failure: the end, unless another revision is wanted by now."""
+    """Fails the job permanently, unless another revision is wanted by now."""
     if not switching.wants_switch(job):
         return failing.permanent(job, now, kind, text, next_step)
     next_step = next_step or failing.advice(job.name, kind, text)
@@ -99,14 +97,14 @@ def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> 
 
 
 def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: str) -> Step:
-    """Loads it as a job that had failed when its entry changed."""
+    """Loads the job again as one that had failed when its entry changed."""
     actions: list[Action] = []
     status = replace(
         statuses.status_of(job, now.wall_ms), state="failed", error=error,
-        counter=job.entry.counter - 1,  # it was not of the entry of now
+        counter=job.entry.counter - 1,  # the failure belongs to an earlier entry
     )  # fmt: skip
     actions.append(PutStatus(job.name, status))
-    if job.phase in OWNED:  # its fragment may still be in the epoch
+    if job.phase in OWNED:  # its fragment may still run the epoch
         job, disowned = failing.disown(job, why)
         actions += disowned
     job = replace(job, error=error, rewind_to=job.done, fragment="", status=status)
@@ -115,14 +113,14 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
 
 
 def is_under_way(job: JobState) -> bool:
-    """Whether the revision that failed only ends what it has, for another one to go on."""
+    """Whether the failed revision only has to end its work before another one takes over."""
     last = job.last_token
     ends = job.error is not None or (last is not None and last.final)
     return ends and switching.wants_switch(job)
 
 
 def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
-    """One step from what failed to the changed revision; `rewind_to` is None when that is over."""
+    """One step from the failure to the corrected revision; clears `rewind_to` at the end."""
     target = _rewind_target(job)
     if target is None:
         return _take_over(job, now)
@@ -138,7 +136,7 @@ def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
 
 
 def _rewind_target(job: JobState) -> Tip | None:
-    """The tip after a rewind to the last done epoch; None when there is nothing to take back."""
+    """The tip after a rewind to the last done epoch; None if there is nothing to roll back."""
     if job.tip.epoch <= job.done:
         return None
     issued = issued_token(job, job.done)
@@ -146,7 +144,7 @@ def _rewind_target(job: JobState) -> Tip | None:
 
 
 def _take_over(job: JobState, now: Now) -> Step:
-    """Nothing is in flight: who goes on behind the last done epoch?"""
+    """Nothing is in flight: decides which revision resumes after the last done epoch."""
     if not switching.wants_switch(job):
         return replace(job, rewind_to=None), []
     target = job.next_program
@@ -163,12 +161,12 @@ def _take_over(job: JobState, now: Now) -> Step:
 
 
 def _goes_on(old: Program, new: Program) -> bool:
-    """Whether what the new one computes of any epoch that the old one ended is the same."""
+    """Whether the new revision computes the same for every epoch that the old one ended."""
     return old.code == new.code != "" and only_loosens(old.spec, new.spec)
 
 
 def _finish(job: JobState, now: Now, why: str) -> Step:
-    """One step towards the changed revision, which ends the failed epoch."""
+    """One step towards the corrected revision, which ends the failed epoch."""
     target, plan = job.next_program, job.plan
     if job.rejected == job.entry.archive:
         return _cannot_finish(job, now, why, [job.events[-1].partition(": ")[2]])
@@ -187,7 +185,7 @@ def _finish(job: JobState, now: Now, why: str) -> Step:
 
 
 def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> Step:
-    """Names `target` in the plan: it goes on with the state logs of the one before."""
+    """Names `target` in the plan; it resumes with the state logs of the previous revision."""
     assert job.plan is not None
     plan = replace(
         job.plan, owner=None, generation=job.generation + 1, revision=target.revision,
@@ -208,7 +206,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
         f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
     if job.error is not None and job.error["kind"] in _TRANSIENT:
-        # Maybe a machine did it, so the old one is tried again; the other may come behind it.
+        # A host may be the cause, so the old revision is retried; the other one may follow it.
         return replace(job.told(text), next_program=None, rewind_to=None), []
     advice = (
         f"apply a revision first that only corrects keyed operators or settings of {before}, and "
@@ -223,13 +221,13 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     kept, moved = _up_to(job, record.epoch), job.positions
     if job.program is not None and job.tokens:
         spec = job.program.spec
-        # A source may first be named by a token that is taken back.
+        # A source may first be named by a token that is rolled back.
         moved = first_positions(spec, (issued.token for issued in job.tokens))
         moved = positions_behind(spec, moved, (issued.token for issued in kept))
     collecting = job.collecting
     if collecting is not None and collecting.epoch > record.epoch:
         collecting = None
-    # What was taken back takes its time with it: its leader's clocks may have been ahead.
+    # The rolled-back tokens lose their times too: their leader's clocks may have been ahead.
     time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
     return replace(
         job, appending=False, tokens=kept, positions=moved, cut=False, time=time,

@@ -1,12 +1,12 @@
 """An epoch that does not end: `epoch.timeout`. Pure.
 
-An operator that never returns would hold a job up without a word, and a stop or another revision
-with it, since both wait for the epoch. When the time is up the job fails like one whose operator
-raises: what it changes to takes the epoch back (`switching`).
+An operator that never returns would block a job without any error, and also a stop or a switch,
+since both wait for the epoch. When the timeout is over the job fails like one whose operator
+raises, so that a corrected revision can roll the epoch back (`corrections`).
 
-Time is counted in looks at the source topics, one a second: those in which the leader sees the job
-run, and Kafka answers. Not a restore, not a broker that is away, not a machine that stands still,
-not what an earlier leader saw.
+Time is counted in looks at the source topics, one a second, and only while the leader sees the job
+run and Kafka answers. A restore, an unreachable broker, a host stall and what an earlier leader saw
+do not count.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from perseid.coordinator.actions import Action
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now, issued_token, ranges_of
 
-TOPICS_S = 1.0  # from look to look
+TOPICS_S = 1.0  # between two looks
 RANGES_SHOWN = 4
 
 Step = tuple[JobState, list[Action]]
 
 
 def looked(job: JobState, now: Now) -> JobState:
-    """The job after another look, in which its owner has told of no epoch's end.
+    """The job after another look in which its owner has reported no end of an epoch.
 
-    Looks that waited for the leader to go on come all at once, and count once.
+    Looks that piled up while the leader was stalled arrive at once and count once.
     """
     if job.phase is not Phase.RUNNING or job.in_flight == 0:
         return replace(job, stalled_for_s=0.0) if job.stalled_for_s else job
@@ -36,12 +36,12 @@ def looked(job: JobState, now: Now) -> JobState:
 
 
 def is_up(job: JobState) -> bool:
-    """Whether the epoch that runs has had its time."""
+    """Whether the running epoch has used up its time."""
     return job.program is not None and job.stalled_for_s > job.program.spec.epoch.timeout_s
 
 
 def fail(job: JobState, now: Now) -> Step:
-    """The permanent failure, with what the epoch reads."""
+    """The permanent failure; its text names what the epoch reads."""
     owner = job.plan.owner if job.plan is not None else None
     text = (
         f"epoch {job.done + 1} has not ended on worker {owner} after {job.stalled_for_s:.0f} s, "

@@ -1,4 +1,4 @@
-"""What happened: the coordinator's inputs. None of them says what to do about it."""
+"""Events: the coordinator's inputs. An event states what happened, not what to do about it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from perseid.topics.records import Begin, ProgressRecord, Rewind, Token
 
 @dataclass(frozen=True, slots=True)
 class RegistrySeen:
-    """All job entries and live workers, read after a change or from time to time.
+    """All job entries and live workers, read after a change and periodically.
 
-    `damaged`: why the entries of some jobs cannot be read; they are in `entries` as last seen.
+    `damaged`: why the entries of some jobs cannot be read; `entries` has them as last seen.
     """
 
     entries: Mapping[str, JobEntry]
@@ -33,13 +33,12 @@ class RegistrySeen:
 
 @dataclass(frozen=True, slots=True)
 class JobLoaded:
-    """Everything about a job that ZooKeeper and Kafka hold, read behind the leader's own claim.
+    """Everything about a job that ZooKeeper and Kafka hold, read after the leader's own claim.
 
-    `tokens` are those that count behind `base`, or from it on when it is one. `begun`: there is
-    a plan of this job UUID, so its chain is open. `starts` has the first offsets of the
-    sources that no token names; of those that only tokens name which were taken back, where they
-    began. `ledger` has the last epoch of each ledger partition. `log_time`: the broker's
-    clock, when the claim was appended.
+    `tokens`: the valid ones after `base`, including the base if it is a token. `begun`: a plan of
+    this job UUID exists, so its chain is open. `starts`: the first offsets of sources that no token
+    names; for sources that only rolled-back tokens name, where those began. `ledger`: the last
+    epoch of each ledger partition. `log_time`: the broker's clock when the claim was appended.
     """
 
     job: str
@@ -57,13 +56,13 @@ class JobLoaded:
     starts: Mapping[tuple[str, int], Position]
     ledger: Mapping[int, int]
     progress: tuple[ProgressRecord, ...] = ()
-    progress_offset: int = 0  # of the first progress record that is not in `progress`
+    progress_offset: int = 0  # of the first progress record after those in `progress`
     log_time: Time = NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class JobLoadFailed:
-    """`permanent`: a person must act; else it is tried again."""
+    """A job could not be loaded. `permanent`: a person must act; otherwise the load is retried."""
 
     job: str
     entry: JobEntry
@@ -74,7 +73,7 @@ class JobLoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProgramLoaded:
-    """The target of a switch. `starts`: first offsets of sources that the old program has not."""
+    """The target of a switch. `starts`: first offsets of sources that the old program lacks."""
 
     job: str
     program: Program
@@ -83,7 +82,7 @@ class ProgramLoaded:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFailed:
-    """The target of a switch cannot be had; `permanent`: not without another apply."""
+    """The target of a switch cannot be loaded. `permanent`: not before another apply."""
 
     job: str
     archive: str
@@ -102,7 +101,7 @@ class ProgressSeen:
 
 @dataclass(frozen=True, slots=True)
 class ProgressLost:
-    """The progress topic no longer has what was read of it: what workers told may be missing."""
+    """The progress topic lost records that were read from it: workers' reports may be missing."""
 
     job: str
     text: str
@@ -112,7 +111,7 @@ class ProgressLost:
 class EndsSeen:
     """Last stable offsets of source partitions, by (topic, partition).
 
-    `asked_s`: on the leader's clock, before the broker was asked: what was reached since is not in.
+    `asked_s`: the leader's clock before it asked the broker; later changes are not included.
     """
 
     ends: Mapping[tuple[str, int], int]
@@ -133,8 +132,8 @@ class SourceTopic:
 class TopicsSeen:
     """All source topics that were asked for; None for one that does not exist.
 
-    `highs`: the high watermarks of their partitions, which are above the ends that can be read
-    while a transaction is open. `asked_s`: as of EndsSeen.
+    `highs`: the high watermarks of their partitions; while a transaction is open they are above the
+    readable ends. `asked_s`: as in EndsSeen.
     """
 
     topics: Mapping[str, SourceTopic | None]
@@ -171,7 +170,7 @@ class TokenAppended:
 
 @dataclass(frozen=True, slots=True)
 class ManifestWritten:
-    """The manifest is durable in the store; the checkpoint counts once the pointer has moved."""
+    """The manifest is durable in the store; the checkpoint is valid once the pointer has moved."""
 
     job: str
     job_uuid: str
@@ -190,7 +189,7 @@ class ManifestFailed:
 
 @dataclass(frozen=True, slots=True)
 class LogsTrimmed:
-    """What is behind the oldest checkpoint is deleted, or still there for the reason `error`."""
+    """Records before the oldest checkpoint are deleted, or remain because of `error`."""
 
     job: str
     error: str = ""
@@ -198,7 +197,7 @@ class LogsTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """A write of this job failed, or nobody knows: what is held about it may be wrong."""
+    """A write of this job failed or has an unknown outcome: the job's state may be wrong."""
 
     job: str
     action: str

@@ -1,9 +1,9 @@
-"""Epochs are held back while the checkpoint store is away for too long. Pure.
+"""Holds epochs back while the checkpoint store is unreachable for too long. Pure.
 
-What follows the newest checkpoint is kept: tokens by the leader, changes in the workers' state
-logs, records by the sources. A store that takes no checkpoint for hours would make all of it grow
-until something runs out of memory or disk. So from a bound on only tokens that try a checkpoint
-again are issued; the first that succeeds lets the job go on.
+Everything after the newest checkpoint is kept: tokens by the leader, changes in the workers' state
+logs, records in the sources. If the store takes no checkpoint for hours, all of it grows until
+memory or disk is full. So above a bound only tokens that retry a checkpoint are issued; the first
+checkpoint that succeeds lets the job resume.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 from perseid.coordinator.model import JobState, ranges_of
 
 TOKENS_MAX = 20_000   # two hours at three epochs a second
-RANGES_MAX = 400_000  # that these tokens name: about 100 MB of the leader's
-_SAMPLE = 20          # tokens of which the number of ranges is told
+RANGES_MAX = 400_000  # named by these tokens: about 100 MB of the leader's memory
+_SAMPLE = 20          # tokens by which the number of ranges is estimated
 
 
 def is_full(job: JobState) -> bool:
-    """Whether only a token that tries a checkpoint may be issued."""
+    """Whether only a token that retries a checkpoint may be issued."""
     if not job.unwritten:
         return False
     return _behind(job) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
 
 
 def reason(job: JobState) -> str:
-    """Why epochs are held back, for people; empty when they are not."""
+    """Why epochs are held back, for users; empty when they are not."""
     if not is_full(job):
         return ""
     return (
@@ -34,7 +34,7 @@ def reason(job: JobState) -> str:
 
 
 def _behind(job: JobState) -> int:
-    """Tokens behind the newest checkpoint; those in front of it are as many as in good times."""
+    """The number of tokens after the newest checkpoint; earlier ones do not grow in number."""
     newest = job.newest
     return len(job.tokens) if newest is None else max(0, job.tip.epoch - newest.epoch)
 

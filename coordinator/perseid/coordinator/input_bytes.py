@@ -1,7 +1,7 @@
-"""How many bytes an epoch reads: `epoch.maxBytes`, by how large each source's records were. Pure.
+"""How many bytes an epoch reads: enforces `epoch.maxBytes` by the mean record size. Pure.
 
-Kafka says how many records wait, not how large they are. So of a source that nothing is known of
-records are taken for large ones, and every epoch that read some tells how large they were.
+Kafka reports how many records wait, not their sizes. So records of an unmeasured source count as
+large, and every epoch that read some measures their mean size.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from perseid.topics.records import EpochDone
 
-FIRST_BYTES = 512 * 1024  # of a record not known yet: half of what a broker takes by default
-KEPT = 0.9  # of a mean, by an epoch with smaller records: large ones may come again
+FIRST_BYTES = 512 * 1024  # of an unmeasured record: half of a broker's default maximum
+KEPT = 0.9  # of a mean after an epoch with smaller records: large ones may come again
 
 
 def seen(known: Mapping[str, float], done: EpochDone) -> Mapping[str, float]:
-    """Bytes of a record by source, behind this epoch: larger ones count at once.
+    """Mean bytes of a record by source after this epoch; a larger mean replaces it at once.
 
     >>> from perseid.topics.records import InputCheck
     >>> checks = (InputCheck(5, 0, "lines", 10, 0), InputCheck(5, 1, "lines", 10, 0))
@@ -34,9 +34,9 @@ def seen(known: Mapping[str, float], done: EpochDone) -> Mapping[str, float]:
 def within(
     shares: Mapping[tuple[str, int], int], known: Mapping[str, float], bytes_max: int
 ) -> Mapping[tuple[str, int], int]:
-    """The records by (source, partition), all made fewer alike where they would be too large.
+    """The records by (source, partition), all scaled down by one factor if they would be too large.
 
-    A partition keeps one record, however large, so that a job always gets on.
+    A partition keeps at least one record, however large, so that the job always makes progress.
 
     >>> within({("lines", 0): 100, ("lines", 1): 300}, {"lines": 10.0}, 2000)
     {('lines', 0): 50, ('lines', 1): 150}
@@ -48,6 +48,6 @@ def within(
 
 
 def records_max(done: EpochDone, bytes_max: int) -> int | None:
-    """As many records like this epoch's as it might have read; None when it read no bytes."""
+    """How many records like this epoch's fit into `bytes_max`; None if the epoch read no bytes."""
     total = sum(done.bytes_in.values())
     return max(1, done.rows_in * bytes_max // total) if total else None

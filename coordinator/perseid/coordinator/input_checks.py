@@ -1,8 +1,9 @@
-"""Input checks on their way into the token log: how many one token carries, and wait. Pure.
+"""Input checks on their way into the token log: bounds what a token carries and what waits. Pure.
 
-Each done epoch tells count and CRC of what each source task read of each source, and a later token
-carries that, so that a replay can compare. A token must fit into a record, and what waits must not
-grow: where epochs have more checks than tokens carry, whole epochs go without, and it is told.
+Each done epoch reports a count and a CRC of what each source task read of each source. A later
+token carries them, so that a replay can compare. A token must fit into a record, and the waiting
+checks must not grow. If epochs have more checks than tokens can carry, the checks of whole epochs
+are dropped and an event reports it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from perseid.topics.records import InputCheck
 
 CARRIED_BYTES_MAX = 400_000  # by one token; Kafka takes records of 1 MB, and ranges need room, too
 WAITING_BYTES_MAX = 2 * CARRIED_BYTES_MAX
-_NUMBERS_BYTES = 24  # of one check, at most, beside its source's name
+_NUMBERS_BYTES = 24  # of one check, at most, without its source's name
 
 
 def carried(checks: tuple[InputCheck, ...]) -> tuple[InputCheck, ...]:
-    """The first of those that wait, as many as a token carries."""
+    """The oldest waiting checks, as many as a token can carry."""
     left = CARRIED_BYTES_MAX
     for count, check in enumerate(checks):
         left -= _bytes(check)
@@ -29,7 +30,7 @@ def carried(checks: tuple[InputCheck, ...]) -> tuple[InputCheck, ...]:
 
 
 def told(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
-    """The job with the checks of another epoch; the oldest epochs go where too much waits."""
+    """The job with another epoch's checks; above the bound, the oldest epochs' are dropped."""
     waiting = job.checks + checks
     total = sum(map(_bytes, waiting))
     gone: set[int] = set()

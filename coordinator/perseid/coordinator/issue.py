@@ -1,9 +1,9 @@
 """When the next token is due, and how much input it names.
 
-A token names, for each source partition, the range from where the last token ended. Positions only
-move here, so every offset is named by exactly one token that counts. The first token of a chain or
-of a revision and every checkpoint token name *all* partitions, with empty ranges for quiet ones:
-so whoever reads the chain from a checkpoint on knows every position.
+A token names, for each source partition, the range from where the last token ended. Positions move
+only here, so exactly one valid token names each offset. The first token of a chain or of a revision
+and every checkpoint token name *all* partitions, quiet ones with empty ranges: a reader of the
+chain from a checkpoint on therefore knows every position.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from perseid.jobs.model.spec import EpochSpec
 from perseid.topics.records import EpochDone, SourceRange, Token
 
 IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s
-CREDITS_IDLE = 1          # without backlog the next epoch takes what came in during this one
-CREDITS_BACKLOG = 2       # with it the worker finds the next token when it ends an epoch
+CREDITS_IDLE = 1          # without backlog the next epoch takes what arrived during this one
+CREDITS_BACKLOG = 2       # with backlog the worker finds the next token when it ends an epoch
 SIZE_FIRST = 20_000       # of a job whose speed is not known yet
-SIZE_MIN = 500            # an epoch is never made smaller to meet its target: overhead would rule
-WORK_SHARE_MIN = 0.5      # of an epoch's time; more overhead than work would be a downward spiral
-CATCH_UP = 6.0            # epochs that wait make a job "far behind", and targets an epoch then has
+SIZE_MIN = 500            # no epoch is made smaller to meet its target: overhead would dominate
+WORK_SHARE_MIN = 0.5      # of an epoch's time: less work than overhead would be a downward spiral
+CATCH_UP = 6.0            # waiting epochs that make a job "far behind", and the targets it then has
 SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
 
 
 def next_token(
     job: JobState, coordinator_epoch: int, now: Now, *, cores: int | None = None
 ) -> Token | None:
-    """The token that is due now; None when none is. `cores` of the worker that owns the job."""
+    """The token that is due now, else None. `cores`: of the worker that owns the job."""
     if not may_issue(job):
         return None
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
@@ -56,7 +56,7 @@ def next_token(
 def final_token(
     job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool
 ) -> Token | None:
-    """The last token before a stop or a switch: no input; None until the ones before are done."""
+    """The last token before a stop or a switch: no input; None until all earlier ones are done."""
     if job.appending or job.in_flight:
         return None
     return make_token(
@@ -78,9 +78,9 @@ def _first_of_its_revision(job: JobState) -> bool:
 
 
 def _from_the_end(job: JobState) -> bool:
-    """Whether a source begins at what its end was: until a token says it, only this leader knows.
+    """Whether a source begins at its end, which only this leader knows until a token names it.
 
-    The next one would look again, and leave out what has come since.
+    The next leader would ask for the end again and skip the records that arrived since.
     """
     spec = job.program.spec if job.program is not None else None
     return spec is not None and any(one.start == "latest" for one in spec.sources.values())
@@ -89,7 +89,7 @@ def _from_the_end(job: JobState) -> bool:
 def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
     """The waiting input up to the job's epoch size, shared evenly among partitions that wait.
 
-    Large records make it fewer (`input_bytes`).
+    Large records reduce the number (`input_bytes`).
     """
     waiting = {
         key: records
@@ -125,7 +125,7 @@ def make_token(
     job: JobState, coordinator_epoch: int, ranges: tuple[SourceRange, ...], now: Now, *,
     checkpoint: bool, final: bool = False, cores: int | None = None,
 ) -> Token:  # fmt: skip
-    """The token behind the job's tip. Its time and watermark never fall below the last one's."""
+    """The token after the job's tip. Its time and watermark never fall below the last token's."""
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
     spec = job.program.spec
@@ -148,7 +148,7 @@ def make_token(
 
 
 def appending(job: JobState, now: Now) -> JobState:
-    """The job whose next token is made now, until it is known to be in the log."""
+    """The job while its next token is being appended."""
     return replace(job, appending=True, time=token_time.passed(job.time, now.time_ms, now))
 
 
@@ -162,7 +162,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         positions=positions_after(job.positions, ranges_of(token)),
         reached_s=now.monotonic_s,
         issued_s=now.monotonic_s,
-        cut=job.backlog > token.records,  # more was there than it took
+        cut=job.backlog > token.records,  # more records waited than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip
     if holding.is_full(job) and not held:
@@ -173,13 +173,12 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
 def adapted_size(job: JobState, done: EpochDone) -> int:
     """The epoch size after an epoch, in records.
 
-    Only epochs of at least half the size tell something, or of half of what `epoch.maxBytes` leaves
-    of it where records are large: a small one is all overhead. A line
-    through the recent epochs (duration over rows) tells the fixed cost of an epoch and the cost of
-    a record. The time for records is what the fixed cost leaves of the target, yet at least as much
-    as the fixed cost: where that alone is over the target, smaller epochs would only add overhead,
-    and the backlog would grow without end. A job that is far behind aims at CATCH_UP targets: its
-    input waits for longer anyway, and larger epochs end the wait sooner.
+    Only an epoch of at least half the size counts (or half of what `epoch.maxBytes` allows): a
+    small one is mostly overhead. A line through the recent epochs (duration over rows) gives the
+    fixed cost of an epoch and the cost of a record. Records get the target less the fixed cost, but
+    at least as much time as the fixed cost: smaller epochs would only add overhead, and the backlog
+    would grow without limit. A job that is far behind aims at CATCH_UP targets: its input waits
+    longer anyway, and larger epochs end the wait sooner.
     """
     program = job.program
     size = job.size or SIZE_FIRST
@@ -204,7 +203,8 @@ def adapted_size(job: JobState, done: EpochDone) -> int:
 def cost_line(points: list[tuple[int, int]]) -> tuple[float, float]:
     """(fixed ms of an epoch, ms of a record): the least squares line, never below zero.
 
-    Epochs of one size only have no fixed cost that could be told apart: all is the records'.
+    If all epochs have one size, the fixed cost cannot be separated: all time counts as the
+    records'.
     """
     count = len(points)
     mean_rows = sum(rows for rows, _ in points) / count

@@ -1,10 +1,10 @@
 """When this process may act as leader: the fence, and a lease on its own monotonic clock.
 
-ZooKeeper ends the session of a leader that it does not hear from, and the leader may hear of that
+ZooKeeper ends the session of a leader that it does not hear from, and the leader may learn of that
 late. So the lease runs from the *start* of the last round trip that proved the session and the
-fence, and ends at two thirds of the session timeout: before any other process can lead. Within the
-lease nothing is asked; after it nothing is done until a new proof has come. What is written in
-spite of it (a process can be paused between the check and the write) fails at the fence or is void
+fence, and ends at two thirds of the session timeout, before any other process can lead. Within the
+lease the leader does not ask; after it, the leader does nothing until a new proof. A write that
+happens nevertheless (a process can be paused between check and write) fails at the fence or is void
 in the token log.
 """
 
@@ -25,7 +25,7 @@ PROOFS_PER_SESSION = 8  # so that a few lost round trips do not interrupt a heal
 
 
 class Lease:
-    """Says whether the leader may act at a moment. Safe for several threads."""
+    """Whether the leader may act at a given moment. Thread-safe."""
 
     def __init__(self, session_s: float) -> None:
         self._length_s = session_s * LEASE_SHARE
@@ -39,7 +39,7 @@ class Lease:
             self._changed.notify_all()
 
     def suspend(self) -> None:
-        """The connection is gone: nothing more is done until the next proof."""
+        """The connection is gone: the lease does not hold until the next proof."""
         with self._changed:
             self._until_s = float("-inf")
 
@@ -47,13 +47,13 @@ class Lease:
         return now_s < self._until_s
 
     def wait(self, clock: Clock, timeout_s: float) -> bool:
-        """Waits until the lease holds; whether it does."""
+        """Waits until the lease holds; returns whether it does."""
         with self._changed:
             return self._changed.wait_for(lambda: self.holds(clock.monotonic_s()), timeout_s)
 
 
 class LeaseKeeper:
-    """Renews a lease in a thread of its own and reports the loss of the fence."""
+    """Renews a lease in its own thread and reports the loss of the fence."""
 
     def __init__(
         self, fenced: FencedRegistry, lease: Lease, session_s: float, clock: Clock,
@@ -73,7 +73,7 @@ class LeaseKeeper:
         self._stop.set()
 
     def prove(self) -> None:
-        """One proof now. A round trip without an answer proves nothing and is no loss either."""
+        """Attempts a proof. A round trip without an answer is neither a proof nor a loss."""
         started_s = self._clock.monotonic_s()
         try:
             self._fenced.confirm()

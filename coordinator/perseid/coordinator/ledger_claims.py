@@ -1,10 +1,10 @@
-"""Claims of a job's ledgers: what its owners so far have not committed, they never will.
+"""Claims a job's ledgers, so that earlier owners can no longer commit what they have not committed.
 
-A task of a failed owner may stand still anywhere in its epoch and go on at any later time. Whoever
-acquires its transactional id aborts what it has open, but not what it is yet to begin: it acquires
-the id again, and finds the epoch missing. So each ledger partition takes its last record once more,
-without outputs and under a generation above all owners': who acquires afterwards is fenced by it
-(`perseid.worker.sink.transaction.judge`). What the ledgers say from there on is final.
+A task of a failed owner may stall anywhere in its epoch and resume at any later time. Acquiring its
+transactional id aborts its open transaction, but not a later one: the task acquires the id again
+and finds the epoch missing. So the claim appends each ledger partition's last record again, without
+outputs and under a generation above all owners'. That record fences a task that acquires the id
+later (`perseid.worker.sink.transaction.judge`). The ledgers' contents are final from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import LedgerRecord
 from perseid.topics.transactions import PartitionBatch, Transaction, Transactions, acquired
 
-ATTEMPT_S = 20.0  # one acquire, one read, one flush or one commit
+ATTEMPT_S = 20.0  # for one acquire, one read, one flush or one commit
 
 
 def claim(
@@ -27,7 +27,8 @@ def claim(
 ) -> None:
     """Claims the ledgers of all of the layout's tasks for `generation`.
 
-    RetryableError when some may not be claimed: all may be claimed again, those that are stay so.
+    Raises RetryableError when some may not be claimed. The whole call may be repeated; ledgers that
+    are claimed stay so.
     """
     tasks = layout.ledger_tasks
     ids = [names.transactional_id(plan.job, layout.number, t.operator, t.partition) for t in tasks]
@@ -40,7 +41,7 @@ def claim(
 def _claim_one(
     plan: Plan, task: Task, generation: int, transaction: Transaction, ledgers: LedgerReader
 ) -> None:
-    """Compare and append, as a sink does it: nobody commits under the id in between."""
+    """Compares and appends as a sink does: no other process commits under the id in between."""
     assert task.ledger is not None, f"{task.label} feeds no sink"
     topic = names.ledger(plan.job)
     last = ledgers.last(topic, task.ledger, timeout_s=ATTEMPT_S)
@@ -54,7 +55,7 @@ def _claim_one(
 
 
 def _of_job(plan: Plan, task: Task, last: LedgerRecord | None) -> LedgerRecord:
-    """The last record, or one of the epoch behind which the job's first one comes."""
+    """The last record, or a record of the plan's base epoch if this job has none."""
     if last is not None and last.job_uuid == plan.job_uuid:
         return last
     return LedgerRecord(

@@ -1,15 +1,15 @@
 """The states of a job as the coordinator sees it, and the table of allowed transitions.
 
     LOADING    its entries and logs are being read; nothing is decided before that is done
-    WAITING    nobody runs it: no live worker, or a pause after a failure
-    RESTORING  a live worker owns it and has not yet said that it runs
+    WAITING    no owner runs it: no live worker, or a delay after a failure
+    RESTORING  a live worker owns it and has not yet reported that it runs
     RUNNING    the owner runs it
     STOPPED    the user stopped it
-    FAILED     it cannot go on until a person changes something
+    FAILED     it cannot resume until a person changes something
 
 What the user wants (run, stop, switch, remove) is not a state: it is the difference between the
-job's entry and its plan, see `switching`. Rules: a transition that is not in the table is a defect
-and raises with the job's story; staying in a state is always allowed.
+job's entry and its plan, see `switching`. A transition that is not in the table is a defect and
+raises an error with the job's transition log; staying in a state is always allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """See the top of the file."""
+    """See the module docstring."""
 
     LOADING = "loading"
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-OWNED = frozenset({Phase.RESTORING, Phase.RUNNING})  # a live worker has it
+OWNED = frozenset({Phase.RESTORING, Phase.RUNNING})  # a live worker owns it
 _ACTIVE = OWNED | {Phase.WAITING}
 _ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
 
@@ -43,7 +43,7 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
 
 
 class InvalidTransition(Exception):
-    """A defect of the coordinator. Carries what happened to the job before."""
+    """A defect of the coordinator. Carries the job's previous transitions."""
 
     def __init__(
         self, job: str, start: Phase, finish: Phase, transition_log: tuple[str, ...]

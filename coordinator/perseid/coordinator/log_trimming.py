@@ -1,4 +1,4 @@
-"""Deletes the records of a job's token log and ledger that nobody needs: `trimming` says which."""
+"""Deletes unneeded records of a job's token log and ledger; `trimming` decides which."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from perseid.topics import codec, names
 from perseid.topics.admin import Partition
 from perseid.topics.records import Begin, LedgerRecord, Token
 
-WORTH_OFFSETS = 400    # a shorter ledger partition is not looked into: each look is a client
+WORTH_OFFSETS = 400    # a shorter ledger partition is not read: each read costs a client
 LOOK_OFFSETS = 2_000   # of a ledger partition, read at once
-LOOKS_MAX = 10         # of one in one trim; the first trim of a long ledger takes several
+LOOKS_MAX = 10         # of one partition in one trim; the first trim of a long ledger takes several
 
 
 def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
-    """Deletes; the new first offsets, of what has one. RetryableError, PermanentError."""
+    """Trims; returns the new first offsets by partition. Raises RetryableError, PermanentError."""
     tokens = names.tokens(action.job), 0
     marks = clients.registry.backups(action.job)
-    entry = clients.registry.job_entry(action.job)  # behind the marks, which go with it
+    entry = clients.registry.job_entry(action.job)  # after the marks, removed with it
     if entry is None or entry.value.uuid != action.job_uuid:
         return {}  # a backup of it may be restored
     start = clients.topics.starts([tokens])[tokens]
-    # A mark whose record is gone, by whatever hand, holds nothing back any more.
+    # A mark whose record is gone, for any reason, holds nothing back any more.
     kept = floor(action, (mark for mark in marks if mark.token_offset >= start))
     try:
         _check_there(clients, action, kept)
         cuts = {tokens: kept.offset, **_ledger_cuts(clients, action.job, kept.epoch)}
     finally:
-        clients.reader.close()  # its positions in many partitions, each a client of its own
+        clients.reader.close()  # each of its positions in many partitions is a client of its own
     starts = clients.topics.starts(cuts)
     before = {place: cut for place, cut in cuts.items() if cut > starts[place]}
     clients.topics.delete_records(before)
@@ -41,7 +41,7 @@ def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
 
 
 def _check_there(clients: Clients, action: TrimLogs, kept: Tip) -> None:
-    """A topic that was made anew has another record there, or none: nothing of it may go."""
+    """Refuses a topic that was created again: it has another record at that offset, or none."""
     place = names.tokens(action.job), 0
     entries = clients.reader.read_range(
         *place, kept.offset, kept.offset + 1, timeout_s=READ_TIMEOUT_S
@@ -73,7 +73,7 @@ def _ledger_cuts(clients: Clients, job: str, kept_epoch: int) -> dict[Partition,
 def _records(
     clients: Clients, place: Partition, start: int, end: int
 ) -> Iterator[tuple[int, int]]:
-    """Offset and epoch of a ledger's committed records, as far as is looked at once."""
+    """Offsets and epochs of a ledger partition's committed records, up to the limit of one trim."""
     for low in range(start, min(end, start + LOOKS_MAX * LOOK_OFFSETS), LOOK_OFFSETS):
         high = min(low + LOOK_OFFSETS, end)
         for entry in clients.reader.read_range(*place, low, high, timeout_s=READ_TIMEOUT_S):

@@ -1,7 +1,7 @@
-"""What a leader looks at: one watcher of each kind, and one of progress for each job.
+"""A leader's watchers: one of each kind, and a progress watcher for each job.
 
-It knows which jobs there are by the state that it is given. Who runs the watchers is the caller's
-affair: `begin` gets each one that is made.
+The given state determines which jobs exist. The caller runs the watchers: `begin` gets each watcher
+that is created.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACTIVE = (Phase.WAITING, Phase.RESTORING, Phase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is looked at. `topics` and `more_topics` are used in different threads."""
+    """What the watchers read. `topics` and `more_topics` are used in different threads."""
 
     registry: Registry
     topics: TopicReader
@@ -68,7 +68,7 @@ class Looking:
             watcher.stop()
 
     def wanted(self) -> Wanted:
-        """What the source watchers are to look at now."""
+        """What the source watchers should look at now."""
         jobs = [job for job in self._state().jobs.values() if job.phase in _ACTIVE]
         return Wanted(
             frozenset(job.entry.uuid for job in jobs),
@@ -77,9 +77,9 @@ class Looking:
         )
 
     def follow(self, event: ev.Event, before: Mapping[str, JobState]) -> None:
-        """Follows the progress of a job from where its load ended; no longer of removed jobs.
+        """Follows a job's progress from where its load ended; stops following removed jobs.
 
-        `event` has been decided on; `before`: the jobs in front of it.
+        `event` has been decided on; `before` are the jobs before that event.
         """
         jobs = self._state().jobs
         if isinstance(event, ev.JobLoaded) and _is_loaded(jobs.get(event.job)):
@@ -97,7 +97,7 @@ class Looking:
                 self._progress.pop(name).stop()
 
     def _look_at_ends(self, name: str) -> None:
-        """The epoch that follows one without backlog takes what has come up to this moment."""
+        """Reads the ends, so that the epoch after one without backlog takes the newest input."""
         job = self._state().jobs.get(name)
         if job is not None and not job.cut:
             self._ends.look_at(job.source_partitions)

@@ -1,10 +1,12 @@
-"""How far a job has come in its sources, mirrored to consumer group `perseid.<job>` for lag tools.
+"""Mirrors a job's progress in its sources to the consumer group `perseid.<job>`, for lag tools.
 
-A mirror and never the truth: nothing of perseid reads it, and no epoch waits for it. The leader
-writes it from a thread of its own, each job at most once a second. An old leader cannot set it
-back: 1. a writer acquires the group's transactional id, which shuts out all before it; 2. only then
-it looks whether its lease holds, so when it acquired nobody else had led; 3. it commits. A process
-that is paused in front of 2 commits nothing, and behind it the next leader has acquired the id.
+Only a mirror: perseid never reads it, and no epoch waits for it. The leader writes it in a thread
+of its own, at most once a second for each job. An old leader cannot set it back:
+
+1. A writer acquires the group's transactional id, which fences all earlier writers.
+2. Only then it checks that its lease holds, so no other process had led before it acquired the id.
+3. It commits. A process that pauses before step 2 commits nothing; after step 2, the next leader
+   has acquired the id.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from perseid.topics.groups import GroupWriter
 
 _log = logging.getLogger(__name__)
 
-MIRROR_S = 1.0  # lag tools look less often; a commit costs the broker a few milliseconds
-REFRESH_S = 3600.0  # a broker forgets offsets of a group without members after a week
-RETRY_FIRST_S, RETRY_MAX_S = 2.0, 60.0  # between attempts that fail
+MIRROR_S = 1.0  # lag tools poll less often; a commit costs the broker a few milliseconds
+REFRESH_S = 3600.0  # a broker drops the offsets of a group without members after a week
+RETRY_FIRST_S, RETRY_MAX_S = 2.0, 60.0  # between failed attempts
 
 
 def committed(job: JobState) -> dict[Partition, int]:
     """The first offset of each source partition that no committed epoch has.
 
-    The position behind all tokens, taken back over those in flight. Where two sources read one
-    partition the lower one counts.
+    The position after all tokens, moved back over those in flight. If two sources read one
+    partition the lower offset counts.
     """
     at = {key: position.offset for key, position in job.positions.items()}
     for issued in reversed([i for i in job.tokens if i.token.epoch > job.done]):
@@ -47,13 +49,13 @@ def committed(job: JobState) -> dict[Partition, int]:
 
 
 def is_mirrored(job: JobState) -> bool:
-    """Whether its positions mean something, and will still be asked for."""
+    """Whether the job's positions are meaningful and will still be needed."""
     return job.phase is not Phase.LOADING and job.begun and job.entry.desired != "removed"
 
 
 @dataclass
 class _Mirrored:
-    """One job's group. `failures` in a row; nothing is tried before `due_s`."""
+    """One job's group. `failures`: in a row; no attempt before `due_s`."""
 
     writer: GroupWriter
     acquired: bool = False
@@ -64,18 +66,18 @@ class _Mirrored:
 
 
 class OffsetsMirror(Watcher):
-    """Writes the groups of all jobs. `failed`: how often it did not work, by job."""
+    """Writes the groups of all jobs. `failed`: the number of failures by job."""
 
     def __init__(
         self, jobs: Callable[[], Mapping[str, JobState]], new_writer: Callable[[str], GroupWriter],
         leads: Callable[[], bool], monotonic_s: Callable[[], float],
     ) -> None:  # fmt: skip
-        """`leads`: whether the lease holds now. All of them are called in this thread."""
+        """`leads`: whether the lease holds now. All callables are called in this thread."""
         super().__init__("offsets")
         self._jobs, self._new_writer = jobs, new_writer
         self._leads, self._now = leads, monotonic_s
         self._groups: dict[str, _Mirrored] = {}
-        self.failed: Mapping[str, int] = {}  # replaced and never changed: other threads read it
+        self.failed: Mapping[str, int] = {}  # replaced, never changed: other threads read it
 
     def _look(self) -> float:
         known = self._jobs()
@@ -102,7 +104,7 @@ class OffsetsMirror(Watcher):
             if not self._leads():
                 return
             group.writer.commit(offsets)
-        except PerseidError as error:  # also when it is fenced: who leads acquires again
+        except PerseidError as error:  # also FencedError: the leader acquires the id again
             group.acquired = False
             self._count(job, group, error)
             return
@@ -112,7 +114,7 @@ class OffsetsMirror(Watcher):
         group.offsets, group.written_s, group.failures = offsets, now_s, 0
 
     def _count(self, job: str, group: _Mirrored, error: PerseidError) -> None:
-        """Says the first of several in a row, and counts all."""
+        """Logs the first of several failures in a row, and counts all."""
         if not group.failures:
             _log.warning("consumer group offsets are not mirrored, so lag tools see old ones; the "
                          "job goes on: %s", error, extra={"job": job})  # fmt: skip

@@ -1,10 +1,10 @@
-"""Which worker runs a job: the live one with the fewest jobs, the oldest among equals.
+"""Chooses the worker for a job: the live one with the fewest jobs, the oldest among equals.
 
-A job whose failed epoch is ended by a corrected revision goes back to the host that has its state
-logs: another would compute again what is behind the checkpoint, and with the corrected code.
+If a corrected revision ends a job's failed epoch, the job returns to the host that has its state
+logs: another host would compute again what follows the checkpoint, with the corrected code.
 
-A worker is known by its incarnation. A new life of the same worker is another owner, because what
-the old life still does must be fenced by a higher generation.
+A worker is identified by its incarnation. A restarted worker is another owner, because a higher
+generation must fence what its previous incarnation still does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def loads(state: ClusterState) -> Counter[str]:
 
 
 def only_host(job: JobState) -> str | None:
-    """The owner whose host has state of another revision's code that no checkpoint has, if any."""
+    """The owner whose host has the only copy of another revision's state, if any."""
     plan = job.plan
     if plan is None:
         return None
@@ -40,10 +40,10 @@ def choose(
     workers: Mapping[str, WorkerInfo], loaded: Mapping[str, int], avoid: Iterable[str] = (),
     near: str | None = None,
 ) -> str | None:  # fmt: skip
-    """The incarnation to run a job; one of `avoid` only when there is no other.
+    """The incarnation to run a job; one of `avoid` only if there is no other.
 
-    One that leaves, or speaks another protocol, gets none. `near`: an incarnation whose host, as
-    long as its worker lives there, is preferred.
+    Leaving workers and those of another protocol get no job. `near`: an incarnation whose host is
+    preferred while its worker lives there.
     """
     shunned = set(avoid)
     worker = near.rpartition("-")[0] if near is not None else None

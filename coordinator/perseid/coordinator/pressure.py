@@ -1,9 +1,9 @@
-"""Backpressure of state that nears its limit: smaller epochs, while the input waits in its topics.
+"""Backpressure for state near its limit: epochs get smaller and the input waits in its topics.
 
-The limit itself is the worker's to judge, partition by partition and after each epoch
-(`perseid.worker.epoch.memory`). Here only the sums of an operator's partitions are known. From the
-point on where the worker warns, an epoch names less: so the last one before the stop adds little,
-and whoever was warned has time to let the operator keep less, or to give it more.
+The worker enforces the limit itself, for each partition and after each epoch
+(`perseid.worker.epoch.memory`). Here only the sum over an operator's partitions is known. From the
+level at which the worker warns, an epoch names less input. The last epoch before the limit then
+adds little, and the user has time to reduce the operator's state or to raise its limit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from perseid.coordinator.model import JobState
 from perseid.jobs.model.spec import MEMORY_NEAR, JobSpec
 from perseid.topics.records import OperatorState
 
-LEAST = 0.02  # of a full epoch
+LEAST = 0.02  # share of a full epoch
 
 
 def seen(job: JobState, states: Iterable[OperatorState]) -> JobState:
-    """The job after an epoch that left these states; tells when epochs begin or end to be small."""
+    """Applies the states after an epoch; an event reports when backpressure begins or ends."""
     if job.program is None:
         return job
     fullest, filled = _fullest(job.program.spec, states)
@@ -43,7 +43,7 @@ def room_at(filled: float) -> float:
 
 
 def _fullest(spec: JobSpec, states: Iterable[OperatorState]) -> tuple[str, float]:
-    """The operator whose state is nearest to its limit, as a share of that; ("", 0) of none."""
+    """The operator nearest to its limit and the share that it fills; ("", 0) if there is none."""
     limits = {name: operator.memory_bytes for name, operator in spec.operators.items()}
     filled = {s.operator: s.bytes / limit for s in states if (limit := limits.get(s.operator))}
     return max(filled.items(), key=lambda one: one[1], default=("", 0.0))

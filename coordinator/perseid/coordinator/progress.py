@@ -1,4 +1,4 @@
-"""What the records of a job's progress topic mean for it."""
+"""Applies the records of a job's progress topic to its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Step = tuple[JobState, list[Action]]
 
 
 def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
-    """The job after one record; records of another job UUID say nothing."""
+    """The job after one record; ignores records of another job UUID."""
     if record.job_uuid != job.entry.uuid:
         return job, []
     match record:
@@ -54,15 +54,15 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
 
 
 def _is_fenced(record: FragmentState) -> bool:
-    """The present owner was: somebody has written what this leader does not know."""
+    """Whether the current owner was fenced: another process wrote what this leader lacks."""
     return record.error_kind == FencedError.__name__
 
 
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
-    """The owner's last word, for a job that has just been loaded: only that is still true.
+    """Applies the owner's last report to a job that has just been loaded; older ones are outdated.
 
-    A fragment that has ended says nothing more: what stands behind its end had an unknown outcome
-    and came late.
+    A fragment that has ended reports nothing more: records after its end had an unknown outcome and
+    arrived late.
     """
     ours = [r for r in records if _of_owner(job, r) and _says_state(r)]
     if not ours:
@@ -75,7 +75,7 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
 
 
 def _says_state(record: ProgressRecord) -> bool:
-    """Whether it tells how the fragment is."""
+    """Whether the record reports the state of the fragment."""
     if isinstance(record, FragmentState):
         return record.state != "warning"
     return isinstance(record, EpochDone)
@@ -92,14 +92,14 @@ def _of_owner(job: JobState, record: ProgressRecord) -> bool:
 def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     epoch = confirmed_epoch(job, record)
     if epoch == 0 or epoch > job.tip.epoch:
-        return job, []  # of a token that was taken back
+        return job, []  # of a token that was rolled back
     new = epoch > job.done
     job = replace(
         job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch),
         totals=job.totals.counted(record),
     )  # fmt: skip
     if job.error is not None and epoch > int(job.error.get("epoch", 0)):
-        job = replace(job, error=None)  # what failed was done
+        job = replace(job, error=None)  # the failed epoch is done
     if new:
         job = input_checks.told(job, tuple(c for c in record.checks if c.epoch > job.checks_to))
         job = replace(
@@ -111,7 +111,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
         )
         job = pressure.seen(timing.seen(job, record, now), record.states)
     if not _of_owner(job, record):
-        return job, []  # an owner of before ended its epoch; that counts, but it is not running
+        return job, []  # a previous owner ended its epoch: it counts, but that owner is not running
     job, actions = failing.progressed(_running(job, now), now)
     return job, actions
 
@@ -153,7 +153,10 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
 
 
 def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
-    """What its owner had told is lost; the end of its last epoch and parts may be among it."""
+    """Applies the owner's repeated report after reports were lost.
+
+    The end of its last epoch and parts of a checkpoint may be among them.
+    """
     done = max(job.done, min(record.epoch, job.tip.epoch))
     job = replace(job, done=done).told(f"generation {record.generation} told again how it is")
     if job.collecting is not None and job.collecting.epoch <= record.epoch:

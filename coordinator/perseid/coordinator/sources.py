@@ -1,4 +1,4 @@
-"""Whether the source topics are still what the tokens say, and where new partitions begin."""
+"""Checks that the source topics still match the tokens, and where new partitions begin."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Topics = Mapping[str, SourceTopic | None]
 
 
 def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError | None:
-    """The first reason why the job must not go on; topics that were not asked for are left out.
+    """The first reason why the job must not continue; ignores topics that were not asked for.
 
-    TransientAnswer: only if that is heard for longer.
+    A TransientAnswer only counts if it is repeated for a while.
     """
     for name, source in spec.sources.items():
         if source.topic not in topics:
@@ -48,8 +48,8 @@ def truncated(
 ) -> LogTruncated | None:
     """The first partition that ends below the job's position in it.
 
-    Records that are written there later would be taken for read. Only a look that was begun behind
-    the last move of the positions can tell: an older one saw the end of then.
+    Later records there would be skipped as already read. Only a look that began after the positions
+    last moved is valid: an older one saw an earlier end.
     """
     if asked_s <= job.reached_s:
         return None
@@ -62,19 +62,19 @@ def truncated(
 
 
 def named(tokens: Iterable[Token]) -> frozenset[tuple[str, str]]:
-    """The (source, topic) that the tokens name. All others begin by their `start`.
+    """The (source, topic) pairs that the tokens name. All other sources begin by their `start`.
 
-    These are all of a new job, and what a switch has added. A leader that dies behind the switch
-    has not told the next one where they begin; the first token of a revision and those of
-    checkpoints name all positions.
+    Those are all sources of a new job, and the ones that a switch has added. If a leader dies right
+    after the switch, the next one does not know where they begin; the first token of a revision and
+    checkpoint tokens name all positions.
     """
     return frozenset((r.source, r.topic) for token in tokens for r in ranges_of(token))
 
 
 def begun(spec: JobSpec, tokens: Iterable[Token], ever: Iterable[Token]) -> Positions:
-    """Where sources of `spec` began that none of `tokens` names, but one of `ever`, taken back.
+    """Where those sources of `spec` began that only rolled-back tokens of `ever` name.
 
-    What such a token had of it is to be read again. Its `start` may be another place by now.
+    The input of such a token must be read again, and `start` may resolve to another offset by now.
     """
     known = named(tokens)
     first = first_positions(spec, ever)

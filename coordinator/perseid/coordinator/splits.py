@@ -1,10 +1,10 @@
-"""Which source task reads what of an epoch: pure, from the token's ranges.
+"""Which source task reads which part of an epoch. Pure: derived from the token's ranges.
 
-Partitions are dealt out whole. Where that leaves one task with much more than the others (a topic
-of one partition, or one partition that holds most), ranges are cut: tasks then read pieces of one
-partition that follow each other in the order of the tasks. Consumers take rows in that order, so
-each of them still sees a partition's rows in their order. Only rows that go to a sink without a
-shuffle by key would lose it: writers are by task, and commit each for itself.
+Partitions are assigned whole. If that gives one task much more than the others (a topic of one
+partition, or one partition that holds most records), ranges are split: tasks then read pieces of
+one partition that follow each other in task order. Consumers take rows in that order, so each
+consumer still sees a partition's rows in order. Only rows that reach a sink without a shuffle by
+key would lose it: each task has its own writer and commits separately.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from perseid.jobs.model.layout import host
 from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import SourceRange, Split
 
-SPLIT_RECORDS_MIN = 20_000  # below it a second source task costs more than it reads in parallel
-UNEVEN = 1.2  # the largest source task over the mean, above which ranges are balanced
+SPLIT_RECORDS_MIN = 20_000  # below it, a second source task costs more than it saves
+UNEVEN = 1.2  # largest source task over the mean, above which ranges are balanced
 
 
 def ordered_sources(spec: JobSpec) -> set[str]:
-    """The sources whose ranges must not be cut: a sink keeps the order of what one task read."""
+    """The sources whose ranges must not be split: a sink keeps the order of what one task read."""
     kept = (sink.input for sink in spec.sinks.values() if sink.order == "required")
     return {host(spec, stream) for stream in kept} & spec.sources.keys()
 
@@ -31,12 +31,12 @@ def split(
     ranges: Sequence[SourceRange], tasks_max: int, ordered: Collection[str] = (),
     places: Iterable[tuple[str, int]] = (),
 ) -> tuple[Split, ...]:  # fmt: skip
-    """Deals the ranges out to source tasks; those of `ordered` sources are never cut.
+    """Assigns the ranges to source tasks; never splits those of `ordered` sources.
 
-    In turn of all `places` (source, partition) that the job reads, also of those without a range,
-    so that from epoch to epoch a task reads the same partitions and finds its consumers where it
-    left them; where that is uneven, the largest first, each to the task with least; where that is
-    uneven, too, cut.
+    First round robin over all `places` (source, partition) of the job, including those without a
+    range, so that a task reads the same partitions in every epoch and reuses its consumers. If that
+    is uneven, largest first, each to the task with the fewest records. If that is uneven too,
+    ranges are split.
     """
     records = _records(ranges)
     tasks = 1 if records < SPLIT_RECORDS_MIN else max(1, tasks_max)
@@ -63,7 +63,7 @@ def _in_turn(
 
 def _balanced(in_order: Iterable[SourceRange], tasks: int) -> list[list[SourceRange]]:
     dealt: list[list[SourceRange]] = [[] for _ in range(tasks)]
-    least = [(0, task) for task in range(tasks)]  # a heap: the records that each has so far
+    least = [(0, task) for task in range(tasks)]  # a heap: the records that each task has so far
     for r in sorted(in_order, key=lambda r: r.start - r.end):
         records, task = least[0]
         heapreplace(least, (records + r.end - r.start, task))
@@ -77,7 +77,7 @@ def _cut(
     """Even pieces of all ranges in a row."""
     size = -(-_records(in_order) // tasks)
     dealt: list[list[SourceRange]] = [[]]
-    room = size  # of the last one
+    room = size  # left in the last task
     for found in in_order:
         rest = found
         while len(dealt) < tasks and room < rest.end - rest.start:

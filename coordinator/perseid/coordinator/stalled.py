@@ -1,7 +1,8 @@
-"""Input that is there and cannot be read, because a transaction in front of it is open. Pure.
+"""Input that exists but cannot be read, because an open transaction precedes it. Pure.
 
-Readers stop at the last stable offset. A producer that stands still in a transaction holds back all
-that came behind, of others too, until the broker ends it: its own time-out, up to 15 minutes.
+Readers stop at the last stable offset. A producer that stalls in a transaction holds back all later
+records, also those of other producers, until the broker ends the transaction after its timeout (up
+to 15 minutes).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import replace
 from perseid.coordinator.model import Held, JobState, Now
 from perseid.topics.admin import Partition
 
-TOLD_S = 10.0  # a producer that commits takes no longer, as a rule
+TOLD_S = 10.0  # a producer usually commits in less time
 
 
 def looked(job: JobState, highs: Mapping[Partition, int], now: Now) -> JobState:
     """The job after a look at the high watermarks of source partitions.
 
-    A partition is held back for as long as its last stable offset is the same and not the end.
+    A partition is held back while its last stable offset stays the same and is below its end.
     """
     own = {place: highs[place] for place in job.source_partitions if place in highs}
     held = {}
@@ -34,7 +35,7 @@ def looked(job: JobState, highs: Mapping[Partition, int], now: Now) -> JobState:
 
 
 def records(job: JobState) -> int:
-    """What is behind the last stable offsets, of all source partitions."""
+    """The records after the last stable offsets, over all source partitions."""
     found = 0
     for (_, partition), position in job.positions.items():
         place = (position.topic, partition)
@@ -44,7 +45,7 @@ def records(job: JobState) -> int:
 
 
 def told(job: JobState, now: Now) -> Iterator[dict[str, object]]:
-    """The partitions that have been held back for a while, for people."""
+    """The partitions that have been held back for a while, for users."""
     for (topic, partition), one in sorted(job.held.items()):
         for_s = now.monotonic_s - one.since_s
         if for_s >= TOLD_S:
@@ -56,5 +57,5 @@ def told(job: JobState, now: Now) -> Iterator[dict[str, object]]:
 
 
 def longest_s(job: JobState, now: Now) -> float:
-    """For how long one has been held back; 0 without any."""
+    """How long the longest has been held back; 0 if none is."""
     return max((now.monotonic_s - one.since_s for one in job.held.values()), default=0.0)

@@ -1,4 +1,4 @@
-"""The status that people see in ZooKeeper: derived from the job, written when it changes."""
+"""The status in ZooKeeper that users see: derived from the job, written when it changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def name_of(job: JobState) -> str:
 
 
 def _rescaling(job: JobState) -> bool:
-    """From when the program with other partitions is there to when its first owner has state."""
+    """From the load of a program with other partitions until its first owner has state."""
     plan, target = job.plan, job.next_program
     if target is not None and job.program is not None:
         return target.archive == job.entry.archive and bool(resized(job.program.spec, target.spec))
@@ -46,7 +46,7 @@ def status_of(job: JobState, time_ms: int) -> JobStatus:
 
 
 def error_of(job: JobState) -> dict[str, object] | None:
-    """What ended it. Also where it was stopped since: its epoch is yet to be dealt with."""
+    """What ended the job. Also for one stopped since: its failed epoch still needs handling."""
     ended = job.phase in (Phase.FAILED, Phase.STOPPED)
     return dict(job.error) if ended and job.error else None
 
@@ -54,7 +54,7 @@ def error_of(job: JobState) -> dict[str, object] | None:
 def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     """Writes the status when anything in it but its time has changed.
 
-    While a failed epoch is being dealt with it stays "failed": a new leader must know.
+    While a failed epoch is being handled the status stays "failed", so that a new leader sees it.
     """
     if job.rewind_to is not None:
         return job, []

@@ -1,13 +1,14 @@
-"""The checkpoint store keeps no files that nobody needs: once an hour the leader looks.
+"""Removes unneeded files from the checkpoint store: the leader sweeps it once an hour.
 
-Checkpoints that are no longer kept go when a newer one is complete (`checkpoints`). Left over are
-archives of revisions that no job has any more, all of a job that was started from scratch since,
-and files that a writer did not finish, because it was killed. What is younger than a day stays: a
-job may be about to be applied with it.
+`checkpoints` deletes a checkpoint that is no longer kept when a newer one is complete. The sweep
+deletes the rest: archives of revisions that no job has, files of a job that was since started from
+scratch, and files that a killed writer did not finish. Files younger than a day stay: an apply may
+be about to name them.
 
-What another deployment needs nobody here knows. So each has a file of its own in the store, written
-anew at every look, and while there is one of another nothing is deleted. An empty ZooKeeper in
-place of one that was lost is another deployment: what a backup without copies needs stays.
+A deployment does not know what another one needs. So each has a file of its own in the store,
+written again at every sweep, and while another deployment's file exists nothing is deleted. An
+empty ZooKeeper that replaces a lost one is another deployment: files stay that a backup without
+copies needs.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ _log = logging.getLogger(__name__)
 SWEEP_S = 3600.0
 YOUNG_MS = 86_400_000
 USERS = "deployments"  # folder of the deployments' files in the store
-GONE_MS = 30 * 86_400_000  # a deployment that has not looked for so long is no more
+GONE_MS = 30 * 86_400_000  # a deployment that has not swept for so long counts as gone
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the registry names: archives by their hash, and by job the UUIDs that it has."""
+    """What the registry names: archives by their hash, and the UUIDs of each job."""
 
     archives: frozenset[str]
     uuids: Mapping[str, frozenset[str]]
 
 
 def named(registry: Registry) -> Named:
-    """Raises when one entry cannot be read: then nobody knows what it names."""
+    """Raises when an entry cannot be read, because then what it names is unknown."""
     archives, uuids = set(), {}
     for name, entry in registry.jobs().items():
         plan, pointers = registry.plan(name), registry.pointers(name)
@@ -66,9 +67,9 @@ def others(written_ms: Mapping[str, int], own: str, now_ms: int) -> list[str]:
 
 
 def unneeded(written_ms: Mapping[str, int], needs: Named, now_ms: int) -> Iterator[str]:
-    """Paths of files that may go, of all in the store with the time when each was written.
+    """Paths that may be deleted, from all files of the store with their write times.
 
-    Not those of jobs that were removed: `jobs remove --purge` takes them away.
+    Files of removed jobs stay; `jobs remove --purge` deletes them.
     """
     archives = {archive_path(archive) for archive in needs.archives}
     for path, at_ms in sorted(written_ms.items()):
@@ -86,7 +87,7 @@ def unneeded(written_ms: Mapping[str, int], needs: Named, now_ms: int) -> Iterat
 
 
 class StoreSweeper(Watcher):
-    """Deletes them, while this process leads."""
+    """Deletes unneeded files while this process leads."""
 
     def __init__(
         self, registry: Registry, store: Store, leads: Callable[[], bool], clock: Clock
@@ -97,10 +98,10 @@ class StoreSweeper(Watcher):
 
     def _look(self) -> float:
         now_s = self._clock.monotonic_s()
-        first = self._looked_s is None  # a leader has other things to do first
+        first = self._looked_s is None  # a new leader has more urgent work
         waited_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         if first or (waited_s >= SWEEP_S and self._leads()):
-            self._looked_s, waited_s = now_s, 0.0  # a store that is away is looked at in an hour
+            self._looked_s, waited_s = now_s, 0.0  # an unreachable store is tried again in an hour
             if first:
                 self._announce()
             else:
@@ -108,10 +109,10 @@ class StoreSweeper(Watcher):
         return max(1.0, SWEEP_S - waited_s)
 
     def sweep(self) -> int:
-        """How many files it has deleted."""
+        """Returns how many files it has deleted."""
         own = self._announce()
         there = self._store.written_ms()
-        now_ms = there.get(own, 0)  # by the clock of the store, as all these times are
+        now_ms = there.get(own, 0)  # by the store's clock, like all these times
         foreign = others(there, own, now_ms)
         if foreign:
             _log.warning(
@@ -122,7 +123,7 @@ class StoreSweeper(Watcher):
             return 0
         deleted = 0
         for path in unneeded(there, named(self._registry), now_ms):
-            # Somebody may have written it once more meanwhile, to apply it.
+            # It may have been written again meanwhile, by an apply.
             if self._store.written_ms(path) == {path: there[path]}:
                 self._store.delete(path)
                 deleted += 1
@@ -131,7 +132,7 @@ class StoreSweeper(Watcher):
         return deleted
 
     def _announce(self) -> str:
-        """Says that this deployment uses the store; its file there."""
+        """Records in the store that this deployment uses it; returns the file's path."""
         path = user_path(self._registry.deployment_id())
         self._store.write(path, [b"used by the perseid deployment of this id\n"])
         return path

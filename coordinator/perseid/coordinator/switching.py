@@ -1,15 +1,16 @@
 """From what runs to what the user wants: stop, change of revision, removal.
 
-What is wanted is the difference between the job's entry and its plan, so it survives any crash.
+The goal is the difference between the job's entry and its plan, so it survives any crash.
 
 Stop:    a final token, with a checkpoint if asked for; when it is done the plan loses its owner.
 Switch:  1. no more input is named under the old revision, and the new program is loaded;
          2. a final token without input asks for a checkpoint under the old revision;
          3. when that checkpoint is complete, a plan with a higher generation names the new one.
          The layout rises in step 3 only, so every token runs in the layout that it names.
-Rescale: a switch to another number of operator partitions. All that the old ones made is committed
-         and in that checkpoint, so the new owner deals their state out and goes on behind it.
-What a job that failed is changed to: `corrections`.
+Rescale: a switch to another number of operator partitions. The results of the old partitions are
+         committed and in that checkpoint; the new owner redistributes their state and resumes.
+
+`corrections` handles the change of a failed job.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from perseid.jobs.operations.change import needs_new_layout, resized
 
 Step = tuple[JobState, list[Action]]
 
-FINAL_AGAIN_S = 2.0  # a store that is away fails each checkpoint at once: not too many tokens
+FINAL_AGAIN_S = 2.0  # an unreachable store fails each checkpoint at once: limits the tokens
 
 
 def wants_stop(job: JobState) -> bool:
@@ -66,7 +67,7 @@ def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
 
 
 def rename_revision(job: JobState) -> Step:
-    """Another commit with the same files: the plan only takes its name over."""
+    """Another commit with the same files: the plan only takes over its name."""
     entry, plan = job.entry, job.plan
     if plan is None or plan.archive != entry.archive or plan.revision == entry.revision:
         return job, []
@@ -76,15 +77,15 @@ def rename_revision(job: JobState) -> Step:
 
 
 def may_adopt(job: JobState) -> bool:
-    """Whether another program may go on: the old one ran no epoch, or has ended."""
+    """Whether another program may take over: the old one ran no epoch, or has ended."""
     return not job.tokens or _settled(job, checkpoint=True)
 
 
 def _settled(job: JobState, *, checkpoint: bool) -> bool:
-    """Whether all is done up to a final token and, where asked for, in a checkpoint of it.
+    """Whether all is done up to a final token and, if asked for, in a checkpoint of that token.
 
-    One that was taken before does not do, even if nothing came since. What comes behind a switch
-    has no other to go back to, so it is written again, and whole
+    An earlier checkpoint does not count, even if nothing followed it. The revision after a switch
+    has no other one to fall back to, so it is written again, as a full checkpoint
     (`perseid.worker.checkpoint.parts.base_of`).
     """
     last = job.last_token
@@ -95,7 +96,7 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
 
 
 def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool) -> Step:
-    """Issues the final token, again when the checkpoint of an earlier one was given up."""
+    """Issues the final token, again if the checkpoint of an earlier one was aborted."""
     last, collecting = job.last_token, job.collecting
     waiting = job.in_flight > 0 or (
         checkpoint and last is not None and collecting is not None
@@ -114,7 +115,7 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
 
 
 def load(job: JobState, now: Now) -> Step:
-    """Has the entry's revision read, once, and again a while after it could not be."""
+    """Requests a load of the entry's revision: once, and again some time after a failure."""
     if job.loading_next or now.monotonic_s < job.next_retry_s:
         return job, []
     known = frozenset((source, at.topic) for (source, _), at in job.positions.items())
@@ -123,7 +124,7 @@ def load(job: JobState, now: Now) -> Step:
 
 
 def adopt_program(job: JobState, target: Program, now: Now) -> Step:
-    """Names `target` in the plan: everything of the one before is behind the plan's base."""
+    """Names `target` in the plan; everything of the old program precedes the plan's base."""
     if job.plan is None or job.program is None:
         return job, []
     grown = needs_new_layout(job.program.spec, target.spec)

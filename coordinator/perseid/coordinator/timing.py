@@ -1,9 +1,10 @@
-"""The moment of a job's next checkpoint: the timing of `planners.live_timing`, fed from progress.
+"""The moment of a job's next checkpoint: `planners.live_timing`, fed from progress.
 
-Only for a job that says `sizeTimed: true`; else a checkpoint is due a period behind the last one.
-The present period and the sizes so far are the leader's own. A new leader has the period from the
-newest checkpoint's token on, and of the sizes those whose tokens are remembered: since the older
-one of the two checkpoints that are kept. The rest of the profile comes again as epochs end.
+Only for a job with `sizeTimed: true`; otherwise a checkpoint is due one period after the last one.
+The current period and the sizes so far are the leader's own. A new leader restores the current
+period from the newest checkpoint's token, and the sizes of the epochs whose tokens are remembered:
+those since the older of the two kept checkpoints. The rest of the profile builds up again as epochs
+end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def due(job: JobState, now: Now) -> bool:
 
 
 def took(job: JobState, now: Now) -> JobState:
-    """A checkpoint token was issued."""
+    """The job after a checkpoint token was issued."""
     timing = _timing(job)
     return replace(
         job,
@@ -35,20 +36,20 @@ def took(job: JobState, now: Now) -> JobState:
 
 
 def retry_pending(job: JobState) -> JobState:
-    """The last checkpoint has come to nothing: the next token that can takes another one."""
+    """The last checkpoint was aborted: the next token that can takes another one."""
     timing = _timing(job)
     owed = timing.retry_pending() if timing is not None else None
     return replace(job, checkpoint_s=float("-inf"), timing=owed)
 
 
 def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
-    """An epoch of this job was done just now."""
+    """The job after an epoch of it was done just now."""
     timing = _timing(job)
     return replace(job, timing=_fed(timing, record, now.monotonic_s)) if timing else job
 
 
 def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
-    """For a job that has just been loaded: what was told of epochs whose tokens are remembered."""
+    """The timing of a job that has just been loaded, from the reports of remembered epochs."""
     timing = _timing(job)
     if timing is None:
         return job
@@ -74,7 +75,7 @@ def _fed(timing: Timing, record: EpochDone, time_s: float) -> Timing:
 
 
 def _timing(job: JobState) -> Timing | None:
-    """The timing of the running revision; a new one where there is none of its period yet."""
+    """The timing of the running revision; a new one if there is none with its period yet."""
     if job.program is None or not job.program.spec.fault_tolerance.checkpoint.size_timed:
         return None
     if job.timing is not None and job.timing.period_s == _period_s(job):

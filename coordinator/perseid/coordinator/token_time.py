@@ -1,20 +1,19 @@
-"""What time it is for jobs: token time, by which state expires and timers are due.
+"""Token time: the time by which state expires and timers are due.
 
-What a token says cannot be taken back once an epoch is committed, so no single clock is believed:
+A token's time cannot be changed once its epoch is committed, so no single clock is trusted:
 
-- *A coordinator's time* is the wall clock of when its process started, and passes as the monotonic
-  clock does, which nobody sets and which goes on while the machine sleeps. It follows the wall
-  clock by SLACK of that at most: it keeps up with slow corrections, and not with jumps.
-- *A job's time* passes in the same way under one leader, and follows the leader's likewise. So it
-  never stands still, also where the last token is ahead of all clocks.
-- *A leader that has just read a job* has no monotonic clock in common with whoever issued the last
-  token. It takes as passed the lesser of what two clocks say: its own time less that token's, and
-  the broker's, which stamps each record of the token log: its claim's stamp less that token's. A
-  clock that was wrong all along moves nothing then, nor does one that jumped, and a month in which
-  nobody led or the job was stopped counts.
+- *A coordinator's time* starts at the wall clock of its process's start and advances with the
+  monotonic clock, which cannot be set and which advances while the machine sleeps. It follows the
+  wall clock by SLACK of that at most: it follows slow corrections, but not jumps.
+- *A job's time* advances in the same way under one leader and follows the leader's time by SLACK.
+  So it never stops, even if the last token is ahead of all clocks.
+- *A leader that has just read a job* shares no monotonic clock with the issuer of the last token.
+  It takes the smaller of two elapsed times: its own time less that token's, and the broker's stamp
+  of its claim less the stamp of that token. A clock that was always wrong, or one that jumped, then
+  changes nothing, while a month without a leader, or of a stopped job, counts.
 
-What is left: where both clocks are set ahead between the last token and the claim (they may be one
-machine's, whose coordinators were all ended), nothing tells that from a job that was stopped.
+Limit: if both clocks are set ahead between the last token and the claim (they may be one machine's,
+whose coordinators had all ended), this looks like a job that was stopped.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which has the times of here
+if TYPE_CHECKING:  # which imports Time from here
     from perseid.coordinator.model import Issued, Now
 
 SLACK = 0.01        # of the monotonic time that has passed
-JUMP_MS = 60_000    # from here on people are told that a clock is apart
+JUMP_MS = 60_000    # from here on an event reports the difference between clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +45,18 @@ NEVER = Time(0.0, 0.0)  # of a job that has not been read yet
 
 
 def started(now: Now) -> Time:
-    """The time of a coordinator's process that starts now."""
+    """The time of a coordinator process that starts now."""
     return Time(now.wall_ms, now.monotonic_s)
 
 
 def passed(time: Time, wanted_ms: float, now: Now) -> Time:
-    """`time` now: it comes as near to `wanted_ms` as SLACK lets it."""
+    """`time` now, as near to `wanted_ms` as SLACK allows."""
     slowest, fastest = time.after(now, 1 - SLACK), time.after(now, 1 + SLACK)
     return Time(min(max(wanted_ms, slowest), fastest), now.monotonic_s)
 
 
 def read_again(known: Time, last: Issued | None, log: Time, now: Now) -> Time:
-    """The time of a job that has been read; `known`: what it was to this leader, if anything."""
+    """The time of a job that has been read; `known`: its time for this leader, if any."""
     if known is NEVER:
         return resumed(last, log, now)
     last_ms = last.token.time_ms if last is not None else 0
@@ -65,9 +64,9 @@ def read_again(known: Time, last: Issued | None, log: Time, now: Now) -> Time:
 
 
 def resumed(last: Issued | None, log: Time, now: Now) -> Time:
-    """The time of a job that another leader had, or of one whose last tokens were taken back.
+    """The time of a job from another leader, or of one whose last tokens were rolled back.
 
-    `last`: its last token that counts; `log`: the broker's clock, which has stamped the claim.
+    `last`: its last valid token; `log`: the broker's clock, which has stamped the claim.
     """
     log_ms = log.after(now)
     if last is None:
@@ -77,7 +76,7 @@ def resumed(last: Issued | None, log: Time, now: Now) -> Time:
 
 
 def apart_text(ahead_ms: float) -> str:
-    """For people: the leader's wall clock is by so much ahead of a job's token time."""
+    """For users: how far the leader's wall clock is ahead of a job's token time."""
     if abs(ahead_ms) < JUMP_MS:
         return "the clock of the leading coordinator's machine agrees with token time again"
     apart = timedelta(seconds=round(abs(ahead_ms) / 1000))

@@ -1,7 +1,7 @@
-"""What a leader has been told of a job while it leads: the counters of /metrics. Pure.
+"""What a leader has learned of a job in its term: the counters of /metrics. Pure.
 
-They begin at zero with each leader, as those of a new process do, and go on where they were when
-the same leader reads the job again.
+They begin at zero with each leader, like those of a new process, and continue when the same leader
+reads the job again.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import dataclass, replace
 
 from perseid.topics.records import EpochDone, OperatorState
 
-# An epoch aims at half a second; what takes a minute is as good as stuck.
+# An epoch aims at half a second; one of a minute is practically stuck.
 EPOCH_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of one job. `epoch`: the newest that is counted, None before the job was first loaded."""
+    """The counters of one job. `epoch`: the newest counted one, None before the first load."""
 
     epoch: int | None = None
     rows_in: int = 0
-    bytes_in: int = 0  # of the values of these
+    bytes_in: int = 0  # of the values of these rows
     rows_out: int = 0
     dead_letters: int = 0
-    epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; the last above all
+    epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; last: above all
     epochs_s: float = 0.0  # the sum of their durations
-    restarts: int = 0  # placed again, behind a failure or a worker that left
+    restarts: int = 0  # placed again, after a failure or a worker that left
     takeovers: int = 0  # of those: on another worker
     checkpoints: int = 0
     checkpoints_given_up: int = 0
-    checkpoint_s: float | None = None  # from the newest one's token to its pointer
-    state_rows: int | None = None  # behind the newest epoch, as `states`
+    checkpoint_s: float | None = None  # from the newest checkpoint's token to its pointer
+    state_rows: int | None = None  # after the newest epoch, like `states`
     states: tuple[OperatorState, ...] = ()
 
     def counted(self, record: EpochDone) -> Totals:
-        """With one more epoch; one that is counted, or is older than the leader, adds nothing."""
+        """Adds an epoch, unless it is counted already or older than the leader's first load."""
         if self.epoch is None or record.epoch <= self.epoch:
             return self
         place = bisect_left(EPOCH_BOUNDS_S, record.duration_ms / 1000)
@@ -54,7 +54,7 @@ class Totals:
         )
 
     def loaded(self, done: int, told: Iterable[EpochDone]) -> Totals:
-        """Behind a load: nothing of before the first one counts, and nothing is left out later."""
+        """After a load: epochs before the first load do not count; missed ones are added later."""
         found = list(told)
         if self.epoch is None:
             newest = found[-1] if found else None

@@ -1,11 +1,11 @@
-"""Up to where a job's token log and ledger are deleted, and when. Pure.
+"""Up to where a job's token log and ledger may be deleted, and when. Pure.
 
-Nobody reads the token log before the oldest checkpoint that is kept: a restore falls back to it
-when the newer ones are damaged. An owner that restores reads from what its plan names, and a backup
-is restored from the checkpoint of its moment, so backups of the last week hold the log back too. Of
-a ledger partition only the last record is ever asked for; it stays, however old it is.
+No reader needs the token log before the oldest kept checkpoint: a restore falls back to it when the
+newer ones are damaged. A restoring owner reads from the checkpoints in its plan, and a backup is
+restored from the checkpoint of its moment, so backups of the last week hold the log back too. In a
+ledger partition only the last record is ever read; it stays at any age.
 
-Failing is harmless: the records stay, and the next checkpoint asks again.
+A failure is harmless: the records stay, and the next checkpoint retries.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now, Tip
 from perseid.records import BackupMark, Plan
 
-TRIM_S = 20.0  # between two of a job: each looks at all ledger partitions
-BACKUPS_MS = 7 * 86_400_000  # as long as sources keep their records if nobody says otherwise
-TOLD_FAILURES = 3  # in a row, before people are told: a broker may be away for a moment
+TRIM_S = 20.0  # between two trims of a job: each looks at all ledger partitions
+BACKUPS_MS = 7 * 86_400_000  # the default retention of sources
+TOLD_FAILURES = 3  # in a row before an event reports it: a broker may be away for a moment
 
 
 def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
-    """What to delete behind a checkpoint that is complete; nothing soon after the last time."""
+    """What to delete after a complete checkpoint; nothing soon after the last trim."""
     kept = kept_from(job)
     if kept is None or now.monotonic_s - job.trimmed_s < TRIM_S:
         return job, []
     job = replace(job, trimmed_s=now.monotonic_s)
-    now_ms = int(min(now.wall_ms, now.time_ms))  # a clock that is set forward ends no backup
+    now_ms = int(min(now.wall_ms, now.time_ms))  # a clock that is set forward expires no backup
     return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
 
 
 def told(job: JobState, error: str) -> JobState:
-    """The job after a trim that went well, or failed with `error`."""
+    """The job after a trim, which succeeded or failed with `error`."""
     if not error:
         return replace(job, untrimmed=0)
     job = replace(job, untrimmed=job.untrimmed + 1)
@@ -47,7 +47,7 @@ def told(job: JobState, error: str) -> JobState:
 
 
 def kept_from(job: JobState) -> Tip | None:
-    """The record of the token log that the farthest reader begins with; None: nothing may go."""
+    """The token log's record from which the farthest reader begins; None: delete nothing."""
     if job.newest is None or job.pointers is None:
         return None
     kept = [Tip(p.epoch, p.token_offset) for p in job.pointers.pointers]
@@ -57,7 +57,7 @@ def kept_from(job: JobState) -> Tip | None:
 
 
 def floor(trim: TrimLogs, marks: Iterable[BackupMark]) -> Tip:
-    """The same, seen the backups that may still be restored."""
+    """The same, including the backups that may still be restored."""
     held = [
         Tip(mark.epoch, mark.token_offset) for mark in marks
         if mark.job_uuid == trim.job_uuid and mark.taken_ms >= trim.backups_since_ms
@@ -66,10 +66,10 @@ def floor(trim: TrimLogs, marks: Iterable[BackupMark]) -> Tip:
 
 
 def ledger_cut(records: Iterable[tuple[int, int]], kept_epoch: int) -> int | None:
-    """The first offset of a ledger partition that stays; None: nothing may go.
+    """The first offset of a ledger partition that stays; None: delete nothing.
 
-    `records`: offset and epoch of its records from the first one on, without a gap, and not
-    necessarily to the last one. The last of them stays, for it may be the partition's last.
+    `records`: offsets and epochs of its records from the first one on, without a gap, but not
+    necessarily to the end. The last given one stays, because it may be the partition's last.
     """
     cut = None
     for offset, epoch in records:
@@ -80,7 +80,7 @@ def ledger_cut(records: Iterable[tuple[int, int]], kept_epoch: int) -> int | Non
 
 
 def _base(plan: Plan) -> Tip:
-    """Where the plan's owner reads the token log from, as in `worker.dataflow.feed.base_of`."""
+    """Where the plan's owner starts reading the token log; see `worker.dataflow.feed.base_of`."""
     if not plan.usable_checkpoints:
         return Tip(plan.base_epoch, plan.base_offset)
     oldest = plan.usable_checkpoints[-1]

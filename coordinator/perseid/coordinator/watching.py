@@ -1,7 +1,7 @@
-"""Threads that see what happens outside and turn it into events: registry, progress, sources.
+"""Threads that watch the registry, progress and sources and turn changes into events.
 
-Each reads the present state again and again and emits what has changed; none of them decides. An
-error of a client means another try a moment later.
+Each reads the current state repeatedly and emits what has changed; none decides. After a client
+error it retries a moment later.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 Emit = Callable[[Event], None]
 
-REGISTRY_S = 1.0        # a look without a change being reported, in case a report was lost
+REGISTRY_S = 1.0        # a look without a reported change, in case a report was lost
 RETRY_S = 0.2
-IDENTITY_S = 5.0        # between looks whether the progress topic is still the one that it was
-IDENTITY_MAX_S = 60.0   # where none is answered: each may wait for long, and holds up its job
-PROGRESS_WAIT_S = 0.5   # one blocking read; records are handed out as soon as they come
+IDENTITY_S = 5.0        # between checks that the progress topic is still the same one
+IDENTITY_MAX_S = 60.0   # without an answer: each check may wait for long, and delays its job
+PROGRESS_WAIT_S = 0.5   # one blocking read; records are returned as soon as they arrive
 ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
-ENDS_READY_S = 0.02     # an epoch could begin, and nothing has come for a while
-ENDS_WAITING_S = 0.05   # all jobs are at the end of their credits
+ENDS_READY_S = 0.02     # an epoch could begin, but nothing has arrived for a while
+ENDS_WAITING_S = 0.05   # no job has a free credit
 FLOWING_S = 2.0
 
 
@@ -84,7 +84,7 @@ class Watcher:
         self.wake.set()
 
     def turn(self) -> float:
-        """One look, whose error is logged; how long to pause behind it."""
+        """One look, whose error is logged; returns how long to pause after it."""
         try:
             return self._look()
         except PerseidError as error:
@@ -99,10 +99,10 @@ class Watcher:
             self.wake.clear()
 
     def prepare(self) -> None:
-        """What comes before the first look."""
+        """Runs before the first look."""
 
     def _look(self) -> float:
-        """One look; how long to pause after it."""
+        """One look; returns how long to pause after it."""
         raise NotImplementedError
 
 
@@ -126,9 +126,9 @@ class RegistryWatcher(Watcher):
         return REGISTRY_S
 
     def _entries(self) -> tuple[dict[str, JobEntry], dict[str, str]]:
-        """A damaged entry is left as it was last seen: it must not hold up the other jobs.
+        """The entries, and by job why an entry is damaged.
 
-        Beside them why it is damaged.
+        A damaged entry keeps its last seen value: it must not block the other jobs.
         """
         entries, damaged = {}, {}
         for name in self._registry.job_names():
@@ -149,12 +149,10 @@ class RegistryWatcher(Watcher):
 class ProgressWatcher(Watcher):
     """Emits every record of one job's progress topic from an offset on.
 
-    Once the topic no longer has that offset, ProgressLost, and then no more: whoever reads the job
-    again makes another watcher.
-
-    A topic that was made again and has grown as long is found by its id.
-
-    `before_done` is called with the job in front of each epoch's end: another epoch may begin now.
+    When the topic no longer has that offset, it emits ProgressLost and stops; the next load of the
+    job creates another watcher. The topic's id reveals a topic that was created again and has grown
+    as long. `before_done` is called with the job before each epoch's end: another epoch may begin
+    now.
     """
 
     def __init__(
@@ -166,7 +164,7 @@ class ProgressWatcher(Watcher):
         self._topics, self._before_done, self._now = topics, before_done, monotonic_s
         self._topic_id = ""
         self._identify_at_s = float("-inf")
-        self._unanswered = 0  # such looks in a row
+        self._unanswered = 0  # unanswered identity checks in a row
         self._log = ProgressLog(job, reader)
 
     def _look(self) -> float:
@@ -179,7 +177,7 @@ class ProgressWatcher(Watcher):
             return 0.0
 
     def _identify(self) -> None:
-        """Without an answer the records are read all the same: the job goes on by them."""
+        """Checks the topic's id. Without an answer, records are still read: the job needs them."""
         if self._now() < self._identify_at_s:
             return
         topic = names.progress(self._job)
@@ -215,7 +213,7 @@ class ProgressWatcher(Watcher):
 class EndsWatcher(Watcher):
     """Emits the last stable offsets of source partitions when they move.
 
-    One that fell is told at every look, since the first may have come too early to be judged.
+    An offset that fell is emitted at every look, since the first may have been too early to judge.
     """
 
     def __init__(
@@ -256,7 +254,7 @@ class EndsWatcher(Watcher):
     def look_at(self, partitions: frozenset[Partition]) -> None:
         """Emits the ends of `partitions` as they are now, in the calling thread.
 
-        A passing error is left to the next look of this watcher's own.
+        After a transient error this watcher's next look reports them.
         """
         asked_s = self._now()
         try:
@@ -268,7 +266,7 @@ class EndsWatcher(Watcher):
         try:
             return self._topics.ends(partitions)
         except (PermanentError, TransientAnswer):
-            # One topic is gone. The others go on; TopicsWatcher tells about that one.
+            # One topic is gone. The others continue; TopicsWatcher reports that one.
             found: dict[Partition, int] = {}
             for topic in sorted({topic for topic, _ in partitions}):
                 own = [place for place in partitions if place[0] == topic]
@@ -280,7 +278,7 @@ class EndsWatcher(Watcher):
 
 
 class TopicsWatcher(Watcher):
-    """Emits what the source topics are, once a second."""
+    """Emits the state of the source topics once a second."""
 
     def __init__(
         self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,

@@ -1,14 +1,14 @@
-"""The event time up to which all rows are taken to have come: what the next token says.
+"""The watermark of the next token: the event time up to which all rows are assumed to have arrived.
 
 Workers report the largest event time of each source partition and epoch. A partition's watermark is
-that less the source's delay, and the job's is the lowest of its partitions. A partition that is
-quiet would hold it back for ever, so it is left out once the tokens of IDLE_MS have named no record
-of it and none is waiting. Those are tokens that were issued: the time since the last one does not
-count, as the leader may have heard of nothing meanwhile (ZooKeeper was away), and is told of rows
-next. When all are quiet the highest counts: what has come is all there is.
+that less the source's delay; the job's is the lowest of its partitions. A quiet partition would
+hold it back without limit, so it is left out once the tokens of IDLE_MS have named no record of it
+and none is waiting. Only issued tokens count, not the time since the last one: the leader may have
+been cut off meanwhile (ZooKeeper was away) and will learn of rows next. If all partitions are quiet
+the highest counts: all existing rows have arrived.
 
-What a token says is a decision, and every reader takes it from there: so it does not matter that a
-new leader knows less of the past. It takes all partitions for active until IDLE_MS have gone by.
+A token's watermark is a decision that every reader takes from it, so it does not matter that a new
+leader knows less of the past. It treats all partitions as active until IDLE_MS have passed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def next_ms(job: JobState) -> int | None:
 
 
 def moves(job: JobState) -> bool:
-    """Whether a token would raise it."""
+    """Whether a token would raise the watermark."""
     last = job.last_token
     return last is not None and next_ms(job) != last.watermark_ms
 
 
 def told(job: JobState, record: EventTimes) -> JobState:
-    """The job after a worker's report; one of a token that was taken back says nothing."""
+    """The job after a worker's report; ignores one of a rolled-back token."""
     if not confirmed_epoch(job, record):
         return job
     largest = dict(job.event_times)
     for time in record.times:
         key = time.source, time.partition
         largest[key] = max(time.max_ms, largest.get(key, time.max_ms))
-    new = record.epoch > job.late_to  # what is told again behind a restore is not counted again
+    new = record.epoch > job.late_to  # reports repeated after a restore do not count again
     return replace(
         job, event_times=largest, late=job.late + record.late * new,
         late_to=max(job.late_to, record.epoch),
@@ -52,7 +52,7 @@ def told(job: JobState, record: EventTimes) -> JobState:
 
 
 def replay_reports(job: JobState, records: Iterable[ProgressRecord]) -> JobState:
-    """The job that a new leader has read, with what workers reported before."""
+    """The job that a new leader has read, with the earlier reports of workers."""
     for record in records:
         if isinstance(record, EventTimes) and record.job_uuid == job.entry.uuid:
             job = told(job, record)
@@ -60,7 +60,7 @@ def replay_reports(job: JobState, records: Iterable[ProgressRecord]) -> JobState
 
 
 def issued(job: JobState, token: Token) -> JobState:
-    """Notes which partitions the token names records of; those never seen count as active."""
+    """Notes the partitions of which the token names records; those never seen count as active."""
     timed = _timed(job)
     if not timed:
         return job
