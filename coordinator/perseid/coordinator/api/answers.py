@@ -1,4 +1,4 @@
-"""What the API answers, as models: they make the OpenAPI document and check each answer."""
+"""The API's answers as models: they define the OpenAPI document and validate each answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Answer(BaseModel):
-    """All of them say what they have, and nothing is dropped in silence."""
+    """Base of all answers; an unknown field is an error and is never dropped silently."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,7 +28,7 @@ class Problem(Answer):
 
 
 class Health(Answer):
-    """Of this process."""
+    """The health of this process."""
 
     ok: bool
     leader: bool = Field(description="whether it leads")
@@ -67,7 +67,7 @@ class Worker(Answer):
 
 
 class NewestCheckpoint(Answer):
-    """The newest complete one."""
+    """The newest complete checkpoint."""
 
     epoch: int
     age_s: float
@@ -75,7 +75,7 @@ class NewestCheckpoint(Answer):
 
 
 class Failing(Answer):
-    """What a job fails at again and again."""
+    """What a job fails at repeatedly."""
 
     failures: int = Field(description="in a row, without an epoch done in between")
     for_s: int = Field(description="since the first of them")
@@ -83,7 +83,7 @@ class Failing(Answer):
 
 
 class StalledInput(Answer):
-    """A source partition whose records wait behind an open transaction."""
+    """A source partition whose records wait for an open transaction to end."""
 
     topic: str
     partition: int
@@ -93,7 +93,7 @@ class StalledInput(Answer):
 
 
 class JobNow(Answer):
-    """A job as the leader sees it; what is not known yet is null."""
+    """A job as the leader sees it; an unknown value is null."""
 
     name: str
     uuid: str
@@ -219,7 +219,7 @@ class Removal(Answer):
 
 
 class RepositoryJob(Answer):
-    """What came of one job folder of the followed repository."""
+    """The result of one job folder of the followed repository."""
 
     folder: str
     job: str = Field(description="empty while its job file cannot be read")
@@ -231,7 +231,7 @@ class RepositoryJob(Answer):
 
 
 class RepositoryFault(Answer):
-    """Why the last look came to nothing."""
+    """Why the last look failed."""
 
     kind: str
     text: str

@@ -1,8 +1,8 @@
-"""Lets requests through: who asks, how often, and whether the role suffices.
+"""Admits requests: checks the caller, the call rate and the role.
 
-Without tokens the API listens on loopback only, and whoever is on this machine may do everything.
-But a browser on this machine carries requests of pages from anywhere: so such a request must name a
-loopback host (a page whose name was made to point here does not) and must not come from a page of
+Without tokens the API listens on loopback only, and every process on this machine may do
+everything. But a browser on this machine also sends requests for pages from any origin. So such a
+request must name a loopback host (DNS rebinding names another one) and must not come from a page of
 another origin.
 """
 
@@ -28,8 +28,8 @@ from perseid.jobs.validation.document import NAME
 
 _log = logging.getLogger(__name__)
 
-LOCAL = Principal("local", Role.ADMIN)  # who is on this machine, while there are no tokens
-STRANGER = ""  # whose calls those without a good token are
+LOCAL = Principal("local", Role.ADMIN)  # any local caller while there are no tokens
+STRANGER = ""  # counts calls without a valid token
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _BEARER = HTTPBearer(
@@ -40,14 +40,14 @@ Admit = Callable[..., Awaitable[Principal]]
 
 
 class Guard:
-    """Decides on one request after the other; for the server's event loop only."""
+    """Decides on requests one by one; only for the server's event loop."""
 
     def __init__(self, tokens: TokenFile | None, limit: RateLimit) -> None:
         self._tokens, self._limit = tokens, limit
         self._told = ""
 
     def needs(self, role: Role) -> Admit:
-        """A dependency that lets principals of at least this role through."""
+        """A dependency that admits principals of at least this role."""
 
         async def admit(
             request: Request,
@@ -70,7 +70,7 @@ class Guard:
         return admit
 
     def identified(self, secret: str | None, host: str, origin: str | None) -> Principal:
-        """Whose request it is; Refusal when it is nobody's."""
+        """The principal of the request; raises Refusal if there is none."""
         if self._tokens is None:
             fault = _local_fault(host, origin)
             if fault is not None:
@@ -106,7 +106,7 @@ class Guard:
             )  # fmt: skip
 
     def _tell(self, fault: str) -> None:
-        """Logs what is wrong with the token file once, and not for each request."""
+        """Logs a fault of the token file once, not for each request."""
         if fault and fault != self._told:
             _log.error("nobody is let in: %s", fault)
         self._told = fault
@@ -122,7 +122,7 @@ def _unauthorized(what: str) -> Refusal:
 
 
 def _local_fault(host: str, origin: str | None) -> str | None:
-    """Why a request may be a browser's that carries it for a page of elsewhere."""
+    """Why a browser may have sent the request for a page of another origin; None if it did not."""
     if not is_loopback(_split(f"//{host}").hostname or ""):
         return (
             "the Host header names no loopback address: use http://127.0.0.1:PORT, or give the "
@@ -137,7 +137,7 @@ def _local_fault(host: str, origin: str | None) -> str | None:
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of an address; none of what is no address, such as `//[`."""
+    """The parts of an address; empty parts for an invalid one, such as `//[`."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -145,7 +145,7 @@ def _split(url: str) -> SplitResult:
 
 
 class BodyLimit:
-    """ASGI: refuses bodies that are large, or do not say how large they are."""
+    """ASGI: refuses bodies that are large or do not declare their size."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -172,10 +172,10 @@ def _body_refusal(headers: dict[bytes, bytes]) -> Refusal | None:
 
 
 class Audit:
-    """ASGI: logs every call that would change something, with who it was and what came of it.
+    """ASGI: logs every call that may change something, with its caller and its result.
 
-    Only names that are checked go into the log: neither headers nor the path as it was sent. What
-    strangers send beyond their rate, or to paths that there are not, does not fill the log.
+    Only validated names are logged, neither headers nor the raw path. Calls of strangers beyond
+    their rate, or to unknown paths, are not logged.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,7 +1,7 @@
-"""Errors as HTTP answers: one shape for all, and a status that says whose turn it is.
+"""Errors as HTTP answers: one shape for all, and a status that names who has to act.
 
-- 400 to 429, the caller's: mend the request, get a token, look at the job's state, come again later
-- 503, nobody's: this coordinator does not lead, or a part that it needs does not answer
+- 400 to 429, the caller: correct the request, get a token, check the job's state, or retry later
+- 503, no action: this coordinator does not lead, or a service that it needs does not answer
 - 500: a defect of perseid, or damaged data; the log has the traceback
 """
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1
 
-# The first that fits counts. Other permanent errors come from what is stored, not from the call.
+# The first match counts. Other permanent errors come from stored data, not from the call.
 _STATUS: tuple[tuple[type[PerseidError], HTTPStatus], ...] = (
     (UnknownJob, HTTPStatus.NOT_FOUND),
     (UsageError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -34,7 +34,7 @@ _STATUS: tuple[tuple[type[PerseidError], HTTPStatus], ...] = (
 
 
 class Refusal(Exception):
-    """A request that is not let through. `leader`: who would do it."""
+    """A request that is not admitted. `leader`: URL of the coordinator that would accept it."""
 
     def __init__(
         self, status: HTTPStatus, kind: str, message: str, *,
@@ -54,7 +54,7 @@ def answer(refusal: Refusal) -> JSONResponse:
 
 
 def refusal_of(error: PerseidError) -> Refusal:
-    """How an error of perseid is answered."""
+    """The refusal that answers an error of perseid."""
     status = next(
         (s for kind, s in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
     )
@@ -65,7 +65,7 @@ def refusal_of(error: PerseidError) -> Refusal:
 
 
 def install(app: FastAPI) -> None:
-    """Every error of the app becomes a Problem."""
+    """Makes every error of the app a Problem."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, error: Refusal) -> JSONResponse:
@@ -96,5 +96,5 @@ def install(app: FastAPI) -> None:
 
 
 def _faults(error: RequestValidationError) -> str:
-    """Where and what was expected; what was found is the caller's, and is not repeated."""
+    """Where the fault is and what was expected; the caller's value is not repeated."""
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

@@ -1,7 +1,7 @@
-"""How much one principal may ask for: so many calls a second, and a body of so many bytes.
+"""The limits of one principal: calls per second, and the bytes of a body.
 
-A token bucket each: it holds `burst` calls, gives one to each call and gets `per_s` a second back.
-Pure, but for the table of buckets; time is an argument.
+Each principal has a token bucket: it holds `burst` calls, each call takes one, and `per_s` a second
+are refilled. Pure, except for the table of buckets; time is an argument.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A page that polls and a scrape are a call a second each; a script may loop for a while.
+# A polling page and a scrape are a call a second each; a script may loop for a while.
 CALLS_PER_S = 50.0
 CALLS_BURST = 200.0
-# No call of the API has a body; one that brings some may have a little.
+# No call of the API has a body; a small one is tolerated.
 BODY_BYTES_MAX = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """`calls` are left at `at_s`, in parts of one as well."""
+    """`calls` are left at `at_s`, including fractions."""
 
     calls: float
     at_s: float
@@ -35,7 +35,7 @@ class Rate:
         return Bucket(self.burst, now_s)
 
     def taken(self, bucket: Bucket, now_s: float) -> tuple[Bucket, float]:
-        """The bucket after one call, and 0; or the same calls and the seconds until there is one.
+        """(bucket after one call, 0), or (unchanged bucket, seconds until a call is allowed).
 
         >>> Rate(per_s=2, burst=1).taken(Bucket(0.5, 10.0), 10.0)
         (Bucket(calls=0.5, at_s=10.0), 0.25)
@@ -48,9 +48,9 @@ class Rate:
 
 @dataclass
 class RateLimit:
-    """The buckets of all principals. There are as many as names in the token file, and few more.
+    """The buckets of all principals: as many as names in the token file, and a few more.
 
-    Not safe for several threads: the server's event loop asks.
+    Not thread-safe: only the server's event loop uses it.
     """
 
     now_s: Callable[[], float]
@@ -58,7 +58,7 @@ class RateLimit:
     _buckets: dict[str, Bucket] = field(default_factory=dict)
 
     def wait_s(self, name: str) -> float:
-        """0 when the call may be made now, else when it may be made again."""
+        """0 if the call is allowed now, else the seconds until it is."""
         now_s = self.now_s()
         bucket = self._buckets.get(name) or self.rate.full(now_s)
         self._buckets[name], wait_s = self.rate.taken(bucket, now_s)

@@ -1,4 +1,4 @@
-"""Where the API listens, and whether it may: without tokens only where nobody else can reach it."""
+"""Where the API listens, and whether it may: without tokens only on loopback addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Listening:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises RefusedError for what would be open to everybody, UsageError for half a pair."""
+        """RefusedError if the API would be open to any host, UsageError for half a file pair."""
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--api-port {self.port}: expected 0 (any free one) to 65535")
         if (self.cert is None) != (self.key is None):
@@ -44,7 +44,7 @@ class Listening:
         return "https" if self.cert is not None else "http"
 
     def url_of(self, port: int) -> str:
-        """How others reach the API at `port`: for all addresses, by this machine's name."""
+        """How others reach the API at `port`; for a wildcard address, by this machine's name."""
         if self.url is not None:
             return self.url.rstrip("/")
         host = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else self.host
@@ -52,7 +52,7 @@ class Listening:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. Of names only `localhost` is known to."""
+    """Whether only this machine reaches the address. The only accepted name is `localhost`."""
     if host == "localhost":
         return True
     try:
@@ -72,7 +72,7 @@ _OPTIONS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--api-host and so on; the environment has their defaults, as PERSEID_API_HOST."""
+    """Adds --api-host and so on; their defaults come from the environment, as PERSEID_API_HOST."""
     for name, text in _OPTIONS.items():
         parser.add_argument(f"--api-{name}", help=f"{text} (PERSEID_API_{name.upper()})")
 
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def listening(
     options: argparse.Namespace, environment: Mapping[str, str] = os.environ
 ) -> Listening:
-    """What the command line says, else the environment, else the default."""
+    """The settings from the command line, else the environment, else the default."""
     given = {
         name: getattr(options, f"api_{name}") or environment.get(f"PERSEID_API_{name.upper()}")
         for name in _OPTIONS

@@ -1,8 +1,8 @@
-"""The calls of the API. Each one does what a verb of the command line does, by the same function.
+"""The calls of the API. Each does what a command of the CLI does, by the same function.
 
-Requests are written and not waited for (the command line's --no-wait): GET the job to see what
-comes of them. No call has a body. Applying jobs is left to the command line: it imports their
-operators, and the leader must not run code of jobs. So is `remove --purge`, which waits.
+Calls store a request and do not wait for its result (the CLI's --no-wait): GET the job to see the
+result. No call has a body. Only the CLI applies jobs, because that imports their operators and the
+leader must not run code of jobs. `remove --purge` is also left to it, because it waits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Job = Annotated[str, Path(pattern=NAME, description="name of an applied job")]
 
 
 class StartQuery(BaseModel):
-    """A parameter with a wrong name is an error: it might have been `from`."""
+    """Query of a start. A wrong parameter name is an error: it might have been `from`."""
 
     model_config = ConfigDict(extra="forbid")
     origin: str = Field(
@@ -60,7 +60,7 @@ class StartQuery(BaseModel):
 
 
 class StopQuery(BaseModel):
-    """The same."""
+    """Query of a stop; a wrong parameter name is an error."""
 
     model_config = ConfigDict(extra="forbid")
     checkpoint: bool = Field(False, description="take a checkpoint first")
@@ -68,9 +68,9 @@ class StopQuery(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the calls work with. `look` is None while this coordinator stands by.
+    """What the calls work with. `look` returns None while this coordinator is in standby.
 
-    `new_logs` makes a reader for one call; `cache` is where job archives are unpacked.
+    `new_logs` creates a reader for one call; job archives are unpacked in `cache`.
     """
 
     look: Callable[[], view.Look | None]
@@ -81,7 +81,7 @@ class Backend:
     cache: Folder
 
     def led(self) -> view.Look:
-        """What the leader knows; Refusal with the leader's URL when it is another one."""
+        """What the leader knows; Refusal with the leader's URL if this process does not lead."""
         look = self.look()
         if look is not None:
             return look
@@ -173,7 +173,7 @@ def _add_changing(router: APIRouter, back: Backend, guard: Guard) -> None:
     @router.post("/api/v1/jobs/{job}/stop", tags=["operator"], dependencies=operator,
                  response_model=answers.Asked, **settings)  # fmt: skip
     def stop(job: Job, query: Annotated[StopQuery, Query()]) -> dict[str, Any]:
-        """Stop a job behind its current epoch: `perseid jobs stop JOB --no-wait`."""
+        """Stop a job after its current epoch: `perseid jobs stop JOB --no-wait`."""
         return verbs.stop(back.cluster, job, None, checkpoint=query.checkpoint)
 
     @router.post("/api/v1/jobs/{job}/checkpoint", tags=["operator"], dependencies=operator,
@@ -197,14 +197,14 @@ def _add_repository(router: APIRouter, back: Backend, guard: Guard) -> None:
                 dependencies=[Depends(guard.needs(Role.VIEWER)), Depends(back.led)],
                 response_model=answers.Repository)  # fmt: skip
     def repository() -> dict[str, Any]:
-        """What the last look at the followed repository found; 409 where none is followed."""
+        """The result of the last look at the followed repository; 409 if none is followed."""
         return asking.show(registry, back.cluster.clock.wall_ms())
 
     @router.post("/api/v1/repository/look", tags=["operator"], responses=_responses(_CHANGING),
                  dependencies=[Depends(guard.needs(Role.OPERATOR)), Depends(back.led)],
                  status_code=HTTPStatus.ACCEPTED, response_model=answers.LookAsked)  # fmt: skip
     def look() -> dict[str, Any]:
-        """Have `perseid follow` look at its repository now, as a push to it would want."""
+        """Make `perseid follow` look at its repository now, as after a push."""
         return asking.look(registry)
 
 

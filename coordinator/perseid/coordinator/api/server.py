@@ -1,4 +1,4 @@
-"""HTTP: what the leader knows and does, for the command line, the demo and tools."""
+"""The HTTP server: the leader's state and calls, for the command line, the demo and tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perseid.coordinator.api.listening import Listening
 from perseid.coordinator.api.routes import Backend, make_router
 from perseid.errors import UsageError
 
-CONNECTIONS_MAX = 200   # more are answered with 503 at once
+CONNECTIONS_MAX = 200   # further ones are answered with 503 at once
 DESCRIPTION = """\
 Jobs of a perseid deployment. Every error is a `Problem`. Send `Authorization: Bearer TOKEN`, unless
 the coordinator listens on loopback without tokens. Calls are answered by the leader; another
@@ -39,7 +39,7 @@ class Api:
     """The server in a thread; its port is bound, and known, from the start."""
 
     def __init__(self, app: FastAPI, where: Listening | None = None) -> None:
-        """Raises UsageError when it cannot listen there, or cannot use its certificate."""
+        """Raises UsageError if it cannot listen at the address or use its certificate."""
         where = where or Listening()
         self._config = uvicorn.Config(
             app, log_config=None, log_level="warning", access_log=False, server_header=False,
@@ -65,7 +65,7 @@ class Api:
 
 
 def _load(config: uvicorn.Config, where: Listening) -> None:
-    """Reads the certificate here, where an error is seen, and not in the server's thread."""
+    """Reads the certificate here, where the caller sees an error, not in the server's thread."""
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
@@ -76,7 +76,7 @@ def _load(config: uvicorn.Config, where: Listening) -> None:
 
 
 def _bound(where: Listening) -> socket.socket:
-    """A socket that listens: who connects before the server runs waits instead of being refused."""
+    """A listening socket: connections before the server runs wait instead of being refused."""
     host = where.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -1,11 +1,11 @@
-"""Who may do what: principals with a role, known by the SHA-256 of their token.
+"""Who may do what: principals with a role, identified by the SHA-256 of their token.
 
-A token file has one line a token, `name role sha256-hex`; empty lines and lines that begin with #
-are skipped. The token itself is in no file of perseid: `perseid tokens new` prints it once. It has
-256 bits of chance, so a plain hash is as good as a slow one.
+A token file has one line for each token, `name role sha256-hex`; empty lines and lines that begin
+with # are skipped. No file of perseid contains the token itself: `perseid tokens new` prints it
+once. A token has 256 random bits, so a fast hash is as safe as a slow one.
 
-The file is read again when it changes. One that cannot be read lets nobody in: the last good one
-could hold a token that was just taken out.
+The file is read again when it changes. While it cannot be read no request is admitted, because the
+last valid version could contain a token that was just revoked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from perseid.errors import UsageError
 
-PREFIX = "perseid_"  # scanners for leaked secrets can know it, and it is no job's name
+PREFIX = "perseid_"  # lets scanners for leaked secrets find tokens, and is no job's name
 SECRET_BYTES = 32
 FILE_BYTES_MAX = 1 << 20  # ten thousand tokens
 FORM = "NAME viewer|operator|admin SHA256-HEX"
@@ -33,7 +33,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(IntEnum):
-    """Each may do what the ones below it may."""
+    """Each role may do what the ones before it may."""
 
     VIEWER = 1  # look
     OPERATOR = 2  # start, stop, checkpoint
@@ -49,7 +49,7 @@ ROLES = {role.word: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request comes from."""
+    """The caller of a request."""
 
     name: str
     role: Role
@@ -72,9 +72,9 @@ def hashed(secret: str) -> str:
 
 
 def parsed(text: str, label: str) -> tuple[Entry, ...]:
-    """The entries of a token file; UsageError names the first bad line, and quotes none of it.
+    """The entries of a token file; UsageError names the first bad line without quoting it.
 
-    What stands in a bad line may be a token that somebody put there as it is.
+    A bad line may contain a token in plain text.
     """
     found: dict[str, Entry] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -105,7 +105,7 @@ def _fault(words: Sequence[str]) -> str | None:
 
 
 def principal_of(entries: Sequence[Entry], secret: str) -> Principal | None:
-    """Whose token it is. Takes as long whoever it is, and whether it is anybody's."""
+    """The token's principal, if any. The time taken does not depend on the token."""
     given, found = hashed(secret), None
     for entry in entries:
         if hmac.compare_digest(entry.sha256, given):
@@ -123,7 +123,7 @@ class TokenFile:
         self.entries()
 
     def principal(self, secret: str) -> Principal | None:
-        """Whose token it is. Raises UsageError when the file cannot be used any more."""
+        """The token's principal, if any. Raises UsageError if the file can no longer be used."""
         return principal_of(self.entries(), secret)
 
     def entries(self) -> tuple[Entry, ...]:
@@ -140,11 +140,11 @@ class TokenFile:
 
 
 def added(path: Path, name: str, role: Role, *, dry_run: bool = False) -> str | None:
-    """Adds a new token to a file that may not be there yet, and returns the token.
+    """Adds a new token to a file, which may not exist yet, and returns the token.
 
-    The file is replaced by rename, so that a coordinator never reads half of it. Raises UsageError
-    when the name is taken or is none, or the file is no token file. With `dry_run` there is no
-    token, and nothing is written.
+    A rename replaces the file, so that a coordinator never reads half of it. Raises UsageError if
+    the name is taken or invalid, or the file is no token file. With `dry_run` no token is made and
+    nothing is written.
     """
     try:
         text = _text(path) if path.exists() else ""
@@ -162,15 +162,15 @@ def added(path: Path, name: str, role: Role, *, dry_run: bool = False) -> str | 
 def first(folder: Path, wanted: Mapping[str, Role]) -> Path:
     """Makes the token file of a new deployment, FOLDER/tokens, and FOLDER/NAME.token for each name.
 
-    Harmless when repeated: what is there stays. The token file is written last, so that a kill
-    leaves nothing that looks finished. A viewer's token may be read by others who see the folder,
-    as a Prometheus under its own user. Raises UsageError when a name is none or the folder cannot
-    be written.
+    Idempotent: existing files stay. The token file is written last, so that a kill leaves nothing
+    that looks finished. Other users who can read the folder may read a viewer's token, such as a
+    Prometheus under its own user. Raises UsageError if a name is invalid or the folder cannot be
+    written.
     """
     path = folder / "tokens"
     try:
         if path.exists():
-            TokenFile(path)  # a damaged one is said now and not by each coordinator
+            TokenFile(path)  # reports a damaged one here, not in each coordinator
             return path
         folder.mkdir(parents=True, exist_ok=True)
         lines = ""
@@ -197,7 +197,7 @@ def _check_new(name: str, entries: Sequence[Entry], path: Path) -> None:
 
 
 def _replaced(path: Path, text: str) -> None:
-    """Who could read the file still can; a new one is for its owner alone."""
+    """Replaces the file: it keeps its mode; a new one is readable by its owner only."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
