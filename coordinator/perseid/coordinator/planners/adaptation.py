@@ -1,10 +1,10 @@
-"""From a running replication plan and new rates to the next one, within a number of moves.
+"""Adapts a running replication plan to new rates, within a number of moves.
 
-What PPA leaves open (section V-C). A move starts a replica, which costs a restore and a catch-up;
-to stop one costs nothing. The least valuable partitions are taken out of the running plan, more
-and more of them, and each time the room is filled again with at most so many new ones. The best is
-taken if it gains enough: rates fluctuate, and a plan that follows each of their turns is never
-caught up.
+PPA leaves this open (section V-C). A move starts a replica, which costs a restore and a catch-up;
+stopping one costs nothing. The least valuable partitions are removed from the running plan, step by
+step more of them, and each time the freed budget is filled with at most `moves` new ones. The best
+candidate is chosen if it gains enough: rates fluctuate, and a plan that follows every change would
+never finish catching up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perseid.coordinator.planners.structure_aware import grow
 from perseid.coordinator.planners.topology import Topology
 
 GAIN_MIN = 0.02  # of fidelity: hysteresis
-TRIES_MAX = 64  # of how many are taken out, spread evenly
-SINGLES_MAX = 64  # of so small a plan every partition is also taken out alone
+TRIES_MAX = 64  # numbers of removed partitions that are tried, spread evenly
+SINGLES_MAX = 64  # in so small a plan every partition is also removed alone
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """The next plan, and what changes; both empty where the running plan stays."""
+    """The next plan and the changes; both are empty if the running plan stays."""
 
     plan: ReplicationPlan
     start: tuple[tuple[str, int], ...]
@@ -43,7 +43,7 @@ def adapt(
 ) -> Adaptation:
     """`topology` has the new rates. O(moves * substreams); grows TRIES_MAX + SINGLES_MAX plans.
 
-    A running plan above the budget shrinks at once, whatever that gains.
+    A running plan above the budget shrinks at once, at any loss.
 
     >>> from perseid.coordinator.planners.graph import Node, Stream
     >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
@@ -57,7 +57,7 @@ def adapt(
     checks.within("the gain that a change must bring", gain_min, 0.0, 1.0)
     have = frozenset(topology.number(*partition) for partition in running)
     rests = _shrinking(topology, have, max(budget - moves, 0))
-    if len(have) <= SINGLES_MAX:  # the order may take the wrong one of two
+    if len(have) <= SINGLES_MAX:  # the order may remove the wrong one of two
         rests += [have - {one} for one in sorted(have)]
     candidates = [_filled(topology, rest, budget, moves) for rest in rests if len(rest) <= budget]
     kept = kept_by(topology, [sorted(have), *map(sorted, candidates)])
@@ -73,9 +73,9 @@ def adapt(
 
 
 def _shrinking(topology: Topology, have: Piece, size_min: int) -> list[Piece]:
-    """The plan without its least valuable partition, again and again.
+    """The plan with its least valuable partitions removed, one more in each step.
 
-    What is smaller than `size_min` cannot be filled up to the budget and is no better.
+    A plan smaller than `size_min` cannot be filled up to the budget and is no better.
     """
     found, rest = [have], set(have)
     while len(rest) > size_min:
@@ -88,9 +88,9 @@ def _shrinking(topology: Topology, have: Piece, size_min: int) -> list[Piece]:
 
 
 def _filled(topology: Topology, rest: Piece, budget: int, moves: int) -> Piece:
-    """With the densest pieces that moves and budget allow, and without what is in no whole tree.
+    """Adds the densest pieces that moves and budget allow; removes what is in no complete tree.
 
-    What stays counts as no move even where its tree has to be completed again.
+    A partition that stays counts as no move, even if its tree must be completed again.
     """
     size = min(budget, len(rest) + moves)
     grown = grow(topology, topology.mask(rest), frozenset(), size)

@@ -1,9 +1,9 @@
-"""When an operator partition with approximate fault tolerance may go on, and when it backs up.
+"""When an operator partition with approximate fault tolerance may proceed, and when it backs up.
 
-AF-Stream sections 3.3 and 3.4, read strictly (reliability.md section 6): what a record may add is
-checked before it is applied; the divergence is that from the last backup which is known to be
-durable, not from one that is on its way; one backup at a time is on its way. The counter is a part
-of the state and dies with it.
+AF-Stream sections 3.3 and 3.4, read strictly (reliability.md section 6): the most that a record may
+add is checked before it is applied; the divergence is measured from the last backup that is known
+to be durable; at most one backup is in flight. The counter is part of the state and is lost with
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perseid.errors import PermanentError, UsageError
 
 
 class BackupPhase(Enum):
-    """Life cycle of the newest backup; TRANSITIONS says what may follow what."""
+    """Life cycle of the newest backup; TRANSITIONS lists the allowed changes."""
 
     DURABLE = "durable"
     IN_FLIGHT = "in flight"
@@ -25,17 +25,17 @@ class BackupPhase(Enum):
 
 TRANSITIONS = {
     BackupPhase.DURABLE: (BackupPhase.IN_FLIGHT,),
-    BackupPhase.IN_FLIGHT: (BackupPhase.DURABLE,),  # acknowledged, or given up
+    BackupPhase.IN_FLIGHT: (BackupPhase.DURABLE,),  # acknowledged, or aborted
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Backups:
-    """Of one operator partition since it began to work. All divergences are upper limits.
+    """The backups of one operator partition since it started. All divergences are upper limits.
 
-    `theta`: threshold on divergence now. `alpha`: the most that one record adds. `since_durable`:
-    divergence from the last durable backup. `at_issue`: what it was when the one in flight was
-    taken. Every method is O(1).
+    `theta`: the current threshold on divergence. `alpha`: the most that one record adds.
+    `since_durable`: divergence from the last durable backup. `at_issue`: that divergence when the
+    backup in flight was taken. Every method is O(1).
 
     >>> backups = Backups(theta=10.0, alpha=2.0).applied(7.5)
     >>> backups.room, backups.issued().applied(2.0).room
@@ -67,13 +67,13 @@ class Backups:
 
     @property
     def due(self) -> bool:
-        """Whether to take a backup now: half of the room is used up, so that work goes on."""
+        """Whether to take a backup now: at half of the threshold, so that work need not stop."""
         return self.phase is BackupPhase.DURABLE and self.since_durable >= self.theta / 2 > 0
 
     def applied(self, divergence: float) -> Backups:
-        """Records that add `divergence` were applied, no more than `room`.
+        """Adds the `divergence` of applied records, at most `room` of them.
 
-        Raises PermanentError when they exceed what is left: the operator's alpha is wrong.
+        Raises PermanentError if they exceed the room, because the operator's alpha is wrong.
         """
         if not 0 <= divergence <= self.room * self.alpha:
             raise PermanentError(
@@ -83,7 +83,7 @@ class Backups:
         return replace(self, since_durable=self.since_durable + divergence)
 
     def issued(self) -> Backups:
-        """A copy of the state is on its way to be durable."""
+        """A copy of the state is being made durable."""
         self._expect(BackupPhase.IN_FLIGHT)
         return replace(self, at_issue=self.since_durable)
 
@@ -94,7 +94,7 @@ class Backups:
         return replace(self, since_durable=self.since_durable - self.at_issue, at_issue=None)
 
     def given_up(self) -> Backups:
-        """No answer. It may have become durable, but that is not known, so nothing is gained."""
+        """The backup got no answer. It may be durable, but that is unknown: it does not count."""
         self._expect(BackupPhase.DURABLE)
         return replace(self, at_issue=None)
 

@@ -1,14 +1,14 @@
-"""BestDensity: grow many plans at once, each by the query that brings most for its share of cost.
+"""BestDensity: grows many plans at once, each by the query with the best ratio of priority to cost.
 
-Incremental recovery, algorithm 4. A partition's cost is shared by the failed queries that need it,
-so density is priority / sum(cost / sharers) over what the plan lacks. The paper computes the
-sharers anew for each plan; they cannot change, because a query that is done has left no partition
-out. So the sums are only ever reduced, and a round for all plans is a few array operations.
+Incremental recovery, algorithm 4. The failed queries that need a partition share its cost, so
+density is priority / sum(cost / sharers) over what the plan lacks. The paper recomputes the sharers
+for each plan; they cannot change, because a completed query lacks no partition. So the sums only
+ever decrease, and a round for all plans is a few array operations.
 
-The paper says O(M^3 log M) for M failed queries: M^2 plans of up to M rounds, with the densest
-query of a round from a priority queue. Its pseudo-code looks at every query instead, and so does
-this module, O(M^4): at 60 queries these looks are a seventh to a quarter of the time. The rest is
-what a round changes, and a queue would have to be told that as well.
+The paper states O(M^3 log M) for M failed queries: M^2 plans of up to M rounds, with the densest
+query of a round from a priority queue. Its pseudo-code checks every query instead, as this module
+does: O(M^4). At 60 queries these checks take a seventh to a quarter of the time. The rest updates
+what a round changes, and a queue would need those updates too.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from perseid.coordinator.planners.recovery import (
     Sets,
 )
 
-ALL_PAIRS_QUERIES_MAX = 60  # above, only some of the densest and pairs of these are seeds
-SEED_QUERIES_MIN = 20       # at least so many of these
-SEED_WORK = 400_000_000     # pairs of them times what one costs to grow: about a second
-NEED_WORK = 8               # of a partition that a query needs, in looks at a query's density
-EXCHANGES_MAX = 4           # improvements of the plan that came of few seeds
-CELLS_AT_ONCE = 2_000_000   # of plans by columns that are grown together: they stay in the cache
-GIVEN_UP = 40               # queries, the least dense ones, that are tried to be given up for one
+ALL_PAIRS_QUERIES_MAX = 60  # above, only some of the densest queries and their pairs are seeds
+SEED_QUERIES_MIN = 20       # the least number of these
+SEED_WORK = 400_000_000     # their pairs times the cost of growing one: about a second
+NEED_WORK = 8               # of a partition that a query needs, in checks of a query's density
+EXCHANGES_MAX = 4           # improvements of a plan that grew from few seeds
+CELLS_AT_ONCE = 2_000_000   # plans by columns that are grown together: they fit into the cache
+GIVEN_UP = 40               # the least dense queries that are tried to be exchanged for one
 NONE = -1
-_NOTHING = 1e-12  # below it a sum of costs is a rest of rounding
+_NOTHING = 1e-12  # a smaller sum of costs is a rounding error
 
 Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list of numbers for each row, one behind the other."""
+    """A list of numbers for each row, stored one after another."""
 
     starts: Ids
     items: Ids
@@ -63,13 +63,13 @@ class Rows:
 
 
 def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> RecoveryPlan:
-    """At least 1 - e^(-1/d) of the optimum, d the most that share a partition (theorem 5.1).
+    """At least 1 - e^(-1/d) of the optimum; d queries at most share a partition (theorem 5.1).
 
-    O(queries^2) seeds, each grown in O(queries) rounds that look at every query: O(queries^4).
-    The seeds are the paper's, all pairs, and every single query, not only the densest. Above
-    ALL_PAIRS_QUERIES_MAX failed queries only the `seed_queries` densest and pairs of these are
-    seeds, as many as SEED_WORK allows, so O(queries^2). What they miss an exchange makes up for,
-    but the theorem does not hold.
+    O(queries^2) seeds, each grown in O(queries) rounds that check every query: O(queries^4). The
+    seeds are the paper's, all pairs, and every single query, not only the densest. Above
+    ALL_PAIRS_QUERIES_MAX failed queries only the `seed_queries` densest and their pairs are seeds,
+    as many as SEED_WORK allows: O(queries^2). An exchange compensates for the missing seeds, but
+    the theorem does not hold.
 
     >>> from perseid.coordinator.planners.recovery import Partition, Query
     >>> problem = RecoveryProblem(
@@ -93,7 +93,7 @@ def best_density(problem: RecoveryProblem, seed_queries: int | None = None) -> R
 
 
 def seed_queries_of(problem: RecoveryProblem) -> int:
-    """How many of the densest queries, and pairs of them, are seeds."""
+    """How many of the densest queries are seeds, with their pairs."""
     queries = len(problem.queries)
     if queries <= ALL_PAIRS_QUERIES_MAX:
         return queries
@@ -102,7 +102,7 @@ def seed_queries_of(problem: RecoveryProblem) -> int:
 
 
 def exchanged(growth: Growth, plan: Grown) -> Grown:
-    """Better by giving up one query for others, as long as that can be had."""
+    """Improves the plan by exchanging one query for others, while that helps."""
     for _ in range(EXCHANGES_MAX):
         other = growth.grown(growth.without_one(plan))
         if (other.priority, -other.cost) <= (plan.priority, -plan.cost):
@@ -129,9 +129,9 @@ class Grown:
 
 
 class Growth:
-    """Candidate plans, a row each, and what every query still lacks in each of them.
+    """Candidate plans, one for each row, and what every query lacks in each of them.
 
-    Partitions that the same queries need are only ever taken together: one column.
+    Partitions that the same queries need are always added together: one column.
     """
 
     def __init__(self, problem: RecoveryProblem) -> None:
@@ -153,7 +153,7 @@ class Growth:
         self._density_of[self._lack == 0] = 0.0
 
     def seeds(self, queries: int) -> list[Start]:
-        """So many queries that fit, the densest first, and pairs of them that fit."""
+        """The `queries` densest queries that fit, and the pairs of them that fit."""
         limit = self._problem.free + SLACK
         fitting = np.flatnonzero(self._cost_of <= limit)
         ranked = fitting[np.argsort(-self._density_of[fitting], kind="stable")][:queries].tolist()
@@ -168,7 +168,7 @@ class Growth:
         return np.unique(self._needs.gather(np.array(queries))[1])
 
     def without_one(self, plan: Grown) -> list[Start]:
-        """For each query that the plan recovers: what the others need, and this one never again."""
+        """For each recovered query: what the others need, with that query barred."""
         members = self._members
         have = np.zeros(len(self._costs), dtype=bool)
         have[plan.columns] = True
@@ -185,17 +185,17 @@ class Growth:
         return min(map(self._best_of, blocks), key=lambda one: (-one.priority, one.cost))
 
     def _best_of(self, starts: list[Start]) -> Grown:
-        """Grows these side by side."""
+        """Grows these plans together."""
         queries = len(self._problem.queries)
         have = np.zeros((len(starts), len(self._costs)), dtype=bool)
         left = np.full(len(starts), self._problem.free)
-        # By plan and query, one behind the other, so that a round touches only what changes.
+        # By plan and query in one flat array, so that a round updates only what changes.
         lack = np.tile(self._lack, len(starts))
         cost = np.tile(self._cost_of, len(starts))
         weight = np.tile(self._weight_of, len(starts))
         density = np.tile(self._density_of, len(starts))
         barred = [(row, start.never) for row, start in enumerate(starts) if start.never != NONE]
-        cost[[row * queries + query for row, query in barred]] = np.inf  # so it never fits
+        cost[[row * queries + query for row, query in barred]] = np.inf  # so that it never fits
         plan = np.repeat(np.arange(len(starts)), [len(start.columns) for start in starts])
         column = np.concatenate([start.columns for start in starts])
         while len(column):

@@ -1,8 +1,8 @@
-"""The best replication plan by trying partitions, not trees: what other planners are judged by.
+"""The best replication plan, by trying partitions, not trees: the reference for other planners.
 
-It knows nothing of MC-trees, only that fidelity is a sum of products of "this partition lives" with
-weights of 0 or more (equations 1 to 3 of PPA), so that a partition brings the more, the more others
-live. Its gain when all that is undecided lives is therefore the most that it can bring.
+It does not use MC-trees, only that fidelity is a sum of products of "this partition lives" with
+weights of 0 or more (equations 1 to 3 of PPA). So a partition brings more the more others live, and
+its gain while everything undecided lives is the most that it can bring.
 
 >>> from perseid.coordinator.planners.graph import Node, Stream
 >>> from perseid.coordinator.planners.topology import Topology
@@ -29,7 +29,8 @@ SLACK = 1e-9  # relative: gains are differences of sums
 def branch_and_bound(topology: Topology, budget: int) -> ReplicationPlan:
     """A best plan within the budget. O(2^partitions) nodes at worst, O(partitions) plans each.
 
-    RefusedError above PARTITIONS_MAX partitions, UsageError for a budget outside of the topology.
+    Raises RefusedError above PARTITIONS_MAX partitions, UsageError for a budget outside the
+    topology.
     """
     check_budget(topology, budget)
     if topology.partitions > PARTITIONS_MAX:
@@ -52,12 +53,12 @@ class _Search:
         self.best, self._kept = topology.mask(()), 0.0
 
     def visit(self, taken: Mask, open_: Mask) -> None:
-        """All plans with what is taken and none of what is neither taken nor open."""
+        """Visits all plans with all of `taken` and no partition outside `taken` and `open_`."""
         left = self._budget - int(taken.sum())
         open_ = open_ & (left > 0)
         whole, gains = self._gains(taken | open_)
         if (taken & (gains == 0)).any():
-            return  # without that one it is as good, and that plan is looked at elsewhere
+            return  # it is as good without that one, and another branch visits that plan
         open_ = open_ & (gains > 0)
         if open_.sum() <= left:
             self._offer(taken | open_, whole)
@@ -72,7 +73,7 @@ class _Search:
             self.best, self._kept = plan, kept
 
     def _gains(self, living: Mask) -> tuple[float, Rates]:
-        """What all of these keep, and how much of it each of them brings."""
+        """What all these partitions keep together, and how much of it each of them brings."""
         numbers: Ids = np.flatnonzero(living)
         failed = np.tile(~living, (len(numbers) + 1, 1))
         failed[np.arange(len(numbers)), numbers] = True
@@ -83,7 +84,7 @@ class _Search:
         return float(kept[-1]), gains
 
     def _bound(self, taken: Mask, open_: Mask, gains: Rates, left: int) -> float:
-        """The least over the operators: what is kept without its open ones, and its best gains."""
+        """The least over operators: what is kept without its open ones, plus its best gains."""
         failed = np.tile(~(taken | open_), (len(self._operators), 1))
         for row, place in zip(failed, self._operators, strict=True):
             row[place] |= open_[place]
@@ -91,7 +92,7 @@ class _Search:
         lacking = [bool(w == 0) and not taken[p].any() for w, p in self._pairs(without)]
         bounds = []
         for (kept, place), lacks in zip(self._pairs(without), lacking, strict=True):
-            room = left - (sum(lacking) - lacks)  # others that cannot be missing need one each
+            room = left - (sum(lacking) - lacks)  # others that need at least one each
             best = np.sort(np.where(open_, gains, 0.0)[place])[::-1][: max(room, 0)]
             bounds.append(float(kept + best.sum()))
         return min(bounds)

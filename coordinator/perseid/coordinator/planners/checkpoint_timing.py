@@ -1,13 +1,14 @@
-"""When to take a checkpoint within its period: at a moment of small state, decided as it goes.
+"""When to take a checkpoint within its period: online, at a moment of small state.
 
-Meteor Shower section 4.3. A period begins, the dynamic operators report their turning points, and
-as soon as the total is about to grow again (the summed rates become positive) the moment may be
-good. If none is taken, the end of the period is. `oracle` knows the future, `fixed` does not look.
+Meteor Shower section 4.3. In each period the dynamic operators report their turning points. When
+the total is about to grow again (the summed rates become positive) the moment may be good. If no
+moment is chosen, the checkpoint is taken at the end of the period. `oracle` knows the future;
+`fixed` ignores the sizes.
 
-1. `FirstMinimum`, the paper's: alert from the moment that a total below s_max of the profile is
-   seen, at the period's begin or when an operator has lost more than half; then the first minimum.
-2. `Stopping`, ours: a minimum that is no more than what waiting on would cost on average. Waiting
-   costs more the closer the end is: optimal stopping over the minima that the profile has seen.
+1. `FirstMinimum`, the paper's: alert once a total below the profile's s_max is seen, at the
+   period's begin or when an operator has lost more than half; then the first minimum.
+2. `Stopping`, ours: a minimum that is no larger than the average cost of waiting. Waiting costs
+   more the closer the end is: optimal stopping over the minima of the profile.
 
 Profiles and plans are O(turning points * operators), each moment of a policy O(1).
 
@@ -34,17 +35,17 @@ from perseid.coordinator.planners.state_moments import Moment, dynamic_of, momen
 from perseid.coordinator.planners.state_sizes import Numbers, Point, Sizes
 from perseid.errors import UsageError
 
-RELAXATION_MIN = 0.2  # s_max is at least so much above s_min, or nothing would ever be below it
-PERIODS_MAX = 1_000_000  # of one history: at a minute each two years
-_STEPS = 200  # of a period, when its value is computed backwards
+RELAXATION_MIN = 0.2  # s_max is at least this share above s_min, or no total would ever be below it
+PERIODS_MAX = 1_000_000  # of one history: two years of minutes
+_STEPS = 200  # of a period when its value is computed backwards
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was learned from some periods: by period, its local minima, and the size at its end.
+    """What was learned from some periods: by period, its local minima and the size at its end.
 
-    A minimum is an offset into its period, in seconds, and the total there. UsageError names what
-    cannot be.
+    A minimum is an offset into its period, in seconds, and the total there. Raises UsageError for
+    invalid values.
     """
 
     period_s: float
@@ -79,18 +80,18 @@ class Profile:
 
 
 class Policy(Protocol):
-    """Whether to take the checkpoint now. Must not know more than what it is told."""
+    """Whether to take the checkpoint now. Must not know more than its calls provide."""
 
     def begin(self, total: float) -> None:
         """A period begins with this total."""
         ...
 
     def halved(self, total: float) -> None:
-        """An operator's size has fallen by more than half; this is the total."""
+        """An operator's size has fallen by more than half; `total` is the new total."""
         ...
 
     def about_to_grow(self, offset_s: float, total: float) -> bool:
-        """The total has a minimum here, so far into the period."""
+        """The total has a minimum here, at this offset into the period."""
         ...
 
 
@@ -114,7 +115,7 @@ class FirstMinimum:
 
 
 class Stopping:
-    """Takes a minimum that is no more than what waiting costs on average from there on."""
+    """Takes a minimum that is no larger than the average cost of waiting from there on."""
 
     def __init__(self, profile: Profile) -> None:
         self._period_s = profile.period_s
@@ -137,8 +138,8 @@ class Stopping:
 def _cost_of_waiting(profile: Profile) -> Numbers:
     """By step of the period: expected size of the checkpoint if none is taken before it.
 
-    Backwards: in each step a minimum comes with the frequency that the profile has seen around
-    there, and is taken if it is below what waiting on costs.
+    Computed backwards: a step has a minimum with the frequency that the profile shows near it, and
+    the minimum is taken if it is below the cost of waiting.
     """
     value = np.empty(_STEPS + 1)
     value[_STEPS] = np.mean(profile.ends)
@@ -155,7 +156,7 @@ def _cost_of_waiting(profile: Profile) -> Numbers:
 
 
 def profile(sizes: Sizes, period_s: float) -> Profile:
-    """From all whole periods of these sizes. UsageError when there is none."""
+    """The profile of all whole periods of these sizes. Raises UsageError if there is none."""
     dynamic = dynamic_of(sizes)
     times = dynamic.times()
     minima = [Point(t, b) for t, b in _local_minima(times, dynamic.at(times))]
@@ -174,9 +175,9 @@ def profile(sizes: Sizes, period_s: float) -> Profile:
 
 
 def played(sizes: Sizes, period_s: float, policy: Policy) -> list[Point]:
-    """The checkpoints, one a period, with the size of the whole state at each.
+    """The checkpoints, one in each period, with the size of the whole state at each.
 
-    The policy sees only the dynamic operators' turning points, as they come.
+    The policy sees only the dynamic operators' turning points, in order.
     """
     dynamic = dynamic_of(sizes)
     seen = moments(dynamic)
@@ -212,12 +213,12 @@ def oracle(sizes: Sizes, period_s: float) -> list[Point]:
 
 
 def fixed(sizes: Sizes, period_s: float) -> list[Point]:
-    """At the end of each period, whatever the size."""
+    """A checkpoint at the end of each period, at any size."""
     return _points(sizes, [start_s + period_s for start_s in periods(sizes, period_s)])
 
 
 def periods(sizes: Sizes, period_s: float) -> list[float]:
-    """Where the whole periods begin. UsageError when there is none."""
+    """The starts of the whole periods. Raises UsageError if there is none."""
     checks.positive("the period", period_s, unit=" s")
     length_s = sizes.end_s - sizes.start_s
     number = length_s / period_s + 1e-9

@@ -1,8 +1,8 @@
-"""What a number that a planner is given must be, else an error that names it. O(1) each.
+"""Checks of a planner's arguments; each raises an error that names the argument. O(1) each.
 
-Written once, because a comparison alone lets NaN pass, and because Python's whole numbers may be
-larger than any float, so that an ordinary division ends in an OverflowError. `unit` is that of the
-value, as in " s".
+They are shared because a plain comparison lets NaN through, and because a Python integer may be
+larger than any float, so that a division raises OverflowError. `unit` is the value's unit, such as
+" s".
 
 >>> whole("failures", -3)
 Traceback (most recent call last):
@@ -19,7 +19,7 @@ from typing import Any
 
 from perseid.errors import PermanentError, UsageError
 
-_BITS_MAX = 1000  # of a whole number that is shown digit by digit, and that a float can hold
+_BITS_MAX = 1000  # of an integer that is printed in full and fits into a float
 
 
 def finite(
@@ -52,13 +52,13 @@ def within(
     *,
     unit: str = "",
 ) -> None:
-    """Both ends belong to it."""
+    """Both bounds are allowed."""
     if not (_is_finite(value) and least <= value <= most):
         raise error(f"{what} is {shown(value)}{unit}: {least:g} to {most:g}")
 
 
 def whole(what: str, value: int, least: int = 0, error: type[PermanentError] = UsageError) -> None:
-    """A count: numpy's whole numbers too, no float."""
+    """A count: an integer, including numpy's, and no float."""
     try:
         good = index(value) >= least and _is_finite(value)
     except TypeError:
@@ -75,7 +75,7 @@ def one_of(
 
 
 def shown(value: Any) -> str:
-    """As text, however large: Python refuses to write out more than 4,300 digits.
+    """The value as text at any size: Python refuses to print more than 4,300 digits.
 
     >>> shown(10**400), shown(float("nan"))
     ('a number of 1329 bits', 'nan')

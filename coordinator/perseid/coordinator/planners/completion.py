@@ -1,12 +1,12 @@
-"""For every partition outside of a plan: what must be added with it so that it brings something.
+"""For every partition outside a plan: which partitions must join it so that it contributes.
 
-Stands for the units and connected segments of PPA section IV-C.
+Replaces the units and connected segments of PPA section IV-C.
 
 1. Down the topology: how much of its output a partition would have, with the best choice of what to
    add before it, and how many partitions that costs. A join needs each of its inputs, any other
    operator one; inputs that the plan keeps alive cost nothing.
-2. Up the topology: how much of its output would reach a sink, with the best choice of whom to add
-   behind it, and what these need beside it.
+2. Up the topology: how much of its output would reach a sink, with the best choice of what to add
+   after it, and what these partitions need in addition.
 
 >>> from perseid.coordinator.planners.graph import Node, Stream
 >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))
@@ -28,7 +28,7 @@ from perseid.coordinator.planners.flow import Flow, Ids, Rates
 from perseid.coordinator.planners.topology import Mask, Topology
 
 Plan = Mask  # by partition: whether it is replicated
-Piece = frozenset[int]  # numbers of partitions that bring something together
+Piece = frozenset[int]  # numbers of partitions that contribute together
 NONE = -1
 
 
@@ -36,17 +36,19 @@ class Completion:
     """Both passes over one plan, in which all trees are complete."""
 
     def __init__(self, topology: Topology, plan: Plan, *, cheapest: bool = False) -> None:
-        """`cheapest` looks for the fewest partitions instead, whatever they bring."""
+        """`cheapest` looks for the fewest partitions instead, whatever they contribute."""
         n = topology.partitions
         self._cheapest = cheapest
         self._topology, self._plan = topology, plan
         self._alive = kept(topology, ~plan)
-        # Before it: what it would put out, at how many more; by operator and input, whom it needs.
+        # Upstream: the output it would have, and the number of partitions to add; by operator and
+        # input, which partition it needs.
         self._have, self._cost = np.ones(n), np.zeros(n)
         self._needs: dict[str, list[Ids]] = {}
         self._there: dict[str, list[Rates]] = {}
         self._price: dict[str, list[Rates]] = {}
-        # Behind it: what reaches a sink, at how many more, through whom, as which input of its.
+        # Downstream: what reaches a sink, the number of partitions to add, through which partition,
+        # and as which of its inputs.
         self._reach, self._cost_behind = topology.output_weights.copy(), np.zeros(n)
         self._through, self._as_input = np.full(n, NONE), np.full(n, NONE)
         self._kept_reach, self._offered = np.zeros(n), np.zeros(n)
@@ -56,16 +58,16 @@ class Completion:
             self._look_behind(node.name)
 
     def density(self) -> Rates:
-        """Of each partition's piece: estimated gain in fidelity a partition; 0 inside the plan."""
+        """By partition: estimated fidelity gain of its piece per partition; 0 inside the plan."""
         gain = self._have * self._reach / (1 + self._cost + self._cost_behind)
         return np.asarray(np.where(self._plan, 0.0, gain))
 
     def value(self) -> Rates:
-        """Of each partition of the plan: the fidelity that is lost with it alone."""
+        """By partition of the plan: the fidelity that is lost with it alone."""
         return np.asarray(np.where(self._plan, self._alive * self._reach, 0.0))
 
     def useful(self) -> Piece:
-        """What of the plan is in a complete tree."""
+        """The partitions of the plan that are in a complete tree."""
         return frozenset(np.flatnonzero(self.value() > 0).tolist())
 
     def piece(self, number: int) -> Piece:
@@ -79,12 +81,12 @@ class Completion:
         return frozenset(found)
 
     def _add(self, number: int, found: set[int], but: int = NONE) -> None:
-        """With what is needed before it, but for one input or, if it is no join, for any."""
+        """Adds it with its upstream needs: not those of input `but`; none if it is no join."""
         found.add(number)
         name, partition = self._topology.name_of(number)
         if but != NONE and self._topology.node(name).input == "independent":
             return
-        # No recursion: a pipeline may be longer than Python's stack is deep.
+        # Not recursive: a pipeline may be longer than Python's stack allows.
         waiting = [needs[partition] for i, needs in enumerate(self._needs[name]) if i != but]
         while waiting:
             if (needed := int(waiting.pop())) != NONE:
@@ -121,13 +123,13 @@ class Completion:
         self._cost[place] = np.sum(price, axis=0)
 
     def _base(self, flow: Flow, first: int, parallelism: int) -> Rates:
-        """What of this input the plan keeps alive."""
+        """The share of this input that the plan keeps alive."""
         base = np.zeros(parallelism)
         base[flow.targets - first] = flow.received(self._alive)
         return base
 
     def _best_option(self, flow: Flow, first: int, parallelism: int) -> tuple[Rates, Rates, Ids]:
-        """By partition: the input partition to add, what it brings of this input, what it costs."""
+        """By partition: the input partition to add, what it contributes of this input, its cost."""
         worth = np.where(self._plan[flow.sources], 0.0, self._have[flow.sources])
         price = 1 + self._cost[flow.sources]
         at, weight = flow.best_source(self._score(worth, price), alike=self._cheapest)
@@ -160,7 +162,7 @@ class Completion:
         return np.asarray((value > 0 if self._cheapest else value) / price)
 
     def _close(self, place: slice) -> None:
-        """All consumers have made their offers: the best one is taken if it is worth its price."""
+        """All consumers have made their offers: takes the best one if it is worth its price."""
         lives, offered = self._kept_reach[place], self._offered[place]
         whole = self._score(lives + offered, 1 + self._cost_behind[place])
         better = ~self._plan[place] & (whole > self._score(lives, np.ones(len(lives))))
@@ -169,7 +171,7 @@ class Completion:
         self._through[place] = np.where(better, self._through[place], NONE)
 
     def _offer(self, flow: Flow, reach: Rates, price: Rates, index: int) -> None:
-        """To the partitions before a stream: its best target, where that beats earlier offers."""
+        """Offers a stream's best target to the partitions before it, if it beats earlier ones."""
         at, weight = flow.best_target(self._score(reach, price), alike=self._cheapest)
         sources, reach, price = flow.sources, weight * reach[at], price[at]
         before = self._score(self._offered[sources], np.maximum(self._cost_behind[sources], 1))

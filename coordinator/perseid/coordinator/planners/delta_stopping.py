@@ -1,19 +1,19 @@
-"""When to take a checkpoint of changes, decided as it goes: optimal stopping that looks ahead.
+"""When to take an incremental checkpoint: optimal stopping that looks ahead, decided online.
 
-Beyond Meteor Shower section 4.3, whose rule is the first minimum of the size. A checkpoint of
-changes decides what the next one writes: taken late, it leaves the next little time before its own
-period's end. So a moment is worth what the checkpoint writes and what is ahead of it then. Both
-tables come from a profile, in steps of a period:
+Goes beyond Meteor Shower section 4.3, whose rule is the first minimum of the size. A checkpoint of
+changes affects what the next one writes: if it is taken late, the next one has little time left
+before its own period's end. So a moment is rated by what the checkpoint writes and by what lies
+ahead of it. Both tables come from a profile, in steps of a period:
 
-1. `ahead`, by where in its period a checkpoint was taken: what all later ones write, on average,
-   less what they write behind one at a period's begin;
-2. `waiting`, by where in the period we are and where in the one before the last checkpoint was: the
-   same while this period's is still to be taken.
+1. `ahead`, by where in its period a checkpoint was taken: what all later ones write on average,
+   less what they write after one at a period's begin;
+2. `waiting`, by the current step and by the last checkpoint's place in the previous period: the
+   same while this period's checkpoint is not taken yet.
 
-A moment is taken if what it writes and what is ahead of it are no more than waiting. Moments are a
-period's begin, where what a checkpoint would write is about to grow (`growths` of `shown`), and a
-period's end. The begin makes pairs as the oracle has them: right behind the last checkpoint one is
-almost free, and it leaves the whole next period to choose from.
+A moment is taken if what it writes plus what is ahead is at most `waiting`. Moments are a period's
+begin, the times when the bytes to write are about to grow (`growths` of `shown`), and its end. The
+begin allows pairs like the oracle's: right after the last checkpoint one is almost free, and it
+leaves the whole next period to choose from.
 
 >>> from random import Random
 >>> from perseid.coordinator.planners.random_sizes import draw_changes
@@ -35,35 +35,35 @@ from perseid.coordinator.planners.state_moments import growths
 from perseid.coordinator.planners.state_sizes import Numbers, Point
 
 STEPS = 50    # of a period
-ROUNDS = 100  # of value iteration; each halves what is left to correct, about
-CLOSE = 1e-4  # of the dearest wait: what may be left to correct
+ROUNDS = 100  # of value iteration; each round halves the remaining error, roughly
+CLOSE = 1e-4  # of the highest cost of waiting: the allowed error
 
 
 class DeltaStopping:
-    """Learned from `before`, for checkpoints once in `period_s`. UsageError as `periods` has it.
+    """Learned from `before`, for one checkpoint in each `period_s`. UsageError as in `periods`.
 
-    `worth`: what a moment has to save, at least, of what a period changes. To learn is
-    O(moments * STEPS * (operators + ROUNDS)); a decision is O(1).
+    `worth`: the least saving, as a share of what a period changes. Learning is O(moments * STEPS *
+    (operators + ROUNDS)); a decision is O(1).
     """
 
     def __init__(self, before: Changes, period_s: float, worth: float = 0.0) -> None:
         self.period_s, self.rates = period_s, before.rates
         self._worth_bytes = worth * period_s * sum(self.rates.values())
         starts = periods(before.sizes, period_s)
-        starts = starts[1:] or starts  # nothing is known of what the first one's last has left
+        starts = starts[1:] or starts  # what the checkpoint before the first period left is unknown
         moments = _written(before, period_s, self.rates, starts)
         self._ahead = np.zeros(STEPS + 1)
         for _ in range(ROUNDS):
             self._waiting = _backwards(moments, self._ahead, len(starts))
             wrong = self._waiting[0] - self._waiting[0, 0] - self._ahead
-            self._ahead += wrong / 2  # half way: pairs would make it swing
+            self._ahead += wrong / 2  # a half step: pairs would make it oscillate
             if np.abs(wrong).max() <= CLOSE * self._waiting.max():
                 break
 
     def takes(self, last_s: float, offset_s: float, written: float) -> bool:
-        """Whether to take one now that writes so much, when the last was at `last_s` in its period.
+        """Whether to take a checkpoint now that writes `written` bytes; the last was at `last_s`.
 
-        Both offsets in seconds from the begin of their periods.
+        Both offsets are in seconds from the begin of their periods.
         """
         checks.not_negative("the offset of the last checkpoint", last_s, unit=" s")
         checks.not_negative("the offset in the period", offset_s, unit=" s")
@@ -75,9 +75,9 @@ class DeltaStopping:
 
 
 def played(changes: Changes, policy: DeltaStopping) -> list[Point]:
-    """The checkpoints that the policy takes, one a period; it sees each moment as it comes.
+    """The checkpoints that the policy takes, one in each period; it sees the moments in order.
 
-    The first is decided as if it had a predecessor: all of a state has to be written once.
+    The first is decided as if it had a predecessor, because all state must be written once.
     """
     period_s = policy.period_s
     shown = changes.shown(period_s, policy.rates)
@@ -97,7 +97,7 @@ def played(changes: Changes, policy: DeltaStopping) -> list[Point]:
 
 
 def _moments(grows: Numbers, start_s: float, period_s: float) -> list[float]:
-    """A period's: its begin and where there is growth ahead, not its end."""
+    """A period's moments: its begin and the times before growth, without its end."""
     first = np.searchsorted(grows, start_s, "right")
     return [start_s, *grows[first : np.searchsorted(grows, start_s + period_s)].tolist()]
 
@@ -105,7 +105,7 @@ def _moments(grows: Numbers, start_s: float, period_s: float) -> list[float]:
 def _written(
     before: Changes, period_s: float, rates: dict[str, float], starts: list[float]
 ) -> list[Numbers]:
-    """By step, for each moment there: what one writes, by the last one's place in its period."""
+    """By step, for each moment in it: the bytes written, by the last checkpoint's place."""
     grows = growths(before.shown(period_s, rates))
     lasts = (np.arange(STEPS + 1) / STEPS - 1) * period_s
     found: list[list[Numbers]] = [[] for _ in range(STEPS + 1)]
@@ -119,7 +119,7 @@ def _written(
 
 
 def _backwards(moments: list[Numbers], ahead: Numbers, periods: int) -> Numbers:
-    """`waiting`: a moment comes as often as the profile has seen one in its step."""
+    """`waiting`: a step has a moment as often as the profile shows one in it."""
     waiting = np.empty((STEPS + 1, STEPS + 1))
     waiting[STEPS] = moments[STEPS].mean(axis=0) + ahead[STEPS]
     for step in range(STEPS - 1, -1, -1):

@@ -1,13 +1,14 @@
-"""When to take checkpoints that write what has changed: the question of `checkpoint_timing` again.
+"""When to take checkpoints that write only changes: `checkpoint_timing` with another cost.
 
-An operator's part of a checkpoint is what it has changed since the last one or, where that is less,
-its whole state: min(changed(t) - changed(last), size(t)). Meteor Shower section 4.3 with another
-cost, which the paper leaves open.
+An operator's part of a checkpoint is what it has changed since the last one or, if smaller, its
+whole state: min(changed(t) - changed(last), size(t)). Meteor Shower section 4.3 leaves this cost
+open.
 
-What a checkpoint would write now does not tell good moments: right behind the last one it is almost
-nothing, and all is left to the next. What one writes whose predecessor was a period ago does:
-`shown`. A large state that changes little is level there and decides nothing, however it grows; a
-window that has just been emptied is seen as it is. The policy is in `delta_stopping`.
+What a checkpoint would write now does not identify good moments: right after the last one it is
+almost nothing, and everything is left to the next. What it would write if its predecessor was a
+period ago does: `shown`. A large state that changes little is level in `shown`, so its growth
+decides nothing, while a window that has just been emptied shows its real size. The policy is in
+`delta_stopping`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from perseid.errors import BadInputError, UsageError
 
 
 class Changes:
-    """State sizes, and by operator all bytes changed so far; BadInputError names what cannot be.
+    """State sizes, and by operator all bytes changed so far. BadInputError for invalid values.
 
-    Both are linear between their points. Not to be changed.
+    Both are linear between their points. Immutable.
 
     >>> window = [Point(0.0, 0.0), Point(9.0, 90.0), Point(10.0, 0.0), Point(20.0, 100.0)]
     >>> written = [Point(0.0, 0.0), Point(9.0, 90.0), Point(10.0, 90.0), Point(20.0, 190.0)]
@@ -39,7 +40,7 @@ class Changes:
         if odd := sizes.operators.keys() ^ changed.keys():
             raise BadInputError(f"only one of sizes and changed bytes of {', '.join(sorted(odd))}")
         self.sizes = sizes
-        # In the order of the sizes, so that rows of both belong together.
+        # In the order of the sizes, so that rows of both match.
         self.changed = Sizes({name: changed[name] for name in sizes.operators})
         for name, points in self.changed.operators.items():
             _check(name, points)
@@ -55,14 +56,14 @@ class Changes:
 
     @property
     def rates(self) -> dict[str, float]:
-        """By operator, the bytes that it changes a second, on average."""
+        """By operator, the bytes that it changes in a second, on average."""
         ends = self.changed.start_s, self.changed.end_s
         rows = self.changed.each(ends)
         rates = (rows[:, 1] - rows[:, 0]) / (ends[1] - ends[0])
         return dict(zip(self.changed.operators, rates.tolist(), strict=True))
 
     def shown(self, period_s: float, rates: Mapping[str, float]) -> Sizes:
-        """The sizes with no operator's above what it changes in a period, at these rates."""
+        """The sizes, each operator's limited to what it changes in a period at these rates."""
         checks.positive("the period", period_s, unit=" s")
         for name in self.sizes.operators:
             if name not in rates:
@@ -74,14 +75,14 @@ class Changes:
         })  # fmt: skip
 
     def written(self, last_s: float, times: Sequence[float] | Numbers) -> Numbers:
-        """Bytes that checkpoints at these times write, the last one having been at `last_s`."""
+        """Bytes that checkpoints at these times write if the last one was at `last_s`."""
         since = self.changed.each(times) - self.changed.each([last_s])
         return np.asarray(np.minimum(since, self.sizes.each(times)).sum(axis=0))
 
     def checkpoints(self, times: Sequence[float]) -> list[Point]:
-        """What checkpoints at these times write, one after the other. The first writes all.
+        """What successive checkpoints at these times write. The first writes everything.
 
-        UsageError where one comes before the one before it.
+        Raises UsageError if the times are not in order.
         """
         for last, t in pairwise(times):
             if t < last:
@@ -92,16 +93,16 @@ class Changes:
 
     @property
     def bends(self) -> Numbers:
-        """Where a size or a change rate bends: between two of these no sum has a minimum."""
+        """Where a size or a change rate bends: no sum has a minimum between two of these."""
         return np.union1d(self.sizes.bends, self.changed.bends)
 
 
 def oracle(changes: Changes, period_s: float) -> list[Point]:
     """One checkpoint in each period, at a bend or at its end, so that all together write least.
 
-    O(periods * bends a period^2 * operators). A period's begin belongs to the one before. Where
-    little has changed since the last, a checkpoint is almost free: the best plan may have two close
-    to each other, on both sides of a period's end.
+    O(periods * bends a period^2 * operators). A period's begin belongs to the previous one. If
+    little has changed since the last checkpoint, the next is almost free: the best plan may have
+    two close together, on both sides of a period's end.
     """
     bends = changes.bends
     choices = [
@@ -124,7 +125,7 @@ def oracle(changes: Changes, period_s: float) -> list[Point]:
 
 
 def _inside(times: Numbers, start_s: float, end_s: float) -> tuple[int, int]:
-    """The first one behind the start, and the first one that is not before the end."""
+    """The positions of the first time after the start and of the first one not before the end."""
     first, last = np.searchsorted(times, start_s, "right"), np.searchsorted(times, end_s)
     return int(first), max(int(first), int(last))
 

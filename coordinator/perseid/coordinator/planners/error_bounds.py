@@ -1,8 +1,8 @@
-"""From the error that a user allows to the bounds Theta, L and Gamma, for two kinds of operators.
+"""Computes the bounds Theta, L and Gamma from the allowed error, for two kinds of operators.
 
 AF-Stream appendix A. Theorem 1: beyond its own error a Count-Min sketch overestimates by at most
-Theta + alpha * L. Theorem 2: a ripple join loses Theta + L * beta + Gamma sampled items at most.
-All of it is O(1).
+Theta + alpha * L. Theorem 2: a ripple join loses at most Theta + L * beta + Gamma sampled items.
+All functions are O(1).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from perseid.errors import UsageError
 
 
 def for_count_min(error: float, threshold: float, alpha: float) -> Bounds:
-    """Keys below (1 - epsilon - error) * threshold are not reported more often than by the sketch.
+    """Keys below (1 - epsilon - error) * threshold are reported no more often than by the sketch.
 
-    `threshold` makes a key a heavy hitter, `alpha` is the most that one record adds, both in the
-    unit of the counters. Half of the error goes to Theta, half to L.
+    A key is a heavy hitter from `threshold` on; `alpha` is the most that one record adds; both are
+    in the unit of the counters. Half of the error goes to Theta, half to L.
 
     >>> for_count_min(0.15, threshold=10e6, alpha=1500.0)
     Bounds(theta=750000.0, l=500, gamma=500)
@@ -48,8 +48,8 @@ def count_min_margin(bounds: Bounds, epsilon: float, threshold: float, alpha: fl
 def for_ripple_join(error: float, sampled: int, beta: float) -> Bounds:
     """The half-width of the confidence interval grows by `error` at most, e.g. 0.01 for 1 %.
 
-    `sampled` items of a window; one joins with `beta` others at most. A third of what may be lost
-    goes to each of Theta, L and Gamma.
+    `sampled`: items of a window; an item joins with at most `beta` others. Theta, L and Gamma get a
+    third each of the allowed loss.
     """
     _check(error, sampled=sampled, beta=beta)
     lost = sampled * (1 - (1 + error) ** -2)
@@ -58,7 +58,7 @@ def for_ripple_join(error: float, sampled: int, beta: float) -> Bounds:
 
 
 def ripple_join_growth(bounds: Bounds, sampled: int, beta: float) -> float:
-    """By how much the interval grows: sqrt(n / (n - Theta - L * beta - Gamma)) - 1 (theorem 2).
+    """How much the interval grows: sqrt(n / (n - Theta - L * beta - Gamma)) - 1 (theorem 2).
 
     The paper's example, from z/10,000 to z/9,989:
 
@@ -81,5 +81,5 @@ def _check(error: float, **more: float) -> None:
 
 
 def _items(what: str, number: float) -> int:
-    checks.finite(what, number)  # of two floats, so it may be infinite
+    checks.finite(what, number)  # a quotient of two floats may be infinite
     return math.floor(number)

@@ -1,10 +1,10 @@
-"""Whether a process has failed, from its heartbeats and from what its supervisor says.
+"""Whether a process has failed, from its heartbeats and its supervisor's reports.
 
-In the place of Meteor Shower's pings (section 3.1) and AF-Stream's heartbeats (section 3.2), which
-have a fixed limit. Accrual (Hayashibara and others, 2004): suspicion is -log10 of the chance that a
-heartbeat comes still later than now, if intervals are normally distributed as those before. A
-supervisor next to the process knows more: an end that it reports is final, and a process that it
-sees alive is only suspected, because it may be paused or cut off, until a limit.
+Replaces Meteor Shower's pings (section 3.1) and AF-Stream's heartbeats (section 3.2), which have a
+fixed limit. Accrual detection (Hayashibara and others, 2004): suspicion is -log10 of the
+probability that a heartbeat arrives later than now, if intervals are normally distributed like the
+previous ones. A supervisor next to the process knows more: an end that it reports is final. A
+process that it sees alive is only suspected until a limit, because it may be paused or cut off.
 O(1): only HISTORY_MAX intervals count.
 """
 
@@ -19,14 +19,14 @@ from perseid.coordinator.planners import checks
 from perseid.errors import UsageError
 
 HISTORY_MAX = 100  # intervals that count
-FIRST_S = 10.0  # an interval, as long as none is known
-DEVIATION_MIN = 0.1  # of the mean: a very regular past must not make the next jitter a failure
-CLOCK_S = 1e-9  # no clock tells less, so no deviation is smaller
-INTERVAL_MAX_S = 1e12  # longer ones are an error of a clock
+FIRST_S = 10.0  # the assumed interval while none is known
+DEVIATION_MIN = 0.1  # of the mean, so that after regular intervals a jitter is no failure
+CLOCK_S = 1e-9  # the resolution of clocks: no deviation is smaller
+INTERVAL_MAX_S = 1e12  # longer ones are a clock error
 
 
 class Hint(Enum):
-    """What the supervisor said last; UNKNOWN also when it is silent itself."""
+    """The supervisor's last report; UNKNOWN also if the supervisor itself is silent."""
 
     UNKNOWN = "unknown"
     ALIVE = "alive"
@@ -34,7 +34,7 @@ class Hint(Enum):
 
 
 class Verdict(Enum):
-    """SUSPECTED: prepare, take nothing away. FAILED: fence it and let another one take over."""
+    """SUSPECTED: prepare, but revoke nothing. FAILED: fence it and let another one take over."""
 
     ALIVE = "alive"
     SUSPECTED = "suspected"
@@ -48,7 +48,7 @@ def _check_interval(what: str, interval_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """When the last one came, and the intervals before it, newest last."""
+    """The time of the last heartbeat and the intervals before it, newest last."""
 
     last_s: float
     intervals_s: tuple[float, ...] = ()
@@ -59,7 +59,7 @@ class Heartbeats:
             _check_interval("an interval of heartbeats", interval_s)
 
     def then(self, now_s: float) -> Heartbeats:
-        """With one more. A clock that went back counts as no interval."""
+        """Adds a heartbeat. A clock that went back adds no interval."""
         checks.finite("the time of a heartbeat", now_s, unit=" s")
         if now_s <= self.last_s:
             return self
@@ -69,12 +69,12 @@ class Heartbeats:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Suspicion is in powers of ten: 8 is one wrong alarm in a hundred million intervals."""
+    """Suspicion is in powers of ten: 8 is one false alarm in a hundred million intervals."""
 
     suspect: float = 3.0
     fail: float = 8.0
     first_s: float = FIRST_S
-    silent_s: float = 30.0  # failed although the supervisor sees the process
+    silent_s: float = 30.0  # failed even if the supervisor sees the process
 
     def __post_init__(self) -> None:
         checks.positive("the suspicion of a suspect", self.suspect)
@@ -86,9 +86,9 @@ class Limits:
 
 
 def suspicion(heartbeats: Heartbeats, now_s: float, first_s: float = FIRST_S) -> float:
-    """0 for none, infinite for certainty. Before the second heartbeat `first_s` is an interval.
+    """0 for none, infinite for certainty. Before the second heartbeat `first_s` is the interval.
 
-    UsageError for a time that is no number.
+    Raises UsageError for a time that is no number.
 
     >>> beats = Heartbeats(10.0, (1.0, 1.2, 0.8, 1.0))
     >>> [round(suspicion(beats, 10.0 + late_s), 1) for late_s in (1.0, 1.3, 1.6, 2.0)]
@@ -105,7 +105,7 @@ def suspicion(heartbeats: Heartbeats, now_s: float, first_s: float = FIRST_S) ->
 
 
 def judge(heartbeats: Heartbeats, hint: Hint, now_s: float, limits: Limits = Limits()) -> Verdict:
-    """What to think of the process now."""
+    """The verdict on the process now."""
     if hint is Hint.ENDED:
         return Verdict.FAILED
     found = suspicion(heartbeats, now_s, limits.first_s)

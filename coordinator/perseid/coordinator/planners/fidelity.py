@@ -1,8 +1,8 @@
 """How much of the input still reaches the output when partitions have failed (PPA section III-A).
 
-The loss of a partition is the share of its output that is lost: 1 when it has failed, else what its
+The loss of a partition is the share of its output that is lost: 1 if it has failed, else what its
 inputs lack. One pass over the topology, vectorised over partitions and over any number of failures
-at once: O(substreams) a failure.
+at once: O(substreams) for each failure.
 
 Figure 2 of the paper, partition 1 of `right` has failed:
 
@@ -46,7 +46,7 @@ def losses(topology: Topology, failed: Mask) -> Rates:
 
 
 def kept(topology: Topology, failed: Mask) -> Rates:
-    """1 less the loss. Kept shares of many joins are small, and 1 less a small one would be 1."""
+    """1 less the loss, computed directly: kept shares of many joins are too small for 1 - loss."""
     if failed.shape[-1:] != (topology.partitions,):
         raise TopologyError(
             f"failures of shape {failed.shape}: one a partition, and there are "
@@ -60,7 +60,7 @@ def kept(topology: Topology, failed: Mask) -> Rates:
 
 
 def _passed_on(topology: Topology, node: Node, found: Rates) -> Rates:
-    """What an operator's partitions keep if they live, from what those before keep."""
+    """What an operator's partitions keep if they live, from what their upstream ones keep."""
     first, correlated = topology.slice(node.name).start, node.input == "correlated"
     result = np.full((*found.shape[:-1], node.parallelism), 1.0 if correlated else 0.0)
     for flow, share in zip(topology.flows[node.name], topology.shares[node.name], strict=True):

@@ -1,10 +1,10 @@
 """A stream as a matrix over partitions: a row for each target, a column for each source.
 
-A cell is the share of what its target gets from this stream. All that the planners ask of a stream
-is a product with a vector: sums over sources or targets, and the best of them. O(substreams) each,
-and kept in the form in which that takes least time:
+A cell is the source's share of what the target gets from this stream. The planners only need
+products with a vector: sums over sources or targets, and the best of them. Each is O(substreams),
+in the representation that is fastest:
 
-1. `Even`: all rows are alike, as in a shuffle by hash. One row stands for all: O(partitions).
+1. `Even`: all rows are alike, as in a shuffle by hash. One row represents all: O(partitions).
 2. `Full`: many pairs exist. The matrix itself, so that no operation needs an index.
 3. `Listed`: few pairs exist. The substreams.
 
@@ -24,15 +24,15 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Rates = npt.NDArray[np.float64]
-Best = tuple[Ids, Rates]  # the position of what was chosen, and its cell
+Best = tuple[Ids, Rates]  # the chosen position, and its cell
 
-FULL_MIN = 0.2  # of all pairs; with fewer the list takes less time (measured with 1000 x 1000)
-BLOCK = 16  # rows of a full matrix that are weighed at once: some 100 kB
-ALIKE = 1e-9  # rows that differ by less, relatively, are alike
+FULL_MIN = 0.2  # of all pairs; with fewer, the list is faster (measured with 1000 x 1000)
+BLOCK = 16  # rows of a full matrix that are weighted at once: some 100 kB
+ALIKE = 1e-9  # rows with a smaller relative difference are alike
 
 
 class Flow(Protocol):
-    """What a stream carries. Must not be changed."""
+    """What a stream carries. Immutable."""
 
     @property
     def sources(self) -> Ids:
@@ -60,12 +60,12 @@ class Flow(Protocol):
     def best_source(self, worth: Rates, *, alike: bool) -> Best:
         """By target, the source with the highest weighted worth, the first of these.
 
-        `worth` is of each source, 0 or more; `alike` counts every weight above 0 as 1.
+        `worth` has a value of 0 or more for each source; `alike` counts every weight above 0 as 1.
         """
         ...
 
     def best_target(self, worth: Rates, *, alike: bool) -> Best:
-        """By source, the target with the highest weighted worth; `worth` is of each target."""
+        """By source, the target with the highest weighted worth; `worth` is by target."""
         ...
 
 
@@ -78,7 +78,7 @@ def flow_of(substreams: Sequence[tuple[int, int, float]], source: int, target: i
     )
     sources, column = np.unique(table[:, 0].astype(np.int64) + source, return_inverse=True)
     rate = np.add.reduceat(table[:, 2], starts)
-    # Where all rates of a target are 0 nothing is known, and each substream counts the same.
+    # If all rates of a target are 0 they are unknown, and each substream counts the same.
     known = rate[row] > 0
     counts = np.diff(np.append(starts, len(table)))
     weight = np.where(known, table[:, 2], 1.0) / np.where(known, rate[row], counts[row])
@@ -100,7 +100,7 @@ class Even:
     sources: Ids
     targets: Ids
     rate: Rates
-    weight: Rates  # a source
+    weight: Rates  # by source
 
     def received(self, values: Rates) -> Rates:
         each = values[..., self.sources] @ self.weight
@@ -120,7 +120,7 @@ class Even:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Many pairs exist: the matrix, with 0 where there is no substream."""
+    """Many pairs exist: the matrix, with 0 for a missing substream."""
 
     sources: Ids
     targets: Ids
@@ -142,7 +142,7 @@ class Full:
 
 
 def _product(values: Rates, weight: Rates) -> Rates:
-    """`values @ weight`, without the rows whose values are all 0: a plan is a few of many."""
+    """`values @ weight`, skipping rows of zeros: a plan has few of many partitions."""
     some = np.flatnonzero(values.reshape(-1, len(weight)).any(axis=0))
     if 2 * len(some) > len(weight):
         return np.asarray(values @ weight)
@@ -167,12 +167,12 @@ class Listed:
     sources: Ids
     targets: Ids
     rate: Rates
-    weight: Rates       # a substream
-    row: Ids            # a substream: the position of its target
-    column: Ids         # a substream: the position of its source
-    starts: Ids         # a target: where its substreams begin
-    by_source: Ids      # a substream: its position when they are sorted by source
-    source_starts: Ids  # a source: where its substreams begin in that order
+    weight: Rates       # by substream
+    row: Ids            # by substream: the position of its target
+    column: Ids         # by substream: the position of its source
+    starts: Ids         # by target: where its substreams begin
+    by_source: Ids      # by substream: its position when they are sorted by source
+    source_starts: Ids  # by source: where its substreams begin in that order
 
     def received(self, values: Rates) -> Rates:
         carried = values[..., self.sources[self.column]] * self.weight

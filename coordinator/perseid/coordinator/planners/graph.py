@@ -1,4 +1,4 @@
-"""The parts of a topology, and what they must be: operators and their streams (PPA section II).
+"""The parts of a topology and their validation: operators and their streams (PPA section II).
 
 >>> Stream("a", "b", ((0, 0, 1.0), (1, 0, 2.0))).kind
 'merge'
@@ -22,22 +22,22 @@ Kind = Literal["one-to-one", "split", "merge", "full"]
 Input = Literal["independent", "correlated"]
 Substream = tuple[int, int, float]  # from partition, to partition, records a second
 
-RATE_MAX = 1e18  # records/s of one partition: sums of such stay numbers, and no job comes near
-PARTITIONS_MAX = 1_000_000  # of a topology: a bit for each in every plan that is looked at
+RATE_MAX = 1e18  # records/s of one partition: sums stay finite, and no job comes near
+PARTITIONS_MAX = 1_000_000  # of a topology: every plan has a bit for each
 
 
 class TopologyError(BadInputError):
-    """A topology that cannot be; the message names the operator, stream or substream."""
+    """An invalid topology; the message names the operator, stream or substream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator. `correlated` joins its inputs, `independent` takes each by itself."""
+    """One operator. `correlated` joins its inputs; `independent` processes each separately."""
 
     name: str
     parallelism: int
     input: Input = "independent"
-    output_rates: tuple[float, ...] | None = None  # records/s a partition; needed without consumers
+    output_rates: tuple[float, ...] | None = None  # records/s by partition; for sinks
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Stream:
 
     @cached_property
     def kind(self) -> Kind:
-        """PPA section II-A; `full` is every pair, and what is none of the others counts as full."""
+        """PPA section II-A; `full` is every pair, and any pattern that is none of the others."""
         outs = max(Counter(i for i, _, _ in self.substreams).values())
         ins = max(Counter(j for _, j, _ in self.substreams).values())
         if outs == ins == 1:
@@ -129,7 +129,7 @@ def check_stream(stream: Stream, nodes: dict[str, Node]) -> None:
 
 
 def ordered(nodes: dict[str, Node], streams: Sequence[Stream]) -> list[Node]:
-    """Topologically; among those that could be next, as the caller named them."""
+    """In topological order; ties keep the caller's order."""
     upstream: dict[str, set[str]] = {name: set() for name in nodes}
     for stream in streams:
         if not stream.feedback:
@@ -145,7 +145,7 @@ def ordered(nodes: dict[str, Node], streams: Sequence[Stream]) -> list[Node]:
 
 
 def check_ends(nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
-    """Sinks need rates; a join's partition needs all of its inputs, any other at least one."""
+    """Sinks need rates; a join's partition needs all its inputs, any other at least one."""
     plain = [s for s in streams if not s.feedback]
     read = {s.source for s in plain}
     inputs: dict[str, list[set[int]]] = {node.name: [] for node in nodes}

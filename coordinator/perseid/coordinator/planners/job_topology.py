@@ -1,16 +1,16 @@
-"""The topology of a job: what of its job file holds partitions, and how their rows go on.
+"""The topology of a job: which parts of its job file hold partitions, and how their rows flow.
 
 Sources and keyed operators hold partitions, and so do the writers of a source or stateless operator
-that feeds a sink (`perseid.jobs.model.layout`). A stateless operator runs inside the tasks of what
-it reads, so it is part of that. Everything between is shuffled by key: full streams. Left out are
-the dead letters, which are no part of the output.
+that feeds a sink (`perseid.jobs.model.layout`). A stateless operator runs inside the tasks of its
+input and is part of it. Everything between is shuffled by key: full streams. Dead letters are left
+out, because they are no part of the output.
 
-Who has several inputs joins them, so that its inputs are correlated, unless its class says that it
-takes each by itself (`perseid.jobs.operations.classes.unions`). A SQL operator has one input, and
-the library's operators of two are joins.
+An operator with several inputs joins them, so its inputs are correlated, unless its class declares
+a union (`perseid.jobs.operations.classes.unions`). A SQL operator has one input, and the library's
+operators of two inputs are joins.
 
-A job file knows no rates. So keys are taken to spread evenly, each source partition to give one
-record/s, and an operator to give what it gets, unless the caller has measured.
+A job file has no rates. So keys are assumed to spread evenly, each source partition to give one
+record/s, and an operator to emit what it receives, unless the caller has measured rates.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def job_topology(
     rates: Mapping[str, Sequence[float]] | None = None,
     unions: Collection[str] = (),
 ) -> Topology:
-    """The topology of `spec`. TopologyError names a rate that cannot be. O(substreams).
+    """The topology of `spec`. TopologyError names an invalid rate. O(substreams).
 
-    `rates`: by source or operator the records/s that leave each of its partitions. Those of a
-    source also say how many partitions its topic has, else it is the job's parallelism. `unions`
-    are operators that take each of their inputs by itself.
+    `rates`: by source or operator, the records/s that leave each of its partitions. Those of a
+    source also give its topic's number of partitions, which is otherwise the job's parallelism.
+    `unions`: operators that process each of their inputs separately.
 
     >>> from perseid.jobs.model.spec import JobSpec, OperatorSpec, SourceSpec
     >>> counts = OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("word",), parallelism=1)
@@ -70,7 +70,7 @@ def job_topology(
 
 
 def feeding(spec: JobSpec) -> list[str]:
-    """The operators of its topology that write to sinks, each once."""
+    """The operators of its topology that write to sinks, without duplicates."""
     ends = dict.fromkeys(producer(sink.input) for sink in spec.sinks.values())
     return [_writer(spec, name) for name in ends]
 
@@ -82,7 +82,7 @@ def _source_rates(
 
 
 def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
-    """Keyed operators and writers, upstream first: parallelism, and whose tasks send them rows."""
+    """Keyed operators and writers, upstream first: parallelism, and which tasks send them rows."""
     levels = node_levels(spec)
     keyed = sorted((n for n, o in spec.operators.items() if is_keyed(o)), key=levels.__getitem__)
     found: dict[str, tuple[int, list[str]]] = {}
@@ -96,7 +96,7 @@ def _readers(spec: JobSpec) -> dict[str, tuple[int, list[str]]]:
 
 
 def _writer(spec: JobSpec, name: str) -> str:
-    """A source and its writers are two operators here, and no name of a job has a blank."""
+    """A source and its writers are two operators here; a job's names contain no blank."""
     return f"{name} writer" if name in spec.sources else name
 
 

@@ -1,19 +1,19 @@
 """When to take checkpoints while a job runs, epoch by epoch.
 
-Meteor Shower section 4.3. Time is cut into periods with one checkpoint in each. The sizes that come
-in with the epochs make a profile of the last periods, and when a period begins it gives the policy
-for it: the best moment, where sizes repeat themselves (`repeating`), else optimal stopping
+Meteor Shower section 4.3. Time is divided into periods with one checkpoint in each. The sizes
+reported with the epochs form a profile of the last periods. When a period begins, the profile
+selects its policy: the best moment if sizes repeat (`repeating`), else optimal stopping
 (`delta_stopping`). A checkpoint is due
 
-1. when the policy takes what it would write now, unless the state became smaller just now;
+1. when the policy accepts what it would write now, unless the state became smaller just now;
 2. at the period's end, if none was taken: nothing is dynamic, or no such moment came.
 
-So two checkpoints are at most two periods and a token apart. Frozen: each event gives the next
+So two checkpoints are at most two periods and a token apart. Frozen: each event returns the next
 value. An epoch is O(samples + operators), a period O(samples * operators) and some milliseconds for
 its policy.
 
-A window that is emptied every 25 s, with an epoch a second. Three checkpoints come at the end of
-their periods, whatever the size; then the profile tells when the window is empty:
+A window that is emptied every 25 s, with an epoch a second. Three checkpoints are at the end of
+their periods at any size; then the profile shows when the window is empty:
 
     >>> timing, taken = Timing(period_s=60.0, begin_s=0.0), []
     >>> for second in range(1, 300):
@@ -40,14 +40,14 @@ from perseid.coordinator.planners.repeating import Planned, repetition
 from perseid.coordinator.planners.state_sizes import BYTES_MAX, Point, Sizes
 from perseid.errors import BadInputError
 
-PROFILE_PERIODS = 8    # older ones are forgotten: a job's load changes with the hours
-PERIOD_SAMPLES = 200   # kept of a period; of two that are closer the smaller one
-LEARNED_PERIODS = 2    # fewer are no profile
-WORTH = 0.005          # of what a period changes: less is not worth an early checkpoint
+PROFILE_PERIODS = 8    # older ones are dropped: a job's load changes with the hours
+PERIOD_SAMPLES = 200   # kept of a period; of two that are closer, the smaller one
+LEARNED_PERIODS = 2    # fewer do not form a profile
+WORTH = 0.005          # of what a period changes: a smaller saving is not worth an early checkpoint
 
 
 def played(changes: Changes, period_s: float, end_s: float, epoch_s: float = 1.0) -> list[float]:
-    """When it takes checkpoints: an epoch follows the other, and the token behind each asks."""
+    """The times of the checkpoints: epochs follow each other, and the token after each asks."""
     names = list(changes.sizes.operators)
     times = np.arange(changes.sizes.start_s, end_s, epoch_s)
     sizes, changed = changes.sizes.each(times).T, changes.changed.each(times).T
@@ -87,23 +87,23 @@ class Timing:
     taken: bool = False
     samples: tuple[Sample, ...] = ()
     policy: Planned | DeltaStopping | None = None  # None while no operator is dynamic
-    dynamic: tuple[str, ...] = ()  # those that the policy is for
-    last_s: float | None = None  # the last checkpoint's token; None: where the period begins
+    dynamic: tuple[str, ...] = ()  # the operators that the policy is for
+    last_s: float | None = None  # the last checkpoint's token; None: the period's begin
     last: Sample | None = None  # what was known then; None: nothing, so the next one writes all
 
     def __post_init__(self) -> None:
         checks.positive("the period", self.period_s, unit=" s")
-        if self.begin_s != -inf:  # a checkpoint is owed
+        if self.begin_s != -inf:  # unless a retry is pending
             checks.finite("the begin of the period", self.begin_s, unit=" s")
 
     def seen(self, time_s: float, sizes: Mapping[str, tuple[int, int]]) -> Timing:
         """An epoch has ended: by operator, its state and what the epoch changed of it, in bytes.
 
-        BadInputError names the operator that has bytes which cannot be.
+        BadInputError names the operator with invalid bytes.
         """
         _check(time_s, sizes)
         if self.samples and self.samples[-1].bytes.keys() != sizes.keys():
-            other = replace(self, samples=(), policy=None, last=None)  # other layout
+            other = replace(self, samples=(), policy=None, last=None)  # another layout
             return other.seen(time_s, sizes)
         last = self.samples[-1] if self.samples else None
         before = last.changed if last is not None else dict.fromkeys(sizes, 0.0)
@@ -120,11 +120,11 @@ class Timing:
         """Whether the next token should take a checkpoint."""
         checks.finite("now", now_s, unit=" s")
         timing = self._in_period(now_s)
-        known = timing.begin_s == self.begin_s  # of a period that has just begun no policy yet
+        known = timing.begin_s == self.begin_s  # a period that has just begun has no policy yet
         return not timing.taken and (timing._overdue(now_s) or (known and timing.small))
 
     def took(self, now_s: float) -> Timing:
-        """A token has asked for a checkpoint. One behind a period's end belongs to that period."""
+        """A token has asked for a checkpoint. One after a period's end belongs to that period."""
         checks.finite("now", now_s, unit=" s")
         last = self.samples[-1] if self.samples else None
         timing = replace(self._in_period(now_s), last_s=now_s, last=last)
@@ -133,14 +133,14 @@ class Timing:
         return replace(timing, taken=True)
 
     def retry_pending(self) -> Timing:
-        """The last checkpoint has come to nothing: the next token takes another."""
+        """The last checkpoint was aborted: the next token takes another."""
         return replace(self, begin_s=-inf, taken=False)
 
     def _overdue(self, now_s: float) -> bool:
         return now_s >= self.begin_s + self.period_s
 
     def _in_period(self, now_s: float) -> Timing:
-        """A period that has had its checkpoint ends by itself, the others with it."""
+        """Ends a period that has had its checkpoint; other periods end with their checkpoint."""
         if not (self.taken and self._overdue(now_s)):
             return self
         return replace(self, begin_s=self.begin_s + self.period_s, taken=False)
@@ -162,12 +162,12 @@ class Timing:
 
     @property
     def _last_offset_s(self) -> float:
-        """Where in the period before the last checkpoint was."""
+        """The last checkpoint's offset in the previous period."""
         return min(max(self._last_s - self.begin_s + self.period_s, 0.0), self.period_s)
 
     @property
     def _written(self) -> float:
-        """What one would write of the dynamic operators: changes, but at most the whole state."""
+        """What it would write of the dynamic operators: changes, at most the whole state."""
         now, last = self.samples[-1], self.last
         known = last.changed if last is not None else dict.fromkeys(self.dynamic, -inf)
         return sum(min(now.bytes[name], now.changed[name] - known[name]) for name in self.dynamic)
@@ -177,16 +177,16 @@ class Timing:
         if not self.samples:
             return (sample,)
         older, last = self.samples[:-1], self.samples[-1]
-        if sample.time_s <= last.time_s:  # seen at once
+        if sample.time_s <= last.time_s:  # seen at the same time
             return (*older, replace(sample, time_s=last.time_s))
         if older and last.time_s - older[-1].time_s < self.period_s / PERIOD_SAMPLES:
             older, last = older[:-1], min(older[-1], last, key=lambda one: one.total)
         forgotten = sample.time_s - (PROFILE_PERIODS + 2) * self.period_s
-        gone = bool(older) and older[0].time_s < forgotten  # one comes, one goes
+        gone = bool(older) and older[0].time_s < forgotten  # one is added, one is dropped
         return (*older[gone:], last, sample)
 
     def _learned(self) -> Timing:
-        """With the policy that the periods before the present one give."""
+        """Adds the policy that the previous periods give."""
         if not self.samples:
             return self
         whole = floor((self.begin_s - self.samples[0].time_s) / self.period_s)
@@ -214,7 +214,7 @@ class Timing:
 
         def curve(values: list[float], *, rises: bool = False) -> list[Point]:
             found = np.interp(times, all_s, values)
-            if rises:  # what is interpolated may be above the next by a rounding
+            if rises:  # rounding may lift an interpolated value above the next
                 found = np.maximum.accumulate(found)
             return [Point(*point) for point in zip(times, found.tolist(), strict=True)]
 

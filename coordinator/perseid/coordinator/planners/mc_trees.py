@@ -1,9 +1,9 @@
-"""Minimal complete trees: the smallest sets of partitions that bring something to the output.
+"""Minimal complete trees: the smallest sets of partitions that contribute to the output.
 
-PPA definition 1. A sink's partition needs, if it joins, one living partition of each of its inputs,
-and else one of any; so up to the sources. The number of trees may be the product of all
-parallelisms, hence a limit on what is listed; `count` needs no list, but where an operator reaches
-another on two ways it counts choices that contradict each other or contain a tree.
+PPA definition 1. A sink's partition needs one living partition of each input if it joins, else one
+of any input; and so on up to the sources. The number of trees may be the product of all
+parallelisms, so listing them has a limit. `count` needs no list, but if an operator reaches another
+on two paths it also counts choices that contradict each other or contain a tree.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from math import log10
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import RefusedError
 
-TREES_MAX = 100_000  # listing more takes minutes and gigabytes, and no exact planner could use them
+TREES_MAX = 100_000  # more take minutes and gigabytes, and no exact planner could use them
 
-LISTED_MAX = 2000  # trees that are listed to count them: comparing all of them takes half a second
-_DIGITS_MAX = 30  # of a number that is written out
+LISTED_MAX = 2000  # trees that are listed to count them: comparing them all takes half a second
+_DIGITS_MAX = 30  # of a number that is printed in full
 
 Tree = frozenset[int]  # numbers of partitions
 
 
 @dataclass(frozen=True, slots=True)
 class TreeCount:
-    """How many trees there are; where it is not `exact`, at most so many."""
+    """How many trees there are; an upper limit unless `exact`."""
 
     trees: int
     exact: bool
 
     def __str__(self) -> str:
-        large = self.trees >= 10**_DIGITS_MAX  # Python writes out 4,300 digits at most
+        large = self.trees >= 10**_DIGITS_MAX  # Python prints at most 4,300 digits
         number = f"about 10^{log10(self.trees):.0f}" if large else f"{self.trees}"
         return number if self.exact else f"at most {number}"
 
 
 def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
-    """All of them, smallest first. RefusedError when there are more than `trees_max`.
+    """All trees, smallest first. Raises RefusedError if there are more than `trees_max`.
 
-    Where an operator reaches another on two ways, sets that contain a smaller one are no trees.
-    O(trees), and O(trees^2) where they differ in size.
+    If an operator reaches another on two paths, sets that contain a smaller one are no trees.
+    O(trees), and O(trees^2) if they differ in size.
     """
     number = TreeCount(count(topology), not ways_meet(topology))
     if number.trees > trees_max:
@@ -59,7 +59,7 @@ def mc_trees(topology: Topology, trees_max: int = TREES_MAX) -> list[Tree]:
 
 
 def counted(topology: Topology, listed_max: int = LISTED_MAX) -> TreeCount:
-    """How many there are: `count` where that is exact, the list's length where it is short.
+    """The number of trees: from `count` if that is exact, else from the list if it is short.
 
     A diamond, of which only two of the four choices agree about the partition of `a`:
 
@@ -80,7 +80,7 @@ def counted(topology: Topology, listed_max: int = LISTED_MAX) -> TreeCount:
 
 
 def ways_meet(topology: Topology) -> bool:
-    """Whether an operator reaches a sink on two ways. O(sinks * streams)."""
+    """Whether an operator reaches a sink on two paths. O(sinks * streams)."""
     for sink in topology.sinks:
         seen, waiting = {sink.name}, [sink.name]
         while waiting:
@@ -110,7 +110,7 @@ def count(topology: Topology) -> int:
 
 
 def _inputs(topology: Topology) -> Iterator[tuple[int, list[list[int]]]]:
-    """Each partition with what it needs one of, group by group; a source's needs no group."""
+    """Each partition with its groups of inputs; it needs one of each group. Sources have none."""
     for node in topology.nodes:
         fed: list[list[list[int]]] = [[] for _ in range(node.parallelism)]
         for stream in topology.inputs(node.name):
@@ -132,7 +132,7 @@ def _outputs(topology: Topology) -> Iterator[int]:
 
 
 def _minimal(trees: list[Tree]) -> list[Tree]:
-    """Without those that contain another; `trees` are sorted by size."""
+    """The trees that contain no other one; `trees` are sorted by size."""
     sizes = {len(tree) for tree in trees}
     if len(sizes) < 2:
         return trees

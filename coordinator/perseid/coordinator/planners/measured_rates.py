@@ -1,15 +1,15 @@
-"""What the progress topic and the tokens say of a job's rates and loads, and what follows of them.
+"""A job's rates and loads, as measured from the progress topic and the tokens.
 
-Measured are, over the epochs of a window, each with the time since the token before it: the rows/s
-of each source partition (an epoch tells how many rows each split read of a source, its token which
-offsets of which partitions that were), the rows/s of all sinks together, the rows/s that came late,
-and how busy the busiest operator partition was (`stage_ms["process"]` is that of the slowest one).
+Measured over the epochs of a window, each with the time since the previous token: the rows/s of
+each source partition (an epoch reports the rows that each split read of a source, its token which
+offsets of which partitions those were), the rows/s of all sinks together, the rows/s that came
+late, and how busy the busiest operator partition was (`stage_ms["process"]` of the slowest one).
 
-Nothing tells what flows between operators or what each partition costs, so that is assumed:
+Flows between operators and the cost of each partition are not reported, so they are assumed:
 
-1. Of what leaves a source, late rows are missing where it drops them; sources are late alike.
-2. Keys spread evenly, and each operator makes of a row q rows: one q for all, by which the sinks
-   get what they got.
+1. A source that drops late rows lacks them downstream; all sources are late to the same degree.
+2. Keys spread evenly, and each operator makes q rows of a row: one q for all, chosen so that the
+   sinks get what was measured.
 3. A row costs each partition the same. So a partition's share of the busiest one's cores is that of
    its rows, which is the paper's formula (incremental recovery, section 2.3).
 """
@@ -27,29 +27,28 @@ from perseid.errors import BadInputError
 from perseid.jobs.model.spec import JobSpec
 from perseid.topics.records import EpochDone, EventTimes, Token
 
-HALVINGS = 200  # of the interval in which q is looked for: beyond what a float can tell
+HALVINGS = 200  # of the interval that contains q: beyond the precision of a float
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of a window. `sources`: by source, rows/s that were read of each partition of its topic.
+    """Measurements of a window. `sources`: by source, rows/s read of each partition of its topic.
 
-    Partitions above the last one of which something was read are not there.
+    Partitions above the last one that was read are missing.
     """
 
     sources: Mapping[str, tuple[float, ...]]
     output: float  # rows/s that all sinks got together
-    late: float  # rows/s below the watermark, whatever became of them
+    late: float  # rows/s below the watermark, whether dropped or not
     busiest: float  # cores: the share of time in which the busiest operator partition processed
 
 
 def measured(tokens: Mapping[int, Token], progress: Iterable[EpochDone | EventTimes]) -> Measured:
-    """Of a window of one job: its tokens that count, by offset, and its progress records.
+    """Measures a window of one job: its valid tokens, by offset, and its progress records.
 
-    Left out, with its time, is an epoch that nobody told of, as when its owner died behind the
-    commit, and one whose token or the token before is not there; one that was run again counts
-    once. BadInputError when no time is left, or an epoch has read what its token does not name.
-    O(records + ranges).
+    Excluded, with its time, is an epoch without a report (its owner died after the commit), and one
+    whose token or previous token is missing; a repeated epoch counts once. Raises BadInputError if
+    no time is left, or if an epoch read what its token does not name. O(records + ranges).
 
     >>> from perseid.topics.records import InputCheck, SourceRange
     >>> def token(epoch, start, end):
@@ -96,9 +95,9 @@ def measured(tokens: Mapping[int, Token], progress: Iterable[EpochDone | EventTi
 
 
 def job_rates(spec: JobSpec, found: Measured) -> dict[str, list[float]]:
-    """The `rates` of `job_topology`: those of sources, and of operators as the top assumes.
+    """The `rates` of `job_topology`: measured for sources, assumed for operators (see above).
 
-    Of a source that was not read they are 0. O(nodes).
+    They are 0 for a source that was not read. O(nodes).
 
     >>> from perseid.jobs.model.spec import OperatorSpec, SinkSpec, SourceSpec
     >>> words = OperatorSpec(inputs={"input": "lines"}, use="m:W", key=("word",), parallelism=2)
@@ -126,10 +125,10 @@ def job_rates(spec: JobSpec, found: Measured) -> dict[str, list[float]]:
 
 
 def loads(topology: Topology, busiest: float = 1.0) -> dict[str, list[float]]:
-    """By operator the cores of each partition, when the busiest one behind the sources has so many.
+    """By operator, the cores of each partition if the busiest non-source one uses `busiest`.
 
-    A source's partitions cost what they send, all others what they get; where nothing flows each
-    costs the same. O(substreams).
+    A source's partitions cost what they send, all others what they get; if nothing flows, all cost
+    the same. O(substreams).
 
     >>> from perseid.coordinator.planners.graph import Node, Stream
     >>> topology = Topology(
@@ -150,9 +149,9 @@ def loads(topology: Topology, busiest: float = 1.0) -> dict[str, list[float]]:
 
 
 def _add(rows: dict[str, defaultdict[int, float]], token: Token, done: EpochDone) -> None:
-    """Deals the rows of each split and source out to the partitions, by how many offsets each had.
+    """Assigns the rows of each split and source to the partitions, in proportion to their offsets.
 
-    Offsets are more than rows where transactions leave markers and aborted records behind.
+    Offsets exceed rows if transactions leave markers and aborted records.
     """
     for check in done.checks:
         split = token.splits[check.split] if check.split < len(token.splits) else ()
@@ -170,7 +169,7 @@ def _add(rows: dict[str, defaultdict[int, float]], token: Token, done: EpochDone
 
 
 def _totals(topology: Topology, selectivity: float) -> dict[str, float]:
-    """By operator, the rows/s that leave it when each but the sources makes so many of one."""
+    """By operator, its output rows/s if each one except the sources has this selectivity."""
     totals: dict[str, float] = {}
     for node in topology.nodes:
         inputs = topology.inputs(node.name)
@@ -180,7 +179,7 @@ def _totals(topology: Topology, selectivity: float) -> dict[str, float]:
 
 
 def _selectivity(topology: Topology, ends: Sequence[str], output: float) -> float:
-    """By which `ends` together send `output`; 1 where no input says anything. More gives more."""
+    """The selectivity at which `ends` together send `output`; 1 if no input sends rows."""
 
     def sent(selectivity: float) -> float:
         totals = _totals(topology, selectivity)
@@ -198,7 +197,7 @@ def _selectivity(topology: Topology, ends: Sequence[str], output: float) -> floa
 
 
 def _rows(topology: Topology, name: str) -> list[float]:
-    """By partition, the rows/s that it gets, or of a source those that it sends."""
+    """By partition, the rows/s that it gets, or for a source those that it sends."""
     node, inputs = topology.node(name), topology.inputs(name)
     if not inputs and node.output_rates is not None:
         return list(node.output_rates)

@@ -1,9 +1,9 @@
 """How long a placement of replicas lasts on average until something is lost (Flux section 2).
 
-A pair of workers that has both copies of a partition loses it when one fails while the other is
-being recovered: MTTF^2 / MTTR in the paper, and half of that if either may be the first, as a test
-that plays it shows. A worker with a partition that has no copy loses it when it fails. Failures
-are taken as independent, and MTTR as much smaller than MTTF.
+A pair of workers that has both copies of a partition loses it if one fails while the other is being
+recovered: MTTF^2 / MTTR in the paper, and half of that if either may fail first, as a simulation in
+the tests shows. A worker with an unreplicated partition loses it when it fails. Failures are
+assumed independent, and MTTR much smaller than MTTF.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def mean_time_to_failure_s(
 ) -> float:
     """Seconds; infinite without partitions. O(partitions).
 
-    UsageError for times that are not above 0, or an MTTR that is not below the MTTF;
-    BadInputError for a replica of nothing, or on its primary's worker.
+    Raises UsageError for times that are not above 0, or an MTTR that is not below the MTTF;
+    BadInputError for a replica without a primary, or on its primary's worker.
 
     Four machines in two pairs, 2 * MTTF^2 / (N * MTTR):
 
@@ -48,7 +48,7 @@ def mean_time_to_failure_s(
         for partition, worker in primaries.items()
         if partition in replicas
     }
-    # In units of the MTTF, since its square may be more than a float holds.
+    # In units of the MTTF, because its square may exceed a float.
     rate = len(alone) + len(pairs) * (worker_mttr_s / worker_mttf_s)
     return worker_mttf_s / rate if rate else math.inf
 

@@ -1,8 +1,8 @@
 """Random failed queries from a seed, as in the evaluation of incremental recovery (section 6.3).
 
-Drawn is a topology of operators, a few partitions each, in which queries share sub-plans: who is
-upstream of a partition is needed by all the queries that need it. So how many queries share each
-partition is drawn first and dealt out in falling order, along the streams.
+Draws a topology of operators, a few partitions each, in which queries share sub-plans: all queries
+that need a partition also need everything upstream of it. So the number of queries that share each
+partition is drawn first and assigned in falling order, along the streams.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from perseid.coordinator.planners.recovery_problems import Name, parts
 from perseid.coordinator.planners.topology import Topology
 from perseid.errors import BadInputError
 
-PARALLELISM_MAX = 4  # of the operators in front of the outputs
+PARALLELISM_MAX = 4  # of the operators before the outputs
 SOURCES = 0.2  # the chance that one of these is a source, once every query has one
-TWO_INPUTS = 0.5  # and that a partition of another reads two, where two are there
+TWO_INPUTS = 0.5  # and that a partition of another reads two, if there are two
 
 Priority = Literal["random", "by cost"]
 
@@ -31,13 +31,13 @@ Priority = Literal["random", "by cost"]
 class DrawnQueries:
     """What is drawn, ranges inclusive; the defaults are those of figure 15.
 
-    UsageError or BadInputError names what cannot be.
+    Raises UsageError or BadInputError for invalid values.
     """
 
     queries: int = 18
-    partitions: int = 60  # the outputs, one a query, among them
+    partitions: int = 60  # including the outputs, one for each query
     share_max: int = 3  # most queries that share a partition
-    skew: float = 0.2  # Zipf exponent of how many share one
+    skew: float = 0.2  # Zipf exponent of the number of sharers
     priority: Priority = "random"  # 1 to 10
     free: float = 0.5  # of the cost of all failed partitions
 
@@ -59,12 +59,12 @@ class DrawnQueries:
 
 
 class Drawing:
-    """What is there so far: by query, its partitions; by partition, who shares it and reads on."""
+    """The drawing so far: by query, its partitions; by partition, its sharers and readers."""
 
     def __init__(self, queries: int) -> None:
         self.needs: list[list[Name]] = [[] for _ in range(queries)]
         self.sharers: dict[Name, frozenset[int]] = {}
-        self.read_by: dict[Name, set[int]] = {}  # of the sharers, those who read it already
+        self.read_by: dict[Name, set[int]] = {}  # the sharers that read it already
         self.streams: dict[tuple[str, str], list[Substream]] = {}
 
     def add(self, partition: Name, inputs: Sequence[Name], sharers: frozenset[int]) -> None:
@@ -77,14 +77,14 @@ class Drawing:
             rows.append((source[1], partition[1], 1.0))
 
     def loose(self, query: int) -> list[Name]:
-        """What the query needs and nothing of it reads yet."""
+        """What the query needs and none of its partitions reads yet."""
         return [one for one in self.needs[query] if query not in self.read_by[one]]
 
 
 def draw_queries(random: Random, drawn: DrawnQueries) -> RecoveryProblem:
     """All partitions have failed. The same for the same state of `random`.
 
-    O(partitions * (partitions + queries)), and what the queries need together.
+    O(partitions * (partitions + queries)), plus the total size of the queries.
 
     >>> problem = draw_queries(Random(1), DrawnQueries())
     >>> len(problem.queries), len(problem.failed)
@@ -106,7 +106,7 @@ def draw_queries(random: Random, drawn: DrawnQueries) -> RecoveryProblem:
 
 
 def draw_topology(random: Random, drawn: DrawnQueries) -> Topology:
-    """Every query is an operator of one partition, whose upstream is shared as `drawn` says.
+    """Every query is an operator of one partition, whose upstream is shared as `drawn` specifies.
 
     >>> topology = draw_topology(Random(3), DrawnQueries(queries=2, partitions=7))
     >>> [(stream.name, stream.kind) for stream in topology.streams]
@@ -151,7 +151,7 @@ def _operators(random: Random, drawn: DrawnQueries) -> Iterator[tuple[str, list[
 def _sharers(
     random: Random, drawing: Drawing, inputs: Sequence[Name], sharing: int
 ) -> frozenset[int]:
-    """So many of the queries that share the input; of a source, who needs least and any others."""
+    """`sharing` of the input's queries; for a source, the smallest query and any others."""
     if inputs:
         return frozenset(random.sample(sorted(drawing.sharers[inputs[0]]), sharing))
     first = min(range(len(drawing.needs)), key=lambda query: len(drawing.needs[query]))

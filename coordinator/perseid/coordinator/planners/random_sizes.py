@@ -1,8 +1,8 @@
 """State sizes over time in the shapes of Meteor Shower's three applications (section 4).
 
 `tmi`: windows of minutes fill and are dropped at once, 0 to 300 MB. `bcp`: several buffers that
-fill and are emptied in turns, 100 to 700 MB. `signalguru`: bursts that come and go, 200 MB to 2 GB.
-All is O(length).
+fill and are emptied in turns, 100 to 700 MB. `signalguru`: bursts, 200 MB to 2 GB. All functions
+are O(length).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from perseid.coordinator.planners.state_sizes import Point, Sizes
 
 Shape = Literal["tmi", "bcp", "signalguru"]
 MB = 1e6
-TABLE_RATE = 1 * MB  # bytes/s by which a table of keys that never go grows
+TABLE_RATE = 1 * MB  # growth in bytes/s of a table whose keys never expire
 LENGTH_MAX_S = 1e8  # three years: some millions of points
-AGE_MAX_S = 1e11  # of a table: it stays below the largest size that can be
-UPDATED = 0.005  # of its size is what an operator writes again in a second, here
+AGE_MAX_S = 1e11  # of a table: its size stays below the maximum
+UPDATED = 0.005  # share of its size that an operator rewrites in a second, assumed
 
 
 def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
-    """An hour of sizes, say. The same for the same state of `random`.
+    """Sizes over `length_s` seconds. The same for the same state of `random`.
 
-    UsageError for an unknown shape or a length that cannot be.
+    Raises UsageError for an unknown shape or an invalid length.
 
     >>> sizes = draw_sizes(Random(1), "tmi", 600.0)
     >>> sizes.dynamic, round(float(sizes.at([0.0])[0] / 1e6))
@@ -42,7 +42,7 @@ def draw_sizes(random: Random, shape: Shape, length_s: float = 3600.0) -> Sizes:
 def draw_changes(
     random: Random, shape: Shape, length_s: float = 3600.0, age_s: float = 0.0
 ) -> Changes:
-    """Such sizes beside a table that has grown for `age_s` before; all growth is change.
+    """Such sizes and a table that has grown for `age_s` before; all growth is change.
 
     >>> changes = draw_changes(Random(1), "tmi", 600.0, age_s=1000.0)
     >>> {name: round(rate / 1e6, 1) for name, rate in changes.rates.items()}
@@ -58,7 +58,7 @@ def draw_changes(
 
 
 def _changed(points: Sequence[Point]) -> list[Point]:
-    """What growth and updates have written since the first point."""
+    """The bytes that growth and updates have written since the first point."""
     found, total = [Point(points[0].time_s, 0.0)], 0.0
     for here, there in pairwise(points):
         mean = (here.bytes + there.bytes) / 2

@@ -1,7 +1,7 @@
 """Random topologies from a seed, as in the evaluations of PPA (section VI-C).
 
-An operator is a join with a given chance and then has two inputs, else one; a tree, drawn from the
-sink backwards, whose leaves are the sources.
+An operator is a join with a given chance and then has two inputs, else one. The result is a tree,
+drawn from the sink backwards, whose leaves are the sources.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from perseid.coordinator.planners.graph import (
 from perseid.coordinator.planners.topology import Topology
 
 Structure = Literal["structured", "full", "mixed"]
-SKEW_MAX = 20.0  # far more than is ever measured, and its powers are numbers
+SKEW_MAX = 20.0  # far above any measured one, and its powers stay finite
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """What is drawn, ranges inclusive. The defaults are those of Figure 14.
 
-    `structured` has full streams only into the sink, `full` has no others, `mixed` has any.
-    `skew` is the Zipf exponent of the work of an operator's partitions, 0 for even.
-    UsageError names what cannot be.
+    `structured` has full streams only into the sink, `full` has no others, `mixed` has any. `skew`:
+    the Zipf exponent of the work of an operator's partitions, 0 for even. Raises UsageError for
+    invalid values.
     """
 
     operators: tuple[int, int] = (5, 10)
     parallelism: tuple[int, int] = (1, 10)
     structure: Structure = "mixed"
     joins: float = 0.5  # the chance of two inputs
-    correlated: bool = True  # False: the same topology, and who has two inputs takes each by itself
+    correlated: bool = True  # False: the same topology, but all inputs are independent
     skew: float = 0.1
     rate: float = 1000.0  # records/s of a source operator
     selectivity: float = 0.5
-    times: int = 1  # what is drawn for an operator's parallelism is multiplied by it
+    times: int = 1  # factor for the drawn parallelism of each operator
 
     def __post_init__(self) -> None:
         for name, (low, high) in (("operators", self.operators), ("parallelism", self.parallelism)):
@@ -97,8 +97,8 @@ def substreams(
 ) -> tuple[Substream, ...]:
     """Substreams of a kind from partitions with these output rates to some with these shares.
 
-    Neighbours go together. O(substreams). TopologyError when the parallelisms do not allow the
-    kind, or a share is none.
+    Neighbours are connected. O(substreams). Raises TopologyError if the parallelisms do not allow
+    the kind, or a share is invalid.
 
     >>> substreams("merge", [1.0, 2.0, 3.0], [0.5, 0.5])
     ((0, 0, 1.0), (1, 0, 2.0), (2, 1, 3.0))
@@ -123,13 +123,13 @@ def substreams(
 
 
 def kinds(n: int, m: int) -> list[Kind]:
-    """What a stream from n partitions to m can be; full is always possible."""
+    """The possible kinds of a stream from n partitions to m; full is always possible."""
     found: list[Kind] = ["one-to-one"] if n == m else ["split" if n < m else "merge"]
     return [*found, "full"]
 
 
 def _tree(random: Random, number: int, joins: float) -> list[int]:
-    """Who reads each operator, 0 being the sink; -1 for the sink itself."""
+    """The reader of each operator, 0 being the sink; -1 for the sink itself."""
     consumers, waiting = [-1], [0]
     while len(consumers) < number:
         reader = waiting.pop(random.randrange(len(waiting)))

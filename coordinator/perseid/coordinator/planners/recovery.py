@@ -1,7 +1,7 @@
 """Which queries to recover first when resources are short (incremental recovery, section 5).
 
-A query needs all of its failed partitions, and partitions are shared. Chosen is the set of
-partitions that fits the free resources and recovers the highest sum of priorities.
+A query needs all of its failed partitions, and partitions are shared. The chosen set of partitions
+fits the free resources and recovers the highest sum of priorities.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from perseid.errors import BadInputError, RefusedError
 
 QUERIES_MAX = 24  # failed queries of the dynamic programme: 16 million plans
 SLACK = 1e-9  # costs are sums of floats
-COST_MAX = 1e12  # cores of a partition: sums of such stay numbers
-PRIORITY_MAX = 10**9  # of a query: sums are of 64 bits, and would turn negative
+COST_MAX = 1e12  # cores of a partition: sums stay finite
+PRIORITY_MAX = 10**9  # of a query: sums have 64 bits and would turn negative
 
 Matrix = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
@@ -28,7 +28,7 @@ Sets = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """An operator partition: the share of a core that it needs, and whom it reads."""
+    """An operator partition: the share of a core that it needs, and its upstream partitions."""
 
     id: str
     cost: float
@@ -46,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What is recovered, both in the order of the problem, and what that gives and takes."""
+    """What is recovered, both in the order of the problem, with its priority and cost."""
 
     recover: tuple[str, ...]
     queries: tuple[str, ...]
@@ -55,10 +55,10 @@ class RecoveryPlan:
 
 
 class RecoveryProblem:
-    """Checked; BadInputError names the partition or query. Not to be changed.
+    """A validated problem; BadInputError names the partition or query. Immutable.
 
-    `replicated` are failed partitions whose active replica goes on: they cost nothing, so that a
-    query of only these is recovered by any plan.
+    `replicated`: failed partitions whose active replica runs. They cost nothing, so any plan
+    recovers a query that only needs these.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class RecoveryProblem:
         self.free = free
         gone = set(failed) - set(replicated)
         self.failed = [p for p in partitions if p.id in gone]
-        # What had not failed runs anyway; what only needed replicas is recovered by any plan.
+        # Queries without failed partitions run anyway; any plan recovers those that need only
+        # replicas.
         self.queries = [q for q in queries if any(p in set(failed) for p in q.partitions)]
 
     @cached_property
@@ -99,7 +100,7 @@ class RecoveryProblem:
         return np.array([q.priority for q in self.queries], dtype=np.int64)
 
     def plan(self, chosen: Iterable[int]) -> RecoveryPlan:
-        """With these columns of `members`, and every query that they complete."""
+        """The plan with these columns of `members`, and every query that they complete."""
         columns = sorted(chosen)
         have = np.zeros(len(self.failed), dtype=bool)
         have[columns] = True
@@ -133,7 +134,7 @@ def optimal(problem: RecoveryProblem) -> RecoveryPlan:
         more = cost.copy()
         for column in np.flatnonzero(needs):
             more += problem.costs[column] * ((chosen & sharers[column]) == 0)
-        fits = more <= problem.free + SLACK  # what does not, does not with more queries either
+        fits = more <= problem.free + SLACK  # what does not fit will not fit with more queries
         chosen = np.append(chosen, chosen[fits] | 1 << query)
         cost = np.append(cost, more[fits])
         priority = np.append(priority, priority[fits] + problem.queries[query].priority)
@@ -142,7 +143,7 @@ def optimal(problem: RecoveryProblem) -> RecoveryPlan:
 
 
 def operator_centric(problem: RecoveryProblem) -> RecoveryPlan:
-    """The baseline: the cheapest partition whose upstream is there, again and again.
+    """The baseline: repeatedly the cheapest partition whose upstream is available.
 
     O(partitions^2), times how many each reads.
     """
@@ -181,7 +182,7 @@ def _checked_partitions(partitions: Sequence[Partition]) -> set[str]:
 
 
 def _check_cycles(partitions: Sequence[Partition]) -> None:
-    """None of a cycle could be the first, so none would ever be recovered by its inputs."""
+    """Refuses cycles: none of their partitions could be recovered first."""
     reads = {p.id: p.upstream for p in partitions if p.upstream}
     try:
         TopologicalSorter(reads).prepare()

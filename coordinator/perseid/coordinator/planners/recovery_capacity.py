@@ -1,6 +1,6 @@
-"""How much room live workers have for a recovery, and where what is recovered runs.
+"""How much room live workers have for a recovery, and where recovered partitions run.
 
-Incremental recovery, section 5.3: a worker is filled up to a bound only, and each partition goes to
+Incremental recovery, section 5.3: a worker is filled only up to a bound, and each partition goes to
 the worker with the most free cores.
 """
 
@@ -27,7 +27,7 @@ Scheduler = Callable[[RecoveryProblem], RecoveryPlan]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A live worker: its cores, and how many are used by what this recovery did not bring."""
+    """A live worker: its cores, and how many are used by load other than this recovery's."""
 
     id: str
     cores: float
@@ -39,9 +39,9 @@ class Worker:
 
 
 def free_cores(workers: Sequence[Worker], recovered: Mapping[str, float]) -> dict[str, float]:
-    """By worker, what is left below the bound; `recovered` are the cores that a recovery took.
+    """By worker, the cores left below the bound; `recovered`: the cores that a recovery took.
 
-    BadInputError for a worker that is there twice. O(workers).
+    Raises BadInputError for a duplicate worker. O(workers).
 
     >>> free_cores([Worker("w1", 4.0, used=1.2), Worker("w2", 2.0, used=1.9)], {"w1": 0.5})
     {'w1': 1.5, 'w2': 0.0}
@@ -61,7 +61,7 @@ def free_cores(workers: Sequence[Worker], recovered: Mapping[str, float]) -> dic
 def place(costs: Mapping[str, float], free: Mapping[str, float]) -> dict[str, str]:
     """The worker of each partition that fits, the most costly first. O(partitions * workers).
 
-    BadInputError for a cost or free cores below 0.
+    Raises BadInputError for a cost or free cores below 0.
 
     >>> place({"p1": 0.5, "p2": 0.4, "p3": 0.3, "p4": 0.9}, {"w1": 0.8, "w2": 0.6})
     {'p1': 'w1', 'p2': 'w2', 'p3': 'w1'}
@@ -89,9 +89,9 @@ def placed_plan(
 ) -> dict[str, str]:
     """The worker of each partition that is recovered next. O(queries) schedules at worst.
 
-    A schedule sees only the sum of what is free. If a partition of it fits on no worker, a query
-    that needs it waits, and the others are scheduled anew: one that would not even fit alone, or
-    else the least important.
+    A schedule considers only the total of free cores. If one of its partitions fits on no worker, a
+    query that needs it waits and the others are scheduled again: a query that would not fit even
+    alone, else the least important one.
     """
     gone = set(failed) - set(replicated)
     cost = {p.id: p.cost for p in partitions}

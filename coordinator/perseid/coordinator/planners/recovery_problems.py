@@ -1,9 +1,8 @@
-"""From a topology to what a recovery chooses among (incremental recovery, sections 2.2 and 2.3).
+"""The recovery problem of a topology (incremental recovery, sections 2.2 and 2.3).
 
-A query is an output partition with everything upstream of it, as its substreams say; feedback too,
-since output is exact only when what was fed back is. A partition costs its load in cores, and who
-chooses among queries sees that they share partitions. Several jobs are one topology in which what
-they share is there once.
+A query is an output partition with everything upstream of it, along its substreams. Feedback counts
+too, because the output is exact only if the feedback is. A partition costs its load in cores, and
+queries share partitions. Several jobs form one topology that has their shared operators once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ def recovery_problem(
     priorities: Mapping[str, int | Sequence[int]] | None = None,
     replicated: Collection[Name] = (),
 ) -> RecoveryProblem:
-    """With `failed` and `replicated` partitions and `free` cores. See `parts` for the others.
+    """The problem with these `failed` and `replicated` partitions; see `parts` for the rest.
+
+    `free`: the free cores.
 
     >>> topology = Topology(
     ...     [Node("src", 2), Node("sink", 2, output_rates=(5.0, 1.0))],
@@ -54,12 +55,12 @@ def parts(
     loads: Mapping[str, Sequence[float]],
     priorities: Mapping[str, int | Sequence[int]] | None = None,
 ) -> tuple[list[Partition], list[Query]]:
-    """All partitions, numbered as those of `topology`, and all queries, called as their outputs.
+    """All partitions, numbered as those of `topology`, and all queries, named after their outputs.
 
     `loads`: by operator, the cores that each partition takes. `priorities`: by output operator, of
-    all its partitions or of each (1 unless given); who is named there is an output even where
-    others read it, as everybody is whom nobody reads. TopologyError names what cannot be.
-    O(substreams * partitions / 64) and what the queries need together.
+    all its partitions or of each (1 by default). An operator that is named there is an output even
+    if others read it; one without readers always is. TopologyError names an invalid value.
+    O(substreams * partitions / 64), plus the total size of the queries.
     """
     given = dict(priorities or {})
     costs = [load for node in topology.nodes for load in _loads(node, loads)]
@@ -85,10 +86,10 @@ def parts(
 
 
 def together(jobs: Mapping[str, Topology], shared: Collection[str] = ()) -> Topology:
-    """Several jobs as one: their operators are called `job/operator`, the shared ones as they are.
+    """Several jobs as one topology: operators are named `job/operator`, shared ones as they are.
 
-    A shared operator is one and the same in all jobs that have it, so it must be alike there, with
-    all that it reads; TopologyError says where it is not. O(substreams).
+    A shared operator must be identical in all jobs that have it, with all that it reads;
+    TopologyError names a difference. O(substreams).
 
     >>> def counted(by):
     ...     rows = Stream("lines", by, ((0, 0, 5.0),))
@@ -148,7 +149,7 @@ def _what(job: str, topology: Topology, name: str, shared: Collection[str]) -> o
 
 
 def shown(operator: str, partition: int) -> str:
-    """What a partition, or the query of which it is the output, is called."""
+    """The name of a partition, or of the query whose output it is."""
     return f"{operator}[{partition}]"
 
 
@@ -176,7 +177,7 @@ def _priorities(node: Node, given: int | Sequence[int]) -> Sequence[int]:
 
 
 def _read(topology: Topology, *, feedback: bool) -> list[list[int]]:
-    """By partition, those whose substreams it reads, each once."""
+    """By partition, those whose substreams it reads, without duplicates."""
     found: list[set[int]] = [set() for _ in range(topology.partitions)]
     for stream in topology.streams:
         if stream.feedback and not feedback:
@@ -188,9 +189,9 @@ def _read(topology: Topology, *, feedback: bool) -> list[list[int]]:
 
 
 def _needed(read: Sequence[Sequence[int]]) -> list[int]:
-    """By partition, itself and all upstream of it, a bit each.
+    """By partition, itself and everything upstream of it, a bit each.
 
-    Numbers rise along the streams, so one pass is enough but for feedback, which adds to some.
+    Numbers rise along the streams, so one pass is enough except with feedback.
     """
     found = [1 << number for number in range(len(read))]
     loops = any(max(sources, default=-1) > number for number, sources in enumerate(read))

@@ -1,15 +1,15 @@
-"""An incremental recovery from the failure to its end: plan after plan, as capacity arrives.
+"""An incremental recovery from the failure to its end: plan after plan, as capacity becomes free.
 
-Incremental recovery, sections 4.3 and 5. One plan at a time, and its states are
+Incremental recovery, sections 4.3 and 5. There is one plan at a time, with the states
 
-    PLANNED      chosen and to be stored; no worker knows it yet
+    PLANNED      chosen, to be stored next; no worker knows it yet
     RUNNING      its partitions are being installed
-    INTERRUPTED  the coordinator was lost: another one read the plan and has told nobody yet
+    INTERRUPTED  the coordinator was lost: another one has read the plan but not sent it yet
     DONE         nothing of it is left to install
 
-A partition counts as soon as it is installed, whatever becomes of its plan. A lost worker gives
-its partitions back to what has failed, and the next plan has them. Only the first plan rolls back.
-A step is O(partitions), but for `planned`, which schedules.
+A partition counts as soon as it is installed, whatever the outcome of its plan. The partitions of a
+lost worker count as failed again, and the next plan has them. Only the first plan rolls back. A
+step is O(partitions), except `planned`, which schedules.
 
 >>> partitions = [Partition("p1", 0.5), Partition("p2", 0.5), Partition("p3", 0.7)]
 >>> queries = [Query("q1", 3, ("p1", "p2")), Query("q2", 1, ("p3",))]
@@ -47,7 +47,7 @@ from perseid.errors import BadInputError
 
 
 class Phase(Enum):
-    """See the top of the file."""
+    """See the module docstring."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -55,7 +55,7 @@ class Phase(Enum):
     DONE = "done"
 
 
-# DONE out of any: the workers of all that was missing may be lost.
+# DONE from any state: the workers of all missing partitions may be lost.
 ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.PLANNED: frozenset({Phase.RUNNING, Phase.INTERRUPTED, Phase.DONE}),
     Phase.RUNNING: frozenset({Phase.INTERRUPTED, Phase.DONE}),
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def rolls_back(self) -> bool:
-        """Whether all that lives goes back to the checkpoint: once in a recovery (section 4.3)."""
+        """Whether all live partitions roll back to the checkpoint: only once (section 4.3)."""
         return self.number == 1
 
     def then(self, phase: Phase) -> Plan:
@@ -101,7 +101,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is still failed, what this recovery has brought back and where, and the newest plan."""
+    """What is still failed, what this recovery has restored and where, and the newest plan."""
 
     failed: frozenset[str]
     recovered: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Recovery:
 
     @property
     def missing(self) -> dict[str, str]:
-        """What of the plan is to be installed yet: after an interruption, only this is told."""
+        """The plan's partitions still to install; after an interruption only these are sent."""
         if self.plan is None:
             return {}
         return {p: w for p, w in self.plan.assigned.items() if p not in self.recovered}
@@ -122,9 +122,9 @@ class Recovery:
         replicated: Collection[str] = (),
         scheduler: Scheduler = best_density,
     ) -> Recovery:
-        """With the next plan; the same while one is under way, or when nothing more fits.
+        """Adds the next plan; changes nothing while one is under way or if nothing more fits.
 
-        `workers` are those that live. `replicated` are failed partitions with a running replica.
+        `workers`: the live ones. `replicated`: failed partitions with a running replica.
         """
         if self.plan is not None and self.plan.phase is not Phase.DONE:
             return self
@@ -142,24 +142,24 @@ class Recovery:
         return replace(self, plan=Plan(number, assigned))
 
     def told(self) -> Recovery:
-        """The workers know the plan: for the first time, or again what is missing of it."""
+        """The workers know the plan: for the first time, or again its missing part."""
         return self._step(Phase.RUNNING)
 
     def interrupted(self) -> Recovery:
-        """The coordinator was lost. A plan that is done, or none, cannot be interrupted."""
+        """The coordinator was lost. Changes nothing without a plan or after its end."""
         if self.plan is None or self.plan.phase is Phase.DONE:
             return self
         return self._step(Phase.INTERRUPTED)
 
     def installed(self, partition: str, worker: str) -> Recovery:
-        """A worker says that a partition runs there. What no plan wants there changes nothing."""
+        """A worker reports a running partition. One that no plan wants there changes nothing."""
         if self.missing.get(partition) != worker:
             return self
         recovered = {**self.recovered, partition: worker}
         return replace(self, failed=self.failed - {partition}, recovered=recovered)._closed()
 
     def lost(self, worker: str) -> Recovery:
-        """A worker is gone with all that was recovered there, or was to be."""
+        """A worker is gone, with everything that was or would be recovered on it."""
         gone = {p for p, at in self.recovered.items() if at == worker}
         kept = {p: at for p, at in self.recovered.items() if at != worker}
         plan = self.plan
@@ -169,12 +169,12 @@ class Recovery:
         return Recovery(self.failed | gone, kept, plan)._closed()
 
     def answering(self, queries: Sequence[Query], replicated: Collection[str] = ()) -> list[str]:
-        """The queries of which all partitions run, or their replicas."""
+        """The queries whose partitions, or their replicas, all run."""
         gone = self.failed - set(replicated)
         return [query.id for query in queries if gone.isdisjoint(query.partitions)]
 
     def _closed(self) -> Recovery:
-        """The plan is done when nothing of it is missing."""
+        """Marks the plan as done if nothing of it is missing."""
         return self if self.plan is None or self.missing else self._step(Phase.DONE)
 
     def _step(self, phase: Phase) -> Recovery:

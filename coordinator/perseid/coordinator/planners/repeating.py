@@ -1,11 +1,11 @@
-"""When to take checkpoints of changes where sizes repeat themselves: windows of one length.
+"""When to take checkpoints of changes if sizes repeat: windows of one length.
 
-Beyond Meteor Shower section 4.3, which learns how small a state becomes and not when. A window is
-emptied at multiples of its length, so the last periods tell the next ones, also where the length is
-no multiple of the period. `repetition` finds it, `Planned` is the moment that is best with the next
-periods in view. Sizes that do not repeat themselves are for `delta_stopping`.
+Goes beyond Meteor Shower section 4.3, which learns how small a state becomes but not when. A window
+is emptied at multiples of its length, so the last periods predict the next ones, even if the length
+is no multiple of the period. `repetition` finds the length; `Planned` is the best moment with the
+next periods in view. Sizes that do not repeat are for `delta_stopping`.
 
-A window that is emptied each 30 s grows by 10 bytes/s, and this period of 20 s begins 4 s behind:
+A window that is emptied every 30 s grows by 10 bytes/s, and this period of 20 s begins 4 s later:
 
 >>> from perseid.coordinator.planners.state_sizes import Point, Sizes
 >>> saw = [Point(30.0 * n + t, 10 * t) for n in range(8) for t in (0.0, 29.9)]
@@ -30,18 +30,18 @@ from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.state_sizes import Numbers
 
-STEPS = 50     # of a period: how exactly lengths and moments are known
+STEPS = 50     # of a period: the resolution of lengths and moments
 PERIODS = 3    # that a plan looks ahead
-UNLIKE = 0.5   # of the mean deviation: so far apart are two places of a curve
-ALIKE = 0.15   # of it, at most: so far apart is what repeats itself
-EARLY = 2      # steps before its moment a checkpoint may be taken, if it is as good
-EQUAL = 0.02   # of what a period changes: moments of which none is better than the other
+UNLIKE = 0.5   # of the mean deviation: the distance of two unrelated places of a curve
+ALIKE = 0.15   # of it: the largest distance of a repetition
+EARLY = 2      # how many steps before its moment a checkpoint may be taken, if it is as good
+EQUAL = 0.02   # of what a period changes: moments within it count as equal
 
 Steps = npt.NDArray[np.int64]
 
 
 def repetition(seen: Changes, period_s: float) -> float | None:
-    """After how many seconds the total of all operators repeats itself; None where it does not.
+    """After how many seconds the total of all operators repeats; None if it does not.
 
     Two repetitions must have been seen. O(steps^2), some milliseconds for eight periods.
     """
@@ -57,14 +57,14 @@ def repetition(seen: Changes, period_s: float) -> float | None:
         np.abs(totals[shift:] - totals[:-shift]).mean() / deviation
         for shift in range(1, len(totals) // 2 + 1)
     ])
-    unlike = np.flatnonzero(apart >= UNLIKE)  # a small shift alone is like no shift
+    unlike = np.flatnonzero(apart >= UNLIKE)  # any small shift resembles no shift
     if not len(unlike):
         return None
     first = int(unlike[0])
     best = apart[first:].min()
     if best > ALIKE:
         return None
-    # Of several repetitions the first one, where it is least apart.
+    # The first of several repetitions, at its minimum.
     shift = first + int(np.flatnonzero(apart[first:] <= max(1.5 * best, ALIKE / 3))[0])
     while shift + 1 < len(apart) and apart[shift + 1] < apart[shift]:
         shift += 1
@@ -73,10 +73,11 @@ def repetition(seen: Changes, period_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """For one period, by step: what a checkpoint there writes, and what all behind it write then.
+    """For one period, by step: what a checkpoint there writes, and what all later ones then write.
 
-    `best` is the best step. Later one is taken where waiting on is no better: a moment passes
-    without a token while a checkpoint is still written. `equal_bytes` make no difference.
+    `best` is the best step. A later step is taken if waiting is no better: a moment passes without
+    a token while a checkpoint is still being written. Differences within `equal_bytes` do not
+    count.
     """
 
     period_s: float
@@ -98,8 +99,8 @@ class Planned:
         """For the period that begins where `seen` ends. O(PERIODS * STEPS^2 * operators).
 
         `last`: by operator, the bytes changed up to the last checkpoint; None: the next writes all.
-        `last_s`: where in the period before it was. Of equal moments the one nearest to it is best,
-        for then checkpoints are a period apart.
+        `last_s`: its offset in the previous period. Of equal moments the one nearest to it is best,
+        so that checkpoints are a period apart.
         """
         checks.positive("the length of a repetition", length_s, unit=" s")
         step_s = period_s / STEPS
@@ -124,11 +125,11 @@ class Planned:
 
     @property
     def offset_s(self) -> float:
-        """Where in the period `best` is."""
+        """The offset of `best` in the period."""
         return self.best * (self.period_s / STEPS)
 
     def takes(self, last_s: float, offset_s: float, written: float) -> bool:
-        """As `DeltaStopping.takes`: whether to take one now that writes so much."""
+        """As `DeltaStopping.takes`: whether to take a checkpoint now that writes `written`."""
         checks.not_negative("the offset in the period", offset_s, unit=" s")
         checks.not_negative("what a checkpoint writes", written)
         step = min(int(offset_s / self.period_s * STEPS + 0.5), STEPS - 1)
@@ -138,11 +139,11 @@ class Planned:
 
 
 def _ahead(seen: Changes, length_s: float, step_s: float) -> tuple[Numbers, Numbers]:
-    """Sizes and changed bytes from where `seen` ends, by operator (rows) and step."""
+    """Sizes and changed bytes from the end of `seen` on, by operator (rows) and step."""
     end_s = seen.sizes.end_s
     ahead_s = np.arange(PERIODS * STEPS + 1) * step_s
     back = np.floor(ahead_s / length_s) + 1
-    back[0] = 0  # what is now is known
+    back[0] = 0  # the present is known
     times = end_s + ahead_s - back * length_s
     one = np.diff(seen.changed.each([end_s - length_s, end_s]))
     return seen.sizes.each(times), seen.changed.each(times) + back * one

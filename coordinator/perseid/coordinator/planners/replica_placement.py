@@ -1,9 +1,9 @@
 """Where the copies of replicated partitions run: on the next worker of a chain, in another domain.
 
 Chained declustering, as Flux places process pairs (section 5.4): the copies of one worker's
-partitions are on the worker after it, so that a failure's load goes to one neighbour and each pair
-of neighbours is the only pair whose failure together loses something. The chain is ordered such
-that neighbours are of different failure domains wherever that can be.
+partitions are on the next worker, so that a failure's load goes to one neighbour, and only the
+joint failure of two neighbours loses something. The chain is ordered so that neighbours are in
+different failure domains wherever possible.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def place_replicas(
     replicate: Collection[Partition],
     domains: Mapping[str, str],
 ) -> dict[Partition, str]:
-    """The worker of each replica. `primaries` are workers of partitions, `domains` of workers.
+    """The worker of each replica. `primaries`: workers of partitions; `domains`: of workers.
 
-    RefusedError when a primary's worker has none in another domain; BadInputError for what is not
-    there. O(workers^2 + partitions).
+    Raises RefusedError if no worker is in another domain than the primary's, BadInputError for
+    unknown names. O(workers^2 + partitions).
 
     >>> place_replicas({("a", 0): "w1", ("a", 1): "w2"}, [("a", 0)], {"w1": "r1", "w2": "r2"})
     {('a', 0): 'w2'}
@@ -55,8 +55,8 @@ def chain(domains: Mapping[str, str]) -> list[str]:
     of_domain: dict[str, list[str]] = defaultdict(list)
     for worker in sorted(domains):
         of_domain[domains[worker]].append(worker)
-    # Filled into every second place first, so that only a domain with more than half of all workers
-    # has two next to each other.
+    # Fills every second place first, so that only a domain with more than half of all workers has
+    # two next to each other.
     ranked = sorted(of_domain, key=lambda d: (-len(of_domain[d]), d))
     waiting = [worker for domain in ranked for worker in of_domain[domain]]
     places = [*range(0, len(waiting), 2), *range(1, len(waiting), 2)]

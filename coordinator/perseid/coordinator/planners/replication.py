@@ -1,4 +1,4 @@
-"""Which partitions to replicate under a budget: what every algorithm gives, and the simple ones.
+"""Which partitions to replicate under a budget: the common result and the simple algorithms.
 
 A plan is judged by the worst case of PPA definition 2: everything outside of it has failed.
 """
@@ -18,19 +18,19 @@ from perseid.coordinator.planners.topology import Mask, Topology
 from perseid.errors import RefusedError, UsageError
 
 PLANS_MAX = 500_000  # candidate plans of the dynamic programme: some 100 MB
-_AT_ONCE = 4096  # masks evaluated together: at 10,000 partitions 40 MB
+_AT_ONCE = 4096  # masks evaluated together: 40 MB at 10,000 partitions
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationPlan:
-    """What is replicated, as operator and partition in topological order, and what that keeps."""
+    """The replicated partitions in topological order, and the fidelity that they keep."""
 
     replicate: tuple[tuple[str, int], ...]
     fidelity: float
 
 
 def check_budget(topology: Topology, budget: int) -> None:
-    """UsageError unless 0 <= budget <= partitions."""
+    """Raises UsageError unless 0 <= budget <= partitions."""
     if budget not in range(topology.partitions + 1):
         raise UsageError(
             f"a budget of {checks.shown(budget)}: the topology has {topology.partitions} "
@@ -59,9 +59,8 @@ def kept_by(topology: Topology, plans: Sequence[Iterable[int]]) -> Rates:
 def greedy(topology: Topology, budget: int) -> ReplicationPlan:
     """The partitions whose failure alone would hurt most (PPA algorithm 2).
 
-    O(partitions * substreams).
-
-    It does not see that only complete trees bring anything, so it is there to be compared with.
+    O(partitions * substreams). It ignores that only complete trees contribute, so it serves as a
+    baseline.
     """
     check_budget(topology, budget)
     alone = alone_failed(topology)
@@ -81,7 +80,7 @@ def alone_failed(topology: Topology) -> Rates:
 
 
 def optimal(topology: Topology, budget: int, plans_max: int = PLANS_MAX) -> ReplicationPlan:
-    """The best plan there is, the smallest of the best (PPA algorithm 1 and theorem 1).
+    """The best plan, the smallest of equally good ones (PPA algorithm 1 and theorem 1).
 
     >>> from perseid.coordinator.planners.graph import Node, Stream
     >>> pairs = ((0, 0, 1.0), (1, 1, 3.0))

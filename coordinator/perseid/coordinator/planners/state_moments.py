@@ -1,7 +1,7 @@
-"""When operators' sizes turn, and when their total begins to grow: what a policy gets to see.
+"""When operators' sizes turn, and when their total begins to grow: the input of a policy.
 
 Meteor Shower section 4.3: the dynamic operators report their turning points with their change rates
-from there on, and the total begins to grow where the sum of the rates becomes positive.
+from there on, and the total begins to grow when the sum of the rates becomes positive.
 
 >>> from perseid.coordinator.planners.state_sizes import Point
 >>> saw = Sizes({"window": [Point(0.0, 9.0), Point(2.0, 1.0), Point(4.0, 9.0)]})
@@ -52,6 +52,6 @@ def growths(sizes: Sizes) -> Numbers:
 
 
 def dynamic_of(sizes: Sizes) -> Sizes:
-    """The dynamic operators; all of them where none is."""
+    """The dynamic operators; all of them if none is dynamic."""
     dynamic = sizes.dynamic
     return sizes.of(dynamic) if dynamic else sizes

@@ -1,8 +1,8 @@
 """State sizes over time as the checkpoint timing sees them: turning points, dynamic operators.
 
-Meteor Shower section 4.2. Between two turning points a size is taken to change linearly. To make
-`Sizes` and to look over its points is O(points), with a sort O(points * log points); to ask it for
-sizes O(times * operators * log points).
+Meteor Shower section 4.2. Between two turning points a size is assumed to change linearly. Creating
+`Sizes` and reading its points is O(points), with a sort O(points * log points); asking it for sizes
+is O(times * operators * log points).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perseid.errors import BadInputError, UsageError
 
 Numbers = npt.NDArray[np.float64]
 
-BYTES_MAX = 1e18  # of one operator, an exabyte: totals and rates stay numbers
+BYTES_MAX = 1e18  # of one operator, an exabyte: totals and rates stay finite
 TIME_MAX_S = 1e12  # before and after 0
 
 
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A turning point of an operator: its size, and how it changes from here on, in bytes/s."""
+    """A turning point of an operator: its size, and its change rate from here on, in bytes/s."""
 
     time_s: float
     operator: str
@@ -42,7 +42,7 @@ class Report:
 
 
 class Sizes:
-    """The sizes of a job's operators; BadInputError names what cannot be. Not to be changed."""
+    """The sizes of a job's operators. Raises BadInputError for invalid values. Immutable."""
 
     def __init__(self, operators: Mapping[str, Sequence[Point]]) -> None:
         if not operators:
@@ -50,7 +50,7 @@ class Sizes:
         self.operators = {name: tuple(points) for name, points in operators.items()}
         for name, points in self.operators.items():
             _check(name, points)
-        # Rows in one piece: of others `np.interp` copies the whole history each time.
+        # Contiguous rows: `np.interp` copies the whole history of others each time.
         self._arrays = {
             name: np.array([[p.time_s for p in points], [p.bytes for p in points]], np.float64)
             for name, points in self.operators.items()
@@ -65,7 +65,7 @@ class Sizes:
         return np.asarray(self.each(times).sum(axis=0))
 
     def each(self, times: Sequence[float] | Numbers) -> Numbers:
-        """By operator, a row, its size at these times; outside of those known that of the end."""
+        """By operator, a row: its size at these times; outside the known ones, that of the end."""
         if not np.isfinite(times).all():
             raise UsageError(f"sizes at the times {list(times)}: finite seconds")
         return np.array([np.interp(times, *points) for points in self._arrays.values()])
@@ -78,17 +78,17 @@ class Sizes:
 
     @property
     def dynamic(self) -> list[str]:
-        """Operators whose smallest size is below half of their mean: only these decide when."""
+        """Operators whose smallest size is below half of their mean: only these count."""
         return [name for name, points in self.operators.items() if _is_dynamic(points)]
 
     @property
     def bends(self) -> Numbers:
-        """The times of all points that lie within what the operators have in common."""
+        """The times of all points within the range that the operators have in common."""
         times = np.unique(np.concatenate([times for times, _ in self._arrays.values()]))
         return times[(times >= self.start_s) & (times <= self.end_s)]
 
     def times(self) -> Numbers:
-        """Where any operator turns, and both ends: the total has its extremes at these."""
+        """All operators' turning points, and both ends: the total has its extremes at these."""
         found = {self.start_s, self.end_s}
         for points in self.operators.values():
             found |= {p.time_s for p in turning_points(points)}
@@ -96,7 +96,7 @@ class Sizes:
         return np.array(sorted(inside))
 
     def reports(self) -> list[Report]:
-        """What the operators report at their turning points, in order of time."""
+        """The operators' reports at their turning points, in order of time."""
         found = []
         for name, points in self.operators.items():
             turns = turning_points(points)
@@ -107,7 +107,7 @@ class Sizes:
 
 
 def turning_points(points: Sequence[Point]) -> list[Point]:
-    """Both ends and the local extremes; of a level stretch its last point.
+    """Both ends and the local extremes; the last point of a level stretch.
 
     >>> [p.bytes for p in turning_points([Point(t, b) for t, b in enumerate([1, 5, 9, 0, 4])])]
     [1, 9, 0, 4]

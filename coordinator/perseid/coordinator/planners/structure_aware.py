@@ -1,9 +1,9 @@
 """Replication plans for topologies of any size: always complete trees, the densest piece next.
 
-PPA section IV-C grows a plan by the connected segments with the highest profit density, the gain in
-fidelity a replicated partition. Here the pieces are found without units and sub-topologies, by two
-passes over the topology (`completion.py`) that estimate the best piece of every partition at once.
-Those with the best estimates are then measured, because estimates do not see what pieces share.
+PPA section IV-C grows a plan by the connected segments with the highest profit density, the
+fidelity gain per replicated partition. Here two passes over the topology (`completion.py`) find the
+pieces without units and sub-topologies, by estimating the best piece of every partition at once.
+The best estimates are then measured, because estimates ignore what pieces share.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from perseid.coordinator.planners.replication import (
 from perseid.coordinator.planners.topology import Topology
 
 MEASURED = 16  # pieces whose gain is measured in each round
-STARTS = 8     # first pieces that are tried: the densest one often leaves a rest that fits nothing
+STARTS = 8     # first pieces that are tried: the densest one often leaves room that fits nothing
 STARTS_PARTITIONS_MAX = 1000  # in larger topologies one piece matters little
-EXCHANGES = 8  # partitions, the least valuable ones, that are tried to be given up at the end
-ROUNDS = 32    # so many at most: with a large budget a round adds several pieces
+EXCHANGES = 8  # the least valuable partitions, which are tried to be exchanged at the end
+ROUNDS = 32    # at most: with a large budget a round adds several pieces
 
 
 def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:
-    """O(partitions + substreams) a round. UsageError for a budget outside of the topology.
+    """O(partitions + substreams) a round. Raises UsageError for a budget outside the topology.
 
     >>> from random import Random
     >>> from perseid.coordinator.planners.random_topology import draw
@@ -52,9 +52,9 @@ def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:
 
 
 def exchanged(topology: Topology, best: Piece, budget: int) -> Piece:
-    """Better by another piece in the place of one partition, as long as that can be had.
+    """Improves the plan by replacing one partition with another piece, while that helps.
 
-    What is left of a budget may fit nothing, when one partition less would leave room for a tree.
+    The rest of a budget may fit nothing, while one partition less would leave room for a tree.
     """
     now = float(kept_by(topology, [best])[0])
     while len(best) < budget:
@@ -69,7 +69,7 @@ def exchanged(topology: Topology, best: Piece, budget: int) -> Piece:
 
 
 def _without(topology: Topology, plan: Piece, number: int, budget: int) -> Piece:
-    """Without one partition, and grown again from the densest piece that does not need it."""
+    """The plan without one partition, grown again from the densest piece that does not need it."""
     rest = topology.mask(Completion(topology, topology.mask(plan - {number})).useful())
     found = pieces(topology, rest, budget - int(rest.sum()))
     first = next((piece for piece in found if number not in piece), frozenset())
@@ -77,7 +77,7 @@ def _without(topology: Topology, plan: Piece, number: int, budget: int) -> Piece
 
 
 def grow(topology: Topology, plan: Plan, first: Piece, budget: int) -> Piece:
-    """What is in a plan that begins with one piece and then takes the densest ones that fit."""
+    """Grows a plan that begins with one piece by the densest ones that fit."""
     plan = plan.copy()
     plan[list(first)] = True
     at_once = max(1, budget // ROUNDS)
@@ -106,13 +106,13 @@ def pieces(topology: Topology, plan: Plan, left: int) -> list[Piece]:
 
 
 def _useful_of_greedy(topology: Topology, budget: int) -> Piece:
-    """With much budget the best plan is all but the least important, which is what greedy sees."""
+    """With a large budget the best plan lacks only the least important ones, as greedy finds."""
     numbers = frozenset(topology.number(*name) for name in greedy(topology, budget).replicate)
     return Completion(topology, topology.mask(numbers)).useful()
 
 
 def _estimated(completion: Completion, left: int) -> list[Piece]:
-    """Those with the best estimates that fit."""
+    """The pieces with the best estimates that fit."""
     density = completion.density()
     found: dict[Piece, None] = {}
     for number in np.argsort(-density, kind="stable").tolist():

@@ -1,9 +1,9 @@
-"""The thresholds of approximate fault tolerance, so that errors stay bounded after any failures.
+"""The thresholds of approximate fault tolerance: errors stay bounded after any number of failures.
 
 AF-Stream section 3.5, read strictly (reliability.md section 6): thresholds start at half of the
-user's bounds and each failure halves them, so that all errors together stay below the bounds. What
-a batch may add is limited before it runs, not checked afterwards. Divergence is measured against
-the last backup that is durable.
+user's bounds and each failure halves them, so that the sum of all errors stays below the bounds.
+What a batch may add is limited before it runs, not checked afterwards. Divergence is measured
+against the last durable backup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of the bounds an operator has: one of n copies, stage i of m in a pipeline.
+    """An operator's part of the bounds: one of n copies, stage i of m in a pipeline.
 
     `beta` is the most output items that one item produces.
     """
@@ -59,7 +59,7 @@ class Share:
 
     @property
     def divisor(self) -> float:
-        """Infinite above what a float holds: nothing is left of any bound then."""
+        """Infinite above the range of a float: then no bound leaves anything."""
         try:
             return self.copies * float(self.beta) ** (self.stages - self.stage)
         except OverflowError:
@@ -68,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What holds now. `exact`: nothing may be lost any more, and nothing may wait for it either."""
+    """The current thresholds. `exact`: no error is allowed any more."""
 
     theta: float
     l: int  # noqa: E741
@@ -76,14 +76,14 @@ class Thresholds:
 
     @property
     def exact(self) -> bool:
-        """An operator without room for one item works exactly; it does not block for ever."""
+        """An operator without room for one item works exactly; it does not block without limit."""
         return self.l == 0 or self.gamma == 0 or self.theta == 0
 
 
 def thresholds(
     bounds: Bounds, failures: int, share: Share = Share(), window: Window = "none"
 ) -> Thresholds:
-    """After so many failures that still count. O(1).
+    """The thresholds after `failures` failures that still count. O(1).
 
     >>> thresholds(Bounds(8.0, 1000, 1000), failures=2)
     Thresholds(theta=1.0, l=125, gamma=125)
@@ -92,7 +92,7 @@ def thresholds(
     """
     checks.whole("failures", failures)
     checks.one_of("the window", window, WINDOWS)
-    # Errors of before fade by themselves in a decaying window, so nothing is kept back for later.
+    # Older errors fade in a decaying window, so nothing is reserved for later.
     halvings = 0 if window == "decaying" else failures + 1
     divisor = share.divisor * 2.0**halvings if halvings < 1000 else math.inf
     return Thresholds(
@@ -103,7 +103,7 @@ def thresholds(
 def failures_that_count(
     failed_at_s: Iterable[float], now_s: float, window: Window, length_s: float
 ) -> int:
-    """Failures whose errors are still in the window: of its hop, or of the last `length_s`.
+    """Failures whose errors are still in the window: in its hop, or in the last `length_s`.
 
     O(failures).
 
@@ -120,7 +120,7 @@ def failures_that_count(
         return len(times_s) if window == "none" else 0
     checks.finite("now", now_s, unit=" s")
     checks.positive("the window's length", length_s, unit=" s")
-    # What is left of the hop: a quotient, rounded down, may be more than a float holds.
+    # The rest of the hop: a quotient, rounded down, may exceed a float.
     start_s = now_s - (now_s % length_s if window == "hopping" else length_s)
     return sum(start_s <= at_s <= now_s for at_s in times_s)
 
@@ -128,7 +128,7 @@ def failures_that_count(
 def records_before_backup(theta: float, divergence: float, alpha: float) -> int:
     """How many records may be processed before a backup must be durable; 0: back up first.
 
-    O(1). RECORDS_MAX at most. `divergence` is from the last durable backup, `alpha` the most that
+    O(1). RECORDS_MAX at most. `divergence`: from the last durable backup; `alpha`: the most that
     one record adds to it.
 
     >>> records_before_backup(theta=100.0, divergence=40.0, alpha=25.0)

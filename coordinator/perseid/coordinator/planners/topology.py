@@ -1,8 +1,8 @@
 """A job as the planners see it: operators of parallel partitions, and streams with measured rates.
 
-The model of PPA section II. Partitions ("tasks" there) are numbered through, operator by operator
-in topological order, so that everything about them is an array. To make one, and each of its
-arrays, is O(partitions + substreams * log substreams): substreams are sorted once.
+The model of PPA section II. Partitions ("tasks" there) are numbered consecutively, operator by
+operator in topological order, so that everything about them is an array. Creating a topology, and
+each of its arrays, is O(partitions + substreams * log substreams): substreams are sorted once.
 
 >>> from perseid.coordinator.planners.graph import Node, Stream
 >>> topology = Topology(
@@ -36,7 +36,7 @@ Mask = npt.NDArray[np.bool_]  # (..., partitions)
 
 
 class Topology:
-    """Operators and streams, checked; not to be changed. TopologyError names what is wrong."""
+    """Operators and streams, validated and immutable. TopologyError names what is wrong."""
 
     def __init__(self, nodes: Sequence[Node], streams: Sequence[Stream]) -> None:
         self._by_name = checked_nodes(nodes)
@@ -57,13 +57,13 @@ class Topology:
         return self._by_name[name]
 
     def slice(self, name: str) -> slice:
-        """The numbers of an operator's partitions. TopologyError when there is no such operator."""
+        """The numbers of an operator's partitions. TopologyError for an unknown operator."""
         parallelism = self.node(name).parallelism
         start = self._first[name]
         return slice(start, start + parallelism)
 
     def number(self, name: str, partition: int) -> int:
-        """The number of a partition. TopologyError when there is none."""
+        """The number of a partition. TopologyError for an unknown one."""
         node = self.node(name)
         if partition not in range(node.parallelism):
             last = node.parallelism - 1
@@ -71,7 +71,7 @@ class Topology:
         return self._first[name] + partition
 
     def mask(self, numbers: Iterable[int]) -> Mask:
-        """Whether a partition is one of `numbers`, for each. TopologyError when there is none."""
+        """A mask that is true for `numbers`. TopologyError for an unknown number."""
         found = np.zeros(self.partitions, dtype=bool)
         chosen = np.fromiter(numbers, dtype=np.int64)
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < self.partitions:
@@ -81,7 +81,7 @@ class Topology:
         return found
 
     def name_of(self, number: int) -> tuple[str, int]:
-        """Operator and partition of a number. TopologyError when there is none."""
+        """Operator and partition of a number. TopologyError for an unknown number."""
         if not 0 <= number < self.partitions:
             raise TopologyError(f"there are {self.partitions} partitions, and no number {number}")
         return self._names[number]
@@ -91,7 +91,7 @@ class Topology:
         return [(node.name, p) for node in self.nodes for p in range(node.parallelism)]
 
     def inputs(self, name: str) -> list[Stream]:
-        """The streams that an operator reads, feedback not among them."""
+        """The streams that an operator reads, without feedback."""
         return self._inputs[self.node(name).name]
 
     @cached_property
@@ -108,17 +108,17 @@ class Topology:
 
     @cached_property
     def sinks(self) -> list[Node]:
-        """The operators whose output nobody here reads: fidelity is that of their outputs."""
+        """The operators whose output has no reader here: fidelity is that of their outputs."""
         read = {s.source for s in self.streams if not s.feedback}
         return [node for node in self.nodes if node.name not in read]
 
     @cached_property
     def output_weights(self) -> Rates:
-        """A partition's share of all output: 0 where it is no sink's, 1 together."""
+        """A partition's share of all output: 0 for other operators than sinks, 1 in total."""
         rates = np.zeros(self.partitions)
         for node in self.sinks:
             rates[self.slice(node.name)] = node.output_rates
-        if not rates.any():  # nothing is known: each counts the same
+        if not rates.any():  # rates are unknown: each counts the same
             for node in self.sinks:
                 rates[self.slice(node.name)] = 1.0
         return np.asarray(rates / rates.sum())
