@@ -1,1 +1,1 @@
-"""Topic names, control records, the logs made of them, and the Kafka clients. See README.md."""
+"""Topic names, control records and their logs, and the Kafka clients. See README.md."""

@@ -1,7 +1,7 @@
-"""Topics and offsets: explicit creation, identity, where a partition begins and ends.
+"""Topics and offsets: explicit creation, identity, start and end of a partition.
 
-Every call has a time limit. A broker that does not answer is a RetryableError; a topic that is not
-there is a TransientAnswer that names it.
+Every call has a time limit. A missing answer of the broker is a RetryableError; a missing topic is
+a TransientAnswer that names it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Partition = tuple[str, int]  # topic, partition number
 
-_TRIES = 6  # at offsets of partitions that the cluster is just making
+_TRIES = 6  # for offsets of partitions that the cluster is still creating
 _RETRY_S = 0.03
 
-PATIENCE_MAX = 64  # times the time limit, between clients that are given up one after the other
+PATIENCE_MAX = 64  # times the time limit, between clients that are abandoned in a row
 
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
@@ -34,17 +34,17 @@ RETENTION_MS = 604_800_000  # Kafka's default of retention.ms: a week
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a topic is. `topic_id` is new whenever a topic of that name is created."""
+    """A topic's properties. `topic_id` is new whenever a topic of that name is created."""
 
     name: str
     topic_id: str
     partitions: int
     cleanup_policy: str = "delete"
     message_bytes_max: int = MESSAGE_BYTES_MAX
-    retention_ms: int = RETENTION_MS  # -1: for ever
+    retention_ms: int = RETENTION_MS  # -1: unlimited
     stamped: str = "CreateTime"  # by producers; "LogAppendTime": by the broker
     retention_bytes: int = -1
-    replicas: int = 0  # of the partition with the fewest; 0: not known
+    replicas: int = 0  # of the partition with the fewest; 0: unknown
     min_insync_replicas: int = 1
     unclean_elections: bool = False
 
@@ -54,36 +54,36 @@ class TopicInfo:
 
 
 class TopicReader(Protocol):
-    """What exists and from where to where. Must not create a topic by asking for it."""
+    """Existing topics and their offsets. Queries must not create a topic."""
 
     def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
-        """Every topic of `topics` that exists; what does not exist is left out."""
+        """Every topic of `topics` that exists; missing ones are left out."""
         ...
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        """Topic UUIDs alone, in one round trip; what does not exist is left out."""
+        """Topic UUIDs only, in one round trip; missing topics are left out."""
         ...
 
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = True
     ) -> dict[Partition, int]:
-        """The last stable offsets; the high watermarks when not `committed`."""
+        """The last stable offsets; the high watermarks if not `committed`."""
         ...
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
 
     def offsets_at(self, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
-        """The first offset with a timestamp of at least `time_ms`; the end when there is none."""
+        """The first offset with a timestamp of at least `time_ms`; the end if there is none."""
         ...
 
     def list(self) -> list[str]: ...
 
 
 class TopicChanger(Protocol):
-    """What changes topics. Each does nothing when it is done already."""
+    """Changes topics. Each method does nothing if the change is done already."""
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
-        """True when made now, False when it was there. PermanentError for a bad name or setting."""
+        """True if created now, False if it existed. PermanentError for a bad name or setting."""
         ...
 
     def grow(self, topic: str, partitions: int) -> None: ...
@@ -103,7 +103,7 @@ class TopicAdmin:
     ) -> None:
         """`replication` -1 is the broker's default.replication.factor."""
         self._bootstrap = bootstrap
-        self._given_up: list[AdminClient] = []  # kept: to destroy one that hangs might hang too
+        self._given_up: list[AdminClient] = []  # kept: destroying a hanging one might hang too
         self._timeout_s = self._patience_s = timeout_s
         self._replication = replication
         self._renew()
@@ -113,7 +113,10 @@ class TopicAdmin:
         self._made_s = time.monotonic()
 
     def _give_up(self) -> None:
-        """Each has threads of its own: where the new one is no better, the next lasts longer."""
+        """Replaces a hanging client.
+
+        Each client has threads of its own: if one hangs soon, the next one gets more time.
+        """
         soon = time.monotonic() - self._made_s < 2 * PATIENCE_MAX * self._timeout_s
         longer_s = min(2 * self._patience_s, PATIENCE_MAX * self._timeout_s)
         self._patience_s = longer_s if soon else self._timeout_s
@@ -249,7 +252,7 @@ class TopicAdmin:
             self._result(future, f"deleting topic {name}", absent=gone)
 
     def delete_group(self, group: str) -> None:
-        """Deletes a consumer group with its offsets; one that is not there is no error."""
+        """Deletes a consumer group with its offsets; a missing one is no error."""
         group_deletion.delete(self._bootstrap, group, self._timeout_s)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
@@ -270,7 +273,7 @@ class TopicAdmin:
         committed: bool = True,
         lacking: tuple[int, ...] = (),
     ) -> dict[Partition, int]:
-        """`lacking`: negative offsets that are an answer to this question."""
+        """`lacking`: negative offsets that are valid answers to this request."""
         from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
         asked = {TopicPartition(t, p): spec for t, p in partitions}
@@ -281,8 +284,8 @@ class TopicAdmin:
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,  # it was restarted
         )  # fmt: skip
-        # The client looks leaders up in a cache that does not know partitions added since, and a
-        # new partition's leader may not know its role yet: ask again behind a fresh look.
+        # The client looks up leaders in a cache that lacks recently added partitions, and a new
+        # partition's leader may not know its role yet: ask again after a metadata refresh.
         for tries_left in range(_TRIES - 1, -1, -1):
             if not asked:
                 break
@@ -295,8 +298,8 @@ class TopicAdmin:
                 if answer is None:
                     continue
                 if answer.offset < 0 and answer.offset not in lacking:
-                    # A dying broker answers "invalid offset" without an error. Taken for an
-                    # offset it would read as an empty partition: an empty ledger, for one.
+                    # A dying broker answers "invalid offset" without an error. As an offset it
+                    # would mean an empty partition, such as an empty ledger.
                     if not tries_left:
                         raise RetryableError(f"{what}: the broker answered {answer.offset}")
                     continue
@@ -308,7 +311,7 @@ class TopicAdmin:
         return found
 
     def _look(self, topic: str) -> int:
-        """Fetches the topic's metadata; how many of its partitions have a leader."""
+        """Fetches the topic's metadata; returns how many of its partitions have a leader."""
         from confluent_kafka import KafkaException
 
         try:
@@ -327,7 +330,7 @@ class TopicAdmin:
             return 0
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
-        """A created topic answers a moment later; who asks for its offsets must not be refused."""
+        """Waits for a created topic's leaders, so that requests for its offsets are not refused."""
         deadline_s = time.monotonic() + self._timeout_s
         while self._leaders(topic) < partitions:
             if time.monotonic() > deadline_s:
@@ -348,9 +351,9 @@ class TopicAdmin:
         try:
             answer = future.result(timeout=self._timeout_s + 1)
         except FutureTimeout as error:
-            # Not even the client's own timeout came. Seen after a broker's restart: eight questions
-            # in a row without an answer, while other clients had theirs.
-            # One that is younger than the question was put there by another thread's question.
+            # The client's own timeout did not fire either. Observed after a broker's restart: eight
+            # requests in a row without an answer, while other clients got theirs. A client that is
+            # younger than the request was created after another thread's request.
             if time.monotonic() - self._made_s > self._patience_s:
                 self._give_up()
             raise RetryableError(f"{what}: no answer in {self._timeout_s} s") from error

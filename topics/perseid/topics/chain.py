@@ -1,17 +1,17 @@
-"""Which records of a token log count: a pure state machine, the same for every reader.
+"""Which records of a token log are valid: a pure state machine, the same for every reader.
 
-The token log guards itself. Two coordinators may both write to it for a while (one of them paused
-or cut off), and an append whose answer was lost may be in it or not, so a record counts only by
-what stands before it in the log:
+The token log protects itself. Two coordinators may both write to it for a while (one of them paused
+or cut off), and an append whose answer was lost may be in it or not. So only the earlier records in
+the log decide whether a record is valid:
 
-1. A record of a lower coordinator epoch than one that counted before it is void. A new leader's
-   first record is a Claim, which raises the epoch and so shuts out the old leader from there on.
+1. A record of a lower coordinator epoch than an earlier valid record is void. A new leader's first
+   record is a Claim, which raises the epoch and so shuts out the old leader from there on.
 2. A Begin opens the chain of a job UUID: the tip is the Begin itself. Epochs never restart, so its
    epoch is not below the tip's.
-3. A Token extends the chain when it is of its job UUID, has the tip's epoch + 1, names the tip's
-   offset as the previous one, and its time is not below that of the record before it.
-4. A Rewind moves the tip back to an earlier token, whose epoch and offset it names. It is believed:
-   only the holder of the highest claim can write one that counts, and that holder has read the log.
+3. A Token extends the chain if it has the chain's job UUID, has the tip's epoch + 1, names the
+   tip's offset as the previous one, and its time is not below that of the previous record.
+4. A Rewind moves the tip back to an earlier token, whose epoch and offset it names. Its target is
+   not looked up: only the holder of the highest claim, who has read the log, can write a valid one.
 
 No rule needs more than the tip, so a reader that starts at any record of the chain, given as the
 base, sees exactly what a reader from the log's first record sees from there on.
@@ -31,7 +31,7 @@ Kind = Literal["claim", "begin", "token", "rewind", "base"]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The record counts. `token` is set for kind "token", and for "base" when that is a token."""
+    """A valid record. `token` is set for kind "token", and for "base" if that is a token."""
 
     kind: Kind
     offset: int
@@ -40,7 +40,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """The record does not count; `reason` is for people."""
+    """A record that is not valid; `reason` is for people."""
 
     offset: int
     reason: str
@@ -48,7 +48,7 @@ class Void:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A Begin or Token that is known to count: where a reader starts."""
+    """A Begin or Token that is known to be valid: where a reader starts."""
 
     job_uuid: str
     epoch: int
@@ -56,10 +56,10 @@ class Base:
 
 
 class Chain:
-    """Feed it every record of a token log in offset order, from the base on.
+    """Takes every record of a token log in offset order, from the base on.
 
-    Without a base the log is read from its first record, which must then be reached by nothing but
-    records that are still there: a log that was trimmed is read from a base.
+    Without a base the log must be complete from its first record; a trimmed log is read from a
+    base.
     """
 
     def __init__(self, base: Base | None = None) -> None:
@@ -71,7 +71,7 @@ class Chain:
         self.time_ms = 0
 
     def feed(self, offset: int, record: TokenRecord) -> Accepted | Void:
-        """Whether the record counts; PermanentError when the base is not what it was."""
+        """Whether the record is valid; raises PermanentError if the base has changed."""
         if self._base is not None:
             return self._start(self._base, offset, record)
         if record.coordinator_epoch < self.coordinator_epoch:
@@ -138,16 +138,16 @@ class Chain:
         if rewind.job_uuid != self.job_uuid:
             return f"it is of job {rewind.job_uuid}, the chain is of {self.job_uuid or 'none'}"
         here, there = (self.tip_epoch, self.tip_offset), (rewind.epoch, rewind.previous_offset)
-        # Epochs rise with offsets along a chain, so either both are those of the tip or both lower.
+        # Epochs rise with offsets along a chain, so either both equal the tip's or both are lower.
         if here != there and not (there[0] < here[0] and there[1] < here[1]):
             return f"its target {there} is not on the chain that ends with {here}"
         self.tip_epoch, self.tip_offset = there
-        self.time_ms = 0  # what was taken back may have been of a clock that was wrong
+        self.time_ms = 0  # a wrong clock may have set the time of the rolled-back tokens
         return ""
 
 
 def valid_tokens(chain: Chain, entries: Iterable[tuple[int, TokenRecord]]) -> dict[int, Token]:
-    """Feeds `entries`; what remains of their tokens, by offset in order, after all rewinds."""
+    """Feeds `entries`; returns the tokens that remain after all rewinds, by offset in order."""
     kept: dict[int, Token] = {}
     for offset, record in entries:
         seen = chain.feed(offset, record)
@@ -163,7 +163,7 @@ def valid_tokens(chain: Chain, entries: Iterable[tuple[int, TokenRecord]]) -> di
 
 
 def counted(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> Iterator[Token]:
-    """The tokens from the base on that count or did until a Rewind, in the order of the log."""
+    """The tokens from the base on that are valid or were until a Rewind, in log order."""
     chain = Chain(base)
     for offset, record in entries:
         seen = chain.feed(offset, record)

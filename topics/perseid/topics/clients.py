@@ -1,7 +1,7 @@
-"""The one place that makes Kafka clients. Every setting that matters is explicit.
+"""The only place that creates Kafka clients. Every setting that matters is explicit.
 
 The defaults of librdkafka and of Java differ (isolation, CRC checks, what happens at a missing
-offset), so nothing is left to them. Numbers carry their reason beside them.
+offset), so none is relied on. Numbers have their reason in a comment.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 LOG = logging.getLogger("perseid.kafka")
-LOG.addHandler(logging.NullHandler())  # a broker that is away is no news on a user's terminal
+LOG.addHandler(logging.NullHandler())  # keeps unreachable brokers off a user's terminal
 
 TRANSACTION_TIMEOUT_MS = 30_000  # how long a dead owner's open transaction can hold back readers
-QUEUE_MESSAGES_MAX = 200_000  # of one producer; who produces faster waits for deliveries
+QUEUE_MESSAGES_MAX = 200_000  # of one producer; a faster sender waits for deliveries
 RETRY_BACKOFF_MS = 400  # of transactional producers; see perseid.topics.kafka_transactions
 BATCH_BYTES_MAX = 1_000_000  # of one request; below the broker's default for one batch
-_HEARD_S = 15.0  # for so long what a broker said of our certificate or password explains errors
+_HEARD_S = 15.0  # how long a broker's refusal of our certificate or password explains errors
 _not_let_in: list[tuple[float, str]] = []  # the newest, of all admin clients of this process
 _ACLS = "; `perseid jobs acls` prints the rights that a job needs"
-GROUP = "perseid-unused"  # librdkafka wants one, and looks for its coordinator; nothing joins it
+GROUP = "perseid-unused"  # librdkafka requires one and looks up its coordinator; nothing joins it
 
 
 def _common(bootstrap: Bootstrap) -> dict[str, Any]:
@@ -43,14 +43,14 @@ def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
         "bootstrap.servers": str(bootstrap),
         **secured,
         "client.id": "perseid",
-        "socket.timeout.ms": 10_000,  # a paused broker is an unknown outcome after this long
+        "socket.timeout.ms": 10_000,  # after this long, a paused broker is an unknown outcome
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,  # a restarted broker is found within half a second
         "retry.backoff.ms": 20,
-        "broker.address.ttl": 1_000,  # of a name: a broker may come back under another address
+        "broker.address.ttl": 1_000,  # of a name: a broker may return under another address
         "allow.auto.create.topics": False,
-        "topic.metadata.propagation.max.ms": 5_000,  # then a topic that is not there is an error
+        "topic.metadata.propagation.max.ms": 5_000,  # after this, a missing topic is an error
     }
 
 
@@ -110,7 +110,7 @@ def reading(
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "enable.partition.eof": True,  # tells the end of a range behind markers and aborted records
+        "enable.partition.eof": True,  # shows a range's end after markers and aborted records
         "fetch.queue.backoff.ms": 1,  # the default stalls a re-assigned consumer for a second
         "fetch.wait.max.ms": fetch_wait_ms,
         "queued.min.messages": 100_000,
@@ -154,9 +154,9 @@ def transactional(
     timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     batch_bytes: int = BATCH_BYTES_MAX,
 ) -> Producer:
-    """A connected producer that has not called `init_transactions`, so it fences nobody yet.
+    """A connected producer that has not called `init_transactions`, so it fences no one yet.
 
-    Connecting first is what makes `init_transactions` take 5 ms instead of 500.
+    Because it is connected, `init_transactions` takes 5 ms instead of 500.
     """
     from confluent_kafka import KafkaException, Producer
 
@@ -168,11 +168,11 @@ def transactional(
         "message.timeout.ms": timeout_ms * 5 // 6,  # must end before the transaction does
         "acks": "all",
         "enable.idempotence": True,
-        # All is flushed, so lingering costs no time. A client with messages that are due and a
-        # request under way polls without pause until the answer, which takes a core.
+        # Everything is flushed, so lingering costs no time. A client with due messages and a
+        # pending request polls without pause until the answer, which takes a whole core.
         "linger.ms": timeout_ms // 2,
         "batch.size": batch_bytes,
-        "message.max.bytes": 100_000_000,  # the topic's own limit rules (see admin.TopicInfo)
+        "message.max.bytes": 100_000_000,  # the topic's own limit applies (see admin.TopicInfo)
         "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
         "queue.buffering.max.kbytes": 1_048_576,
         "partitioner": "murmur2",
@@ -187,7 +187,7 @@ def transactional(
 def admin(bootstrap: Bootstrap) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
-    # It is polled only when a call has failed, whose error then says all that it would have logged.
+    # It is polled only after a failed call, whose error contains all that it would have logged.
     return AdminClient(_common(bootstrap) | {"error_cb": _note_refusal, "log_level": 2})
 
 
@@ -197,13 +197,12 @@ HINT = "is the broker up?"
 def as_error(
     error: KafkaError, what: str, client: AdminClient | None = None, hint: str = HINT
 ) -> RetryableError | PermanentError:
-    """The client's error in the project's tree: only what a person must change is permanent.
+    """Converts the client's error: permanent only if a person must change something.
 
-    What a broker may say for a moment, of a topic that it has yet to hear of, is a TransientAnswer;
-    so are damaged records, which another replica may have whole.
-
-    `client` may have heard why the broker does not let us in, which no answer says. `hint`: what
-    else may be wrong where the broker does not answer.
+    TransientAnswer: an answer that may be temporary, such as for a topic that the broker does not
+    know yet, or damaged records, which another replica may have intact. `client` may know why the
+    broker refuses our access, which no answer contains. `hint`: what else may be wrong if the
+    broker does not answer.
     """
     from confluent_kafka import KafkaError as Codes
 
@@ -240,7 +239,7 @@ def as_error(
 
 
 def _heard(client: AdminClient) -> str | None:
-    """What brokers have just said of our certificate or password."""
+    """The brokers' most recent refusal of our certificate or password, if any."""
     client.poll(0)
     heard = [why for at_s, why in _not_let_in if time.monotonic() - at_s < _HEARD_S]
     return f"the broker does not let us in: {heard[0]}" if heard else None

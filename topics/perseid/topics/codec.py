@@ -2,9 +2,9 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas lie beside this file, one a record, and those of older protocols in `schemas_before`. A
-fingerprint that is not among them was written by another version of perseid: that is an error,
-never a guess.
+The schemas are in the folder `schemas`, one for each record, and those of older protocols in
+`schemas_before`. An unknown fingerprint was written by another version of perseid: that is an
+error, never a guess.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Schema(NamedTuple):
 
 
 def encode(record: Record) -> bytes:
-    """The record as it stands in a topic."""
+    """The record as it is stored in a topic."""
     schema = _by_name()[type(record).__name__]
     out = io.BytesIO()
     out.write(schema.header)
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
 
 
 def _range(found: SourceRange | dict[str, Any]) -> SourceRange:
-    """Tokens of before protocol 4 have each range as a record."""
+    """Tokens from before protocol 4 have each range as a record."""
     return found if isinstance(found, SourceRange) else SourceRange(**found)
 
 
@@ -174,5 +174,5 @@ def _by_name() -> dict[str, _Schema]:
 
 @cache
 def _by_header() -> dict[bytes, _Schema]:
-    """Also the schemas of before: topics have their records behind an upgrade."""
+    """Includes the older schemas: topics still hold their records after an upgrade."""
     return {s.header: s for s in (*_schemas(), *_schemas("schemas_before"))}

@@ -1,4 +1,4 @@
-"""Records of one partition as columns: what a source reads, without a Python object a record."""
+"""Records of one partition as columns, as sources read them: no Python object for each record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Records:
     def of(
         cls, partition: int, rows: Iterable[tuple[int, int, bytes | None, bytes | None]]
     ) -> Records:
-        """Of (offset, timestamp, key, value)."""
+        """From (offset, timestamp, key, value)."""
         listed = list(rows)
         return cls(
             partition,
@@ -79,12 +79,12 @@ class Records:
         return map(self.__getitem__, range(len(self)))
 
     def split(self, end: int) -> tuple[Records, Records]:
-        """Those below the offset `end`, and the others."""
+        """The records below the offset `end`, and the others."""
         cut = int(np.searchsorted(self.offsets, end))
         return self._rows(0, cut), self._rows(cut, len(self))
 
     def without(self, rows: Iterable[int]) -> Records:
-        """All but those in these places."""
+        """All records except those at these positions."""
         keep = np.ones(len(self), bool)
         keep[list(rows)] = False
         mask = pa.array(keep)

@@ -10,17 +10,17 @@ from perseid.topics import names
 from perseid.topics.admin import TopicInfo
 from perseid.topics.durability import alter
 
-# A broker deletes whole segments only, and never the one that it writes to. It stamps each record
-# by its own clock: that bounds token time (`coordinator.token_time`), and the records of a process
-# whose clock is far ahead are not refused.
+# A broker deletes whole segments only, and never the active one. It stamps each record by its own
+# clock: that bounds token time (`coordinator.token_time`), and records of a process with a clock
+# far ahead are not refused.
 _SETTINGS = {"segment.bytes": str(16 << 20), "message.timestamp.type": "LogAppendTime"}
 _FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"} | _SETTINGS
-_PROGRESS_MS = 3_600_000  # progress is for the coordinator of the day
+_PROGRESS_MS = 3_600_000  # only the current coordinator needs progress
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it is to be created; `why` is for people."""
+    """A topic to be created; `why` is for people."""
 
     name: str
     partitions: int
@@ -29,12 +29,12 @@ class TopicSpec:
 
 
 def redriven_topic(job: str) -> TopicSpec:
-    """Made by the first `dlq redrive`."""
+    """The topic that the first `dlq redrive` creates."""
     return TopicSpec(names.redriven(job), 1, _FOREVER, "which dead letters were redriven")
 
 
 def deviations(wanted: TopicSpec, info: TopicInfo) -> Iterator[tuple[str, str, str]]:
-    """The settings with which the topic would lose what it is for: name, found, expected."""
+    """Settings with which the topic would lose needed records: name, found, expected."""
     policy = wanted.config["cleanup.policy"]
     if info.cleanup_policy != policy:
         yield "cleanup.policy", info.cleanup_policy, policy
@@ -46,7 +46,7 @@ def deviations(wanted: TopicSpec, info: TopicInfo) -> Iterator[tuple[str, str, s
 
 
 def refuse_unlike(wanted: TopicSpec, info: TopicInfo) -> None:
-    """PermanentError when an existing control topic would lose what it is for."""
+    """Raises PermanentError if an existing control topic would lose needed records."""
     for name, found, expected in deviations(wanted, info):
         raise PermanentError(
             f"topic {info.name} has {name}={found}, expected {expected}: it says "
@@ -58,7 +58,7 @@ def refuse_unlike(wanted: TopicSpec, info: TopicInfo) -> None:
 def control_topics(job: str, ledger_partitions: int) -> tuple[TopicSpec, ...]:
     """Tokens, progress and ledger. None is compacted: an older record may be the valid one.
 
-    The coordinator trims tokens and ledger behind the oldest checkpoint that is kept.
+    The coordinator trims tokens and ledger before the oldest kept checkpoint.
     """
     progress = {"cleanup.policy": "delete", "retention.ms": str(_PROGRESS_MS)} | _SETTINGS
     return (

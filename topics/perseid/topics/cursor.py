@@ -1,7 +1,7 @@
-"""A consumer that stands at one offset of one partition: what all readers here are made of.
+"""A consumer at one offset of one partition; all readers here are built of it.
 
-Going on from where it stands is nearly free, because the client has fetched ahead. Going elsewhere
-is a new consumer: that costs the same 10 ms as a seek, and nothing of the old position is left.
+Reading on from its position is nearly free, because the client has prefetched. Any other position
+gets a new consumer: that costs the same 10 ms as a seek, and nothing of the old position remains.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from perseid.topics.librdkafka import Event, PartitionConsumer
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-_LOOKUP_S = 5.0  # one question to the broker
+_LOOKUP_S = 5.0  # one request to the broker
 _BRIEF = {"queued.min.messages": 5_000, "fetch.message.max.bytes": 262_144}
-_SILENCE_S = 1.0  # of a new cursor, before it asks whether its topic is there at all
+_SILENCE_S = 1.0  # of a new cursor, before it checks whether its topic exists
 
 
 class _Position:
-    """What all cursors know: where they stand, and what the client's errors mean there."""
+    """What all cursors share: their position, and the meaning of the client's errors there."""
 
     def __init__(self, topic: str, partition: int, start: int) -> None:
         self.topic, self.partition, self.position = topic, partition, start
-        self.at_end = False  # the broker has said so, of the position: of what readers may see
+        self.at_end = False  # the broker reported the end of readable records here
         self._seen = False
-        self._ask_at_s: float | None = None  # from the first fetch on, which may come later
+        self._ask_at_s: float | None = None  # set by the first fetch, which may be later
 
     def _heard(self, anything: bool) -> None:
-        """Asks whether the partition is there when nothing has come of it for a while."""
+        """Checks whether the partition exists when it has returned nothing for a while."""
         if anything:
             self._seen, self.at_end = True, False
         if not self._seen and self._ask_at_s is not None and time.monotonic() > self._ask_at_s:
@@ -42,7 +42,7 @@ class _Position:
             self._check_exists(self._asked())
 
     def _listens(self) -> None:
-        """A fetch begins: from the first one on something should come."""
+        """A fetch begins: from the first one on an answer is expected."""
         if self._ask_at_s is None:
             self._ask_at_s = time.monotonic() + _SILENCE_S
 
@@ -62,11 +62,11 @@ class _Position:
             raise clients.as_error(error, f"reading {self.topic}[{self.partition}]")
 
     def _asked(self) -> Consumer:
-        """A client for questions."""
+        """A client for requests."""
         raise NotImplementedError
 
     def _check_exists(self, client: Consumer) -> None:
-        """The client itself waits in silence for a topic or partition that is not there."""
+        """Checks this because the client waits silently for a missing topic or partition."""
         from confluent_kafka import KafkaException
 
         here = f"reading {self.topic}[{self.partition}]"
@@ -94,13 +94,13 @@ class _Position:
 
 
 class Cursor(_Position):
-    """`position` is the offset up to which everything readable has been handed out."""
+    """`position` is the offset up to which all readable records have been returned."""
 
     def __init__(
         self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
         *, brief: bool = False,
     ) -> None:  # fmt: skip
-        """`brief`: it will not go on behind the first range, so it fetches little ahead."""
+        """`brief`: only one range will be read, so it prefetches little."""
         from confluent_kafka import TopicPartition
 
         super().__init__(topic, partition, start)
@@ -110,10 +110,10 @@ class Cursor(_Position):
         self._consumer.assign([TopicPartition(topic, partition, start)])
 
     def fetch(self, count: int, timeout_s: float) -> list[Message]:
-        """Up to `count` records behind the position; returns early only with all of them.
+        """Up to `count` records from the position on; returns early only with all of them.
 
-        Markers and aborted records are passed over in silence: the position tells. An error of the
-        partition is raised, and the cursor is of no use after it.
+        Markers and aborted records are skipped silently; only `position` shows them. An error of
+        the partition is raised, and the cursor must not be used after it.
         """
         self._listens()
         found = self._consumer.consume(count, timeout_s)
@@ -124,7 +124,7 @@ class Cursor(_Position):
         if len(records) < len(found):
             for event in found:
                 if (error := event.error()) is not None:
-                    offset = event.offset()  # of what is not about the partition there is none
+                    offset = event.offset()  # an event without a partition has no offset
                     self._handle(error, -1 if offset is None else offset)
         return records
 
@@ -142,14 +142,14 @@ class Cursor(_Position):
 
 
 class Fetching(Protocol):
-    """Records of one partition, from where it was opened on."""
+    """Records of one partition, from the offset where it was opened."""
 
     def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]: ...
     def close(self) -> None: ...
 
 
 class ColumnCursor(_Position):
-    """The same for sources: records come as columns, out of `consumer`."""
+    """A cursor for sources: records from `consumer` as columns."""
 
     def __init__(
         self, bootstrap: Bootstrap, topic: str, partition: int, start: int, consumer: Fetching
@@ -169,7 +169,7 @@ class ColumnCursor(_Position):
         return cls(bootstrap, topic, partition, start, consumer)
 
     def fetch(self, count: int, timeout_s: float) -> Records:
-        """As `Cursor.fetch`."""
+        """Like `Cursor.fetch`."""
         self._listens()
         records, events = self._consumer.fetch(count, timeout_s)
         self._heard(bool(len(records) or events))
@@ -185,7 +185,7 @@ class ColumnCursor(_Position):
 
     def _check_exists(self, client: Consumer) -> None:
         super()._check_exists(client)
-        self._end_asking()  # it is not asked again, and thousands of cursors may begin slowly
+        self._end_asking()  # no further check follows, and thousands of cursors may start slowly
 
     def _asked(self) -> Consumer:
         if self._asking is None:

@@ -1,7 +1,7 @@
-"""Settings with which acknowledged records get lost, or none can be written. Pure.
+"""Settings that lose acknowledged records or prevent writing. Pure.
 
 `acks=all` waits for the copies that are in sync, at least `min.insync.replicas` of them: with three
-copies and a minimum of one, a commit may stand on one broker alone.
+copies and a minimum of one, a commit may exist on one broker only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from perseid.topics.admin import TopicInfo
 
-COPIES = 3  # of what must not be lost, where there are so many brokers
+COPIES = 3  # of what must not be lost, if there are so many brokers
 TRANSACTION_LOG = "__transaction_state"  # made by the first transaction
 _FACTOR, _MIN_ISR = "transaction.state.log.replication.factor", "transaction.state.log.min.isr"
 
@@ -31,10 +31,10 @@ class Weakness:
 
 
 def of_topic(info: TopicInfo, brokers: int) -> Iterator[Weakness]:
-    """Of a topic on so many brokers; one broker alone has nothing better to offer."""
+    """The weaknesses of a topic on so many brokers; a single broker has no better setting."""
     what, least = f"topic {info.name}", info.min_insync_replicas
     if info.replicas == 0:
-        return  # not known
+        return  # unknown
     if least > info.replicas:
         yield Weakness(
             what, f"min.insync.replicas={least} of {info.replicas} copies",
@@ -64,9 +64,10 @@ def of_topic(info: TopicInfo, brokers: int) -> Iterator[Weakness]:
 def of_transactions(
     settings: Mapping[int, Mapping[str, str]], log: TopicInfo | None
 ) -> Iterator[Weakness]:
-    """Why no transaction can begin: of the brokers' settings, by broker, and the log if it is made.
+    """Why no transaction can begin, from the brokers' settings and the transaction log.
 
-    A small broker with the defaults of a large cluster: `init_transactions` never comes back.
+    `log`: None before the first transaction. On a small cluster with the defaults of a large one
+    `init_transactions` never returns.
     """
     count = len(settings)
     if log is not None:

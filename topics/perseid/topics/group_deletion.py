@@ -1,9 +1,9 @@
-"""Deletes a consumer group in a process of its own: `python -m ... < order`.
+"""Deletes a consumer group in a separate process: `python -m ... < order`.
 
-librdkafka's questions of an administrator to a group's coordinator are not safe (2.16; its issue
-4605, open): where the answer comes behind the time limit, because the broker was paused or is still
-making its first coordinator, the process is aborted, or stands still for ever when the client is
-freed. So such a question is asked by a process that may end in any way, and is asked again.
+librdkafka's admin requests to a group coordinator are not safe (2.16; its issue 4605, open). If the
+answer arrives after the time limit, because the broker was paused or is still creating its first
+coordinator, the process is aborted, or hangs without limit when the client is freed. So a separate
+process, which may end in any way, sends such a request, and the request is repeated.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.records.access import Access, Bootstrap, Brokers
 from perseid.topics import clients
 
-_ASK_S = 2.0  # at most, of one question
-_STARTS_S = 20.0  # a process on a machine that is busy
+_ASK_S = 2.0  # the limit of one request
+_STARTS_S = 20.0  # start of a process on a busy host
 
 
 def delete(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
-    """Deletes a group; one that is not there is no error.
+    """Deletes a group; a missing one is no error.
 
     Raises:
         PermanentError: the brokers refuse it.
@@ -33,9 +33,9 @@ def delete(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        # The first question about a group makes a new broker create its topic of offsets; until
-        # that is loaded, nobody is the group's coordinator. A client that asks meanwhile may
-        # wait for it to the end of its time, whatever that is: so it asks briefly, and again.
+        # The first request about a group makes a new broker create its offsets topic; until that is
+        # loaded, the group has no coordinator. A client that asks meanwhile may wait until its own
+        # time limit: so each request is short and repeated.
         try:
             _ask_in_child(bootstrap, group, min(_ASK_S, timeout_s))
             return
@@ -63,7 +63,7 @@ def _ask_in_child(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
 
 
 def _told(bootstrap: Bootstrap) -> dict[str, Any]:
-    """No secret: the other process reads it where this one would."""
+    """Contains no secret: the other process reads it from the same place as this one."""
     access = bootstrap.access.model_dump() if isinstance(bootstrap, Brokers) else None
     return {"bootstrap": str(bootstrap), "access": access}
 
@@ -89,7 +89,7 @@ def _ask(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
 
 
 def main() -> None:
-    """Answers with one line of JSON; nothing is freed, for that may stand still."""
+    """Answers with one line of JSON; frees nothing, because that may hang."""
     order = json.load(sys.stdin)
     answer: dict[str, Any] = {"error": None, "permanent": False}
     try:

@@ -1,8 +1,8 @@
 """Committed offsets of a consumer group that has no members, written by one fenced writer.
 
-An admin client may set such offsets too, but then whoever writes last wins, even a process that was
-paused in front of the write an hour ago. In a transaction the broker checks who writes: acquiring
-the transactional id shuts out every writer before, with whatever it still has under way.
+An admin client may set such offsets too, but then the last writer wins, even a process that was
+paused before the write an hour ago. In a transaction the broker checks the writer: acquiring the
+transactional id fences every earlier writer, including its pending writes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ ANSWER_S = 10.0
 
 
 class GroupWriter(Protocol):
-    """Commits the offsets of one group. Not for two threads at once."""
+    """Commits the offsets of one group. Not thread-safe."""
 
     def acquire(self) -> None:
-        """From its return on, older writers of the group are fenced. Raises RetryableError."""
+        """Fences older writers of the group before it returns. Raises RetryableError."""
         ...
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """All of them or none; others keep theirs. Must not acquire by itself.
+        """Commits all offsets or none; other partitions keep theirs. Must not acquire by itself.
 
         FencedError: a newer writer has acquired, nothing was written. RetryableError: it may be
-        written or not. Behind any error, and before the first commit, it has to be acquired.
+        written or not. After any error, and before the first commit, the group must be acquired.
         """
         ...
 
@@ -45,7 +45,7 @@ class KafkaGroupWriter:
     def __init__(self, bootstrap: Bootstrap, group: str, transactional_id: str) -> None:
         self._bootstrap, self._group, self._id = bootstrap, group, transactional_id
         self._producer: Producer | None = None
-        self._metadata: Any = None  # says "no member", which is what a group without any takes
+        self._metadata: Any = None  # "no member", as a group without members requires
 
     def acquire(self) -> None:
         from confluent_kafka import KafkaException
@@ -68,7 +68,7 @@ class KafkaGroupWriter:
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        # What an error leaves open is ended by the next acquire, or by the broker in half a minute.
+        # The next acquire ends what an error leaves open, or the broker does in half a minute.
         producer, self._producer = self._producer, None
         if producer is None:
             raise RetryableError(f"group {self._group} has to be acquired before a commit")

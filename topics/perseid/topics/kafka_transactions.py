@@ -1,8 +1,8 @@
 """The transaction port on Kafka.
 
-What is not a clean success makes the producer useless, by rule (reliability.md section 3): its late
-retries could hit a later transaction. A new producer with the same id puts an end to them. A commit
-is clean when it was answered before the client can have sent anything a second time.
+By rule, any outcome other than a clean success makes the producer unusable (reliability.md section
+3), because its late retries could affect a later transaction. A new producer with the same id ends
+them. A commit is clean if it was answered before the client can have sent any request twice.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from perseid.topics.transactions import SPARES_MAX, PartitionBatch, Written
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-FIRST_WAIT_S = 0.1  # usual is 5 ms
+FIRST_WAIT_S = 0.1  # usually 5 ms
 CONNECT_S = 5.0
 # The client waits RETRY_BACKOFF_MS, less a fifth of it at random, before it repeats any request.
 CLEAN_COMMIT_S = 0.75 * clients.RETRY_BACKOFF_MS / 1000
 _CHUNK_RECORDS = 10_000  # far below the client's queue
-# Of a flush: the client sends what is there, and spins while more is there than one request a
-# partition can take. So it is told to again and again, and sleeps between until an answer comes.
+# Of a flush: the client sends what it has, and busy-waits while it has more than one request for a
+# partition can take. So it is flushed repeatedly, with sleeps until an answer arrives.
 _FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
 _ABORT_S = 2.0
-_LONGEST = "transaction.max.timeout.ms"  # a hosted Kafka may not tell it
-_GIVEN_UP = 0.8  # of a transaction's time; the client gives records up a little later
+_LONGEST = "transaction.max.timeout.ms"  # a hosted Kafka may not report it
+_GIVEN_UP = 0.8  # of a transaction's time; the client aborts records a little later
 
 
 class KafkaTransactions:
@@ -44,7 +44,7 @@ class KafkaTransactions:
     def __init__(
         self, bootstrap: Bootstrap, *, timeout_ms: int = clients.TRANSACTION_TIMEOUT_MS
     ) -> None:
-        """`timeout_ms`: when the broker aborts what a dead writer left open."""
+        """`timeout_ms`: after this time the broker aborts what a dead writer left open."""
         self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
         self._spares: dict[tuple[str, int, int], Future[Producer]] = {}
         self._lock = Lock()  # of the spares: commits of several partitions run in threads
@@ -59,7 +59,7 @@ class KafkaTransactions:
             self._spares[key] = spare
 
     def _spare(self, transactional_id: str, batch_bytes: int, lasting_ms: int) -> Future[Producer]:
-        """The spare that there is, which is then no longer kept, or a new one."""
+        """Takes the existing spare, if any, or starts a new one."""
         key = transactional_id, batch_bytes, lasting_ms
         return self._spares.pop(key, None) or self._pool.submit(
             clients.transactional, self._bootstrap, transactional_id, lasting_ms, batch_bytes
@@ -76,10 +76,10 @@ class KafkaTransactions:
         self, transactional_id: str, batch_bytes: int, timeout_s: float,
         lasting_s: float | None = None,
     ) -> KafkaTransaction:  # fmt: skip
-        """As the port says.
+        """Acquires as the port describes.
 
         While the broker aborts what an older producer left open it refuses a new one, and the
-        client then waits 500 ms. A second producer, made after a shorter wait, is let in.
+        client then waits 500 ms. A second producer, created after a shorter wait, is accepted.
         """
         deadline_s = time.monotonic() + timeout_s
         lasting_ms = self._timeout_ms if lasting_s is None else int(lasting_s * 1000)
@@ -108,7 +108,7 @@ class KafkaTransactions:
         return producer
 
     def close(self) -> None:
-        """Lets go of all spare producers."""
+        """Releases all spare producers."""
         self._spares.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -121,7 +121,7 @@ _NO_LOG = (
 
 
 class KafkaTransaction:
-    """One producer and what it has open."""
+    """One producer and its open transaction."""
 
     def __init__(
         self, producer: Producer, transactional_id: str,
@@ -157,7 +157,7 @@ class KafkaTransaction:
                 self._send_noted(batch, count - 1)
         except KafkaException as error:
             raise clients.as_error(error.args[0], f"producing to {place[0]}[{place[1]}]") from error
-        except BufferError as error:  # a part is queued: to go on would be out of order
+        except BufferError as error:  # a part is queued: continuing would break the order
             raise RetryableError(f"{place[0]}[{place[1]}]: not taken: {error}") from error
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
@@ -183,7 +183,7 @@ class KafkaTransaction:
         return None if self._taken_s is None else time.monotonic() - self._taken_s
 
     def _look(self, waiting: int) -> None:
-        """Takes note of a broker that takes records; late ones are given up, which is no taking."""
+        """Notes when the broker takes records; late records that the client aborts do not count."""
         now_s = time.monotonic()
         if waiting < self._waiting and now_s - self._begun_s < _GIVEN_UP * self._lasting_s:
             self._taken_s = now_s
@@ -197,7 +197,7 @@ class KafkaTransaction:
 
     def close(self) -> None:
         producer, self._producer = self._producer, None
-        while self._topics:  # before the producer goes
+        while self._topics:  # before the producer is released
             self._topics.popitem()[1].close()
         if producer is not None and self._open:
             from confluent_kafka import KafkaException
@@ -221,7 +221,7 @@ class KafkaTransaction:
             raise clients.as_error(error.args[0], f"{name} of {self._id}") from error
 
     def _send_noted(self, batch: PartitionBatch, row: int) -> None:
-        """One record whose delivery report says where it is."""
+        """Sends one record whose delivery report gives its offset."""
         headers = batch.headers[row] if batch.headers is not None else None
         self._await_room(1)
         self._needed().produce(
@@ -230,7 +230,7 @@ class KafkaTransaction:
         )  # fmt: skip
 
     def _send_middle(self, batch: PartitionBatch) -> None:
-        """All but the first and last record, without reports; those with headers one by one."""
+        """Sends all but the first and last record, without reports; with headers one by one."""
         end = len(batch.values) - 1
         for start in range(1, end, _CHUNK_RECORDS):
             stop = min(start + _CHUNK_RECORDS, end)
@@ -256,7 +256,7 @@ class KafkaTransaction:
             raise KafkaException(error)
 
     def _await_room(self, records: int) -> None:
-        """Waits while the client's queue has no room for so many records."""
+        """Waits while the client's queue has no room for `records` more."""
         producer = self._needed()
         deadline_s = time.monotonic() + self._lasting_s
         while (waiting := len(producer)) + records > clients.QUEUE_MESSAGES_MAX:

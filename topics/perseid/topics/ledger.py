@@ -1,9 +1,10 @@
 """The ledger: which epochs an operator partition has committed. Written only in sink transactions.
 
 A ledger partition holds one record for each committed epoch, with transaction markers and aborted
-records between them, so its last record is not at its last offset: it is looked for backwards from
-the end. Nothing is remembered in between. A broker that has lost the end of a ledger and taken new
-records has the old end again, and what was known of it would be believed (simulation seed 22747).
+records between them, so its last record is not at its last offset: it is searched backwards from
+the end. Nothing is cached between searches. A broker that has lost the end of a ledger and accepted
+new records may have the old end offset again, so a cached record would wrongly be trusted
+(simulation seed 22747).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _WINDOW_FACTOR = 16
 
 
 class LedgerReader:
-    """Reads ledger partitions. Safe for several threads."""
+    """Reads ledger partitions. Thread-safe."""
 
     def __init__(
         self, reader: LogReader, topics: TopicReader, clock: Clock | None = None
@@ -34,16 +35,16 @@ class LedgerReader:
         self._one_at_a_time = Lock()
 
     def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
-        """The last committed record below the high watermark of this moment, of any job UUID.
+        """The last committed record below the current high watermark, of any job UUID.
 
-        Waits until no transaction is undecided below it; RetryableError when that takes too long.
+        Waits until no transaction is undecided below it; RetryableError if that takes too long.
         """
         return self.last_and_end(topic, partition, timeout_s=timeout_s)[0]
 
     def last_and_end(
         self, topic: str, partition: int, *, timeout_s: float
     ) -> tuple[LedgerRecord | None, int]:
-        """The same with that high watermark."""
+        """The last record, and the high watermark."""
         place = topic, partition
         with self._one_at_a_time:
             end = self._topics.ends([place], committed=False)[place]
@@ -61,9 +62,9 @@ class LedgerReader:
         }
 
     def _search(self, place: Partition, end: int, timeout_s: float) -> LedgerRecord | None:
-        """Backwards from `end` in growing windows, since aborted attempts leave no record.
+        """Searches backwards from `end` in growing windows, since aborted attempts leave no record.
 
-        Never None of a ledger that has a record: nothing would be taken for committed.
+        Never returns None for a ledger that has a record: every epoch would count as uncommitted.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         low = self._topics.starts([place])[place]
@@ -75,7 +76,7 @@ class LedgerReader:
             left_s = max(0.0, deadline_s - self._clock.monotonic_s())
             try:
                 record = self._newest(place, lower, upper, left_s)
-            except ReplayDataLost as trimmed:  # meanwhile, and never the last record
+            except ReplayDataLost as trimmed:  # meanwhile; never the last record
                 low = trimmed.earliest
                 if low >= upper:
                     raise _gone(place, low, end) from trimmed
@@ -93,7 +94,7 @@ class LedgerReader:
 
 
 def _gone(place: Partition, start: int, end: int) -> RetryableError:
-    """Others have gone on and trimmed behind `end` while the reader stood still."""
+    """The log was extended and trimmed beyond `end` by others while the reader was stalled."""
     return RetryableError(
         f"{place[0]}[{place[1]}] begins at offset {start} by now, and ended at {end} when its last "
         "record was looked for"

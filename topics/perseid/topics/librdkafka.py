@@ -1,8 +1,8 @@
-"""The client's own library, called for whole batches of records.
+"""Calls librdkafka directly, for whole batches of records.
 
-confluent-kafka makes a Python object of each record that it reads and takes a Python call for each
-that it sends, which costs more than all that Kafka itself does. It is a binding of librdkafka,
-whose interface is public and stable; here is the small part of it that moves records.
+confluent-kafka creates a Python object for each record that it reads and needs a Python call for
+each that it sends, which costs more than Kafka itself. It is a binding of librdkafka, which has a
+public and stable interface; this module uses the small part of it that transfers records.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LOG = logging.getLogger("perseid.kafka")
 
 _TEXT_BYTES = 512
 _CONSUMER = 1  # RD_KAFKA_CONSUMER
-# `Handle` of confluent_kafka.h: PyObject_HEAD, then rd_kafka_t *. A contract test holds it to that.
+# `Handle` of confluent_kafka.h: PyObject_HEAD, then rd_kafka_t *. A contract test checks this.
 _HANDLE_OFFSET = 16
-_BATCH_BYTES_MAX = 2**31 - 1  # of one Arrow array; the client fetches far less ahead
-_EVENTS_MAX = 16  # of a client at once, beside records
+_BATCH_BYTES_MAX = 2**31 - 1  # of one Arrow array; the client prefetches far less
+_EVENTS_MAX = 16  # of a client at once, in addition to records
 _ERROR = 3  # syslog's
 _WARNING = 4
 
@@ -63,12 +63,12 @@ def _log_error(_client: int, code: int, reason: bytes, _opaque: int) -> None:
     LOG.warning("kafka client: %d: %s", code, reason.decode(errors="replace"))
 
 
-_LOG, _LOG_ERROR = _LogCallback(_log), _ErrorCallback(_log_error)  # as long as any client
+_LOG, _LOG_ERROR = _LogCallback(_log), _ErrorCallback(_log_error)  # must live as long as any client
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The very librdkafka that confluent-kafka has loaded: its symbols are its extension's."""
+    """The same librdkafka that confluent-kafka has loaded; its extension exports the symbols."""
     from confluent_kafka import cimpl
 
     found = ctypes.CDLL(cimpl.__file__)
@@ -111,7 +111,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _address(name: str) -> int:
-    """That of a function, for C code that calls it."""
+    """The address of a function, for C code that calls it."""
     found = ctypes.cast(getattr(_library(), name), c_void_p).value
     assert found is not None
     return found
@@ -125,21 +125,21 @@ def _error(code: int, text: str | None = None) -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the client tells between records: an error, or the end of the partition."""
+    """An error, or the end of the partition, as reported by the client between records."""
 
     error: KafkaError
     offset: int
 
     @property
     def is_end(self) -> bool:
-        """Whether it tells the end of the partition, which is no error."""
+        """Whether it reports the end of the partition, which is no error."""
         from confluent_kafka import KafkaError
 
         return self.error.code() == KafkaError._PARTITION_EOF
 
 
 class PartitionConsumer:
-    """Reads one partition from an offset on. Not for two threads at once."""
+    """Reads one partition from an offset on. Not thread-safe."""
 
     def __init__(
         self, settings: Mapping[str, Any], topic: str, partition: int, start: int
@@ -167,10 +167,10 @@ class PartitionConsumer:
 
 
 class SharedConsumer:
-    """One client that reads many partitions, each from a queue of its own.
+    """One client that reads many partitions, each from its own queue.
 
-    Not for two threads at once. What it fetches ahead (`queued.max.messages.kbytes` and
-    `queued.min.messages` of its settings) is for each partition.
+    Not thread-safe. Its prefetch settings (`queued.max.messages.kbytes` and `queued.min.messages`)
+    apply to each partition.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -178,17 +178,17 @@ class SharedConsumer:
         self._client, self._queue = _opened(settings)
         self.parts: dict[tuple[str, int], int] = {}  # the queues
         self._freed = _freed_with(self, self._client, self._queue, self.parts)
-        self.failed = False  # a partition had an error: what comes next is better read anew
+        self.failed = False  # a partition had an error: later records should use another client
 
     def add(self, places: Mapping[tuple[str, int], int]) -> None:
         """Begins to read partitions that it does not have, each from its offset on.
 
-        All at once, since the client asks the broker for them behind its request under way.
+        All are added in one call, since the client only asks for them after its pending request.
         """
         library = _library()
         for topic, partition in places:
             queue = library.rd_kafka_queue_get_partition(self._client, topic.encode(), partition)
-            library.rd_kafka_queue_forward(queue, None)  # else all come in one queue
+            library.rd_kafka_queue_forward(queue, None)  # else all records arrive in one queue
             self.parts[topic, partition] = queue
         with _listed(places) as listed:
             error = library.rd_kafka_incremental_assign(self._client, listed)
@@ -201,14 +201,14 @@ class SharedConsumer:
     def fetch(
         self, topic: str, partition: int, count: int, timeout_s: float
     ) -> tuple[Records, list[Event]]:
-        """As `PartitionConsumer.fetch`; events that are of no partition come with any of them."""
+        """Like `PartitionConsumer.fetch`; events without a partition come with any of them."""
         records, events = _fetched(self.parts[topic, partition], partition, count, timeout_s)
         if not len(records):
             events += _fetched(self._queue, partition, _EVENTS_MAX, 0.0)[1]
         return records, events
 
     def remove(self, places: Iterable[tuple[str, int]]) -> None:
-        """Ends the reading of partitions that it has."""
+        """Stops reading partitions that it has."""
         queues = {place: self.parts.pop(place) for place in places}
         with _listed(dict.fromkeys(queues, 0)) as listed:
             error = _library().rd_kafka_incremental_unassign(self._client, listed)
@@ -291,7 +291,7 @@ def _free(client: int, queue: int, parts: dict[tuple[str, int], int]) -> None:
 
 
 class _Binaries:
-    """Memory for so many values with so many bytes together."""
+    """Memory for `rows` values with `size` bytes in total."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._rows = rows
@@ -319,7 +319,7 @@ def _events(messages: np.ndarray[Any, np.dtype[np.uintp]]) -> list[Event]:
 
 
 def _opened(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """A consumer of librdkafka and its queue; what it has to say comes while that is polled."""
+    """A consumer of librdkafka and its queue; its callbacks run while the queue is polled."""
     library = _library()
     conf = library.rd_kafka_conf_new()
     text = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -340,7 +340,7 @@ def _opened(settings: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class TopicProducer:
-    """Sends batches to one topic by a client of confluent-kafka's, which must outlive it.
+    """Sends batches to one topic through a confluent-kafka client, which must outlive it.
 
     Records have no headers and no delivery reports of their own.
     """
@@ -356,9 +356,9 @@ class TopicProducer:
     def produce(
         self, partition: int, keys: pa.BinaryArray, values: pa.BinaryArray, first: int, end: int
     ) -> KafkaError | None:
-        """Queues rows `first` up to `end`; the error of the first that the client did not take.
+        """Queues rows from `first` up to `end`; returns the error of the first row not accepted.
 
-        What lies in front of that row is queued.
+        The rows before that one are queued.
         """
         error = c_int32()
         taken = kernels().perseid_kafka_produce(

@@ -1,7 +1,7 @@
 """The control logs of a job: tokens and progress, over two small ports.
 
-A port deals in bytes and offsets; the logs add the codec and, for tokens, the chain. The adapters
-here are on Kafka, the fakes are in `perseid.testing.kafka`, and both pass the same contract tests.
+A port transfers bytes and offsets; the logs add the codec and, for tokens, the chain. The adapters
+here use Kafka, the fakes are in `perseid.testing.kafka`, and both pass the same contract tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LogReader(Protocol):
     def read_from(
         self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
     ) -> list[Entry]:
-        """Records from `offset` on as soon as there is one; none when the time is up."""
+        """Records from `offset` on, as soon as there is one; none when the time is up."""
         ...
 
     def read_range(
@@ -48,8 +48,8 @@ class LogReader(Protocol):
     ) -> list[Entry]:
         """All records of [start, end).
 
-        Waits until all transactions below `end` are decided, that is for the last stable offset to
-        reach it; RetryableError when that takes too long.
+        Waits until all transactions below `end` are decided, that is until the last stable offset
+        reaches `end`; raises RetryableError if that takes too long.
         """
         ...
 
@@ -60,7 +60,7 @@ class LogWriter(Protocol):
     """Appends control records."""
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
-        """The record's offset, when it is durable. RetryableError: it may be in the log or not."""
+        """The record's offset, once it is durable. RetryableError: it may be in the log or not."""
         ...
 
     def close(self) -> None: ...
@@ -110,7 +110,7 @@ class KafkaLogReader:
             self._cursors.popitem()[1].close()
 
     def _at(self, topic: str, partition: int, offset: int) -> Cursor:
-        """The partition's cursor at `offset`; the caller puts it back when nothing went wrong."""
+        """The partition's cursor at `offset`; the caller puts it back if no error occurred."""
         cursor = self._cursors.pop((topic, partition), None)
         if cursor is not None and cursor.position == offset:
             return cursor
@@ -140,7 +140,7 @@ class KafkaLogWriter:
         except KafkaException as raised:  # too large for any topic, or the log has lost its tail
             self._producer = None
             raise clients.as_error(raised.args[0], f"appending to {topic}[{partition}]") from raised
-        except BufferError as full:  # of what a broker that is away has left over
+        except BufferError as full:  # records of an unreachable broker fill the queue
             self._producer = None
             raise RetryableError(f"appending to {topic}[{partition}]: {full}") from full
         except BaseException:
@@ -175,27 +175,27 @@ class TokenLog:
         base: Base | None = None,
         on_void: Callable[[Void], None] = lambda _: None,
     ) -> None:
-        """Reads from `base`, or from the log's first record. `on_void` reports what is ignored."""
+        """Reads from `base`, or from the log's first record. `on_void` gets the void records."""
         self.chain = Chain(base)
         self.position = base.offset if base is not None else 0
         self._topic, self._reader, self._writer = names.tokens(job), reader, writer
         self._on_void = on_void
 
     def append(self, record: TokenRecord) -> int:
-        """The record's offset; whether it counts is known when it was read back."""
+        """The record's offset; whether it is valid is known once it has been read back."""
         if self._writer is None:
             raise PermanentError(f"{self._topic} was opened for reading only")
         return self._writer.append(self._topic, 0, codec.encode(record))
 
     def poll(self, timeout_s: float, *, max_records: int = RECORDS_MAX) -> list[Accepted]:
-        """What is new and counts, waiting for it at most `timeout_s`; rewinds are among it."""
+        """The new valid records, including rewinds; waits for them at most `timeout_s`."""
         entries = self._reader.read_from(
             self._topic, 0, self.position, max_records=max_records, timeout_s=timeout_s
         )
         return self._feed(entries)
 
     def read_to(self, end: int, *, timeout_s: float) -> list[Accepted]:
-        """Everything that counts from the position up to the offset `end`, which must exist."""
+        """All valid records from the position up to the offset `end`, which must exist."""
         entries = self._reader.read_range(self._topic, 0, self.position, end, timeout_s=timeout_s)
         return self._feed(entries)
 
@@ -212,7 +212,7 @@ class TokenLog:
 
 
 class ProgressLog:
-    """What workers report about one job."""
+    """The workers' reports about one job."""
 
     def __init__(
         self, job: str, reader: LogReader | None = None, writer: LogWriter | None = None
@@ -236,7 +236,7 @@ class ProgressLog:
 
 
 def _not_readable(cursor: Cursor, end: int, timeout_s: float) -> RetryableError:
-    """At the end of what readers may see it is a transaction, else the broker."""
+    """The cause is a transaction at the end of the readable records, else the broker."""
     text = (
         f"{cursor.topic}[{cursor.partition}]: offset {cursor.position} of a range to {end} was not "
         f"readable for {timeout_s} s"

@@ -10,7 +10,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic(name: str) -> str:
-    """`name`, or UsageError when Kafka would not take it or it is Kafka's own."""
+    """Returns `name`; UsageError if Kafka does not accept it or reserves it."""
     if not _TOPIC.fullmatch(name) or name in {".", ".."} or name.startswith("__"):
         raise UsageError(
             f"topic name {name!r} is not valid: expected 1 to 249 of A-Z a-z 0-9 . _ - and no "
@@ -32,7 +32,7 @@ def ledger(job: str) -> str:
 
 
 def redriven(job: str) -> str:
-    """The topic that says which dead letters were redriven."""
+    """The topic that records which dead letters were redriven."""
     return f"perseid.{job}.redriven"
 
 
@@ -42,12 +42,12 @@ def redrive_id(job: str) -> str:
 
 
 def group(job: str) -> str:
-    """The consumer group that mirrors how far a job has come in its sources."""
+    """The consumer group that mirrors a job's progress in its sources."""
     return f"perseid.{job}"
 
 
 def group_id(job: str) -> str:
-    """The transactional id of whoever writes that mirror: the leading coordinator."""
+    """The transactional id of that mirror's writer, the leading coordinator."""
     return f"perseid.{job}.offsets"
 
 

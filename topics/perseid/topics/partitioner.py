@@ -1,7 +1,7 @@
-"""Kafka's own partition of a key, for many keys at once: murmur2 as Java and librdkafka have it.
+"""Kafka's partition of a key, for many keys at once: murmur2 as in Java and librdkafka.
 
-Sink topics are partitioned as other producers would, so that their consumers find a key where they
-look for it.
+Sink topics are partitioned like those of other producers, so that consumers find a key in the
+expected partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def partitions(keys: pa.BinaryArray, count: int, first_unkeyed: int = 0) -> NDAr
     """The partition of each record among `count`.
 
     Records without a key go to one partition after another in blocks, from `first_unkeyed` on: the
-    same for a re-run, unlike the client's random choice.
+    same in a repeated run, unlike the client's random choice.
     """
     found: NDArray[np.int64] = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     if keys.null_count:

@@ -1,9 +1,9 @@
 """Reads exact ranges of source partitions, as fast as Python can.
 
-A partition is read on from where it stands, because the next epoch's range starts where the last
-one ended. Each has a consumer of its own as long as they are few; then they share some
-(`perseid.topics.shared`). Of a partition that several tasks read in turn none goes on: then what
-was fetched ahead is lost, so little is.
+A partition is read on from its last position, because the next epoch's range starts where the last
+one ended. Each has its own consumer while they are few; more of them share consumers
+(`perseid.topics.shared`). If several tasks read a partition in turn, no reader continues at its
+last position: prefetched records are lost, so few are prefetched.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS_MAX = 10_000
 CURSORS_MAX = 64  # partitions that a reader of messages keeps open; each has three threads
-ALONE_MAX = 16  # partitions of a process with a consumer, and its 32 MiB ahead, of their own
-IDLE_S = 60.0  # where there are more, one that was not read for so long is let go
+ALONE_MAX = 16  # partitions of a process that have their own consumer with 32 MiB prefetched
+IDLE_S = 60.0  # if there are more, one that was not read for so long is released
 _WAIT_S = 0.01  # a range with gaps ends with a wait of at most this
 
 
@@ -37,10 +37,10 @@ Batch = TypeVar("Batch", "list[Message]", Records)
 
 @dataclass(slots=True)
 class _Place(Generic[Batch]):
-    """`served_to`: the end of the range that was read last. `ahead`: fetched beyond it.
+    """`served_to`: the end of the last range read. `ahead`: records fetched beyond it.
 
-    `brief`: the range before was elsewhere, and the next one is expected to be, too.
-    `kept_s`: when that was read (monotonic).
+    `brief`: the previous range was elsewhere, and the next one is expected to be, too. `kept_s`:
+    when the last range was read (monotonic).
     """
 
     cursor: Cursor | ColumnCursor
@@ -51,7 +51,7 @@ class _Place(Generic[Batch]):
 
 
 class _Ranges(Generic[Batch]):
-    """Not for two threads at once."""
+    """Reads ranges as batches. Not thread-safe."""
 
     def __init__(
         self, bootstrap: Bootstrap, *, isolation: Isolation = "read_committed",
@@ -61,13 +61,13 @@ class _Ranges(Generic[Batch]):
         self._bootstrap, self._isolation, self._timeout_s = bootstrap, isolation, timeout_s
         self._places: OrderedDict[tuple[str, int], _Place[Batch]] = OrderedDict()
         self._admin: TopicAdmin | None = None
-        self._ids: dict[str, str] = {}  # of the topics that were read, as they were last
+        self._ids: dict[str, str] = {}  # of the topics that were read, as last seen
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Batch]:
         """All readable records of [start, end) in order, in batches; `end` <= last stable offset.
 
-        Markers and aborted records leave gaps, which are legal. ReplayDataLost when the partition
-        starts above `start`; RetryableError when nothing comes for the time limit.
+        Markers and aborted records leave gaps, which are legal. ReplayDataLost if the partition
+        starts above `start`; RetryableError if nothing arrives within the time limit.
         """
         if start >= end:
             return
@@ -83,10 +83,10 @@ class _Ranges(Generic[Batch]):
                 place.cursor.close()
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids that the topics have now, without those that do not exist.
+        """The topics' current ids, without those that do not exist.
 
-        RetryableError when one has another than at the last call: what was fetched ahead is of the
-        topic before, and may just have been read as if it were of this one.
+        RetryableError if one differs from the last call: the prefetched records are of the previous
+        topic and may just have been read as if they were of this one.
         """
         if self._admin is None:
             self._admin = TopicAdmin(self._bootstrap)
@@ -103,7 +103,7 @@ class _Ranges(Generic[Batch]):
         return found
 
     def close(self) -> None:
-        """Ends all consumers; the reader can be used again."""
+        """Closes all consumers; the reader can be used again."""
         self._ids.clear()
         while self._places:
             self._places.popitem()[1].cursor.close()
@@ -112,7 +112,7 @@ class _Ranges(Generic[Batch]):
         raise NotImplementedError
 
     def _split(self, records: Batch, end: int) -> tuple[Batch, Batch]:
-        """Those below `end`, and the others: only reading beyond it leaves a range with gaps."""
+        """The records below `end`, and the others: a range with gaps ends only beyond it."""
         raise NotImplementedError
 
     def _batches(self, place: _Place[Batch], end: int) -> Iterator[Batch]:
@@ -149,7 +149,7 @@ class _Ranges(Generic[Batch]):
         return _Place(self._open(topic, partition, start, brief), start, brief)
 
     def _keep(self, topic: str, partition: int, place: _Place[Batch]) -> None:
-        replaced = self._places.pop((topic, partition), None)  # of a read that went on meanwhile
+        replaced = self._places.pop((topic, partition), None)  # of a read that continued meanwhile
         if replaced is not None:
             replaced.cursor.close()
         place.kept_s = time.monotonic()
@@ -158,12 +158,12 @@ class _Ranges(Generic[Batch]):
             self._places.popitem(last=False)[1].cursor.close()
 
     def _too_many(self, oldest: _Place[Batch]) -> bool:
-        """Whether the place that was read the longest time ago is to go."""
+        """Whether to release the place that was read the longest time ago."""
         raise NotImplementedError
 
 
 class RangeReader(_Ranges["list[Message]"]):
-    """Messages of the client, with all that it knows of them: for tools."""
+    """Messages of the client, with all their attributes: for tools."""
 
     def _open(self, topic: str, partition: int, start: int, brief: bool) -> Cursor:
         return Cursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
@@ -195,9 +195,9 @@ class ColumnReader(_Ranges[Records]):
         self._shared.close()
 
     def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
-        """Says which partitions are read next, and from where: many are opened together.
+        """Announces which partitions are read next, and from where: opens many together.
 
-        One after the other each would wait for an answer of the broker.
+        Opened one after another, each would wait for an answer of the broker.
         """
         behind = [self._places.get(place) for place in starts]
         elsewhere = {

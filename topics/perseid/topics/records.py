@@ -1,6 +1,6 @@
-"""The control records of a job: what coordinator and workers write to each other through Kafka.
+"""The control records of a job, which coordinator and workers exchange through Kafka.
 
-Each is a frozen dataclass; `perseid.topics.codec` turns it into Avro and back. Epochs, generations
+Each is a frozen dataclass; `perseid.topics.codec` converts it to Avro and back. Epochs, generations
 and layouts only ever rise; a job UUID is new whenever a job is created.
 """
 
@@ -28,7 +28,7 @@ Split = tuple[SourceRange, ...]  # what one source task reads, in this order
 
 @dataclass(frozen=True, slots=True)
 class InputCheck:
-    """Count and CRC-32 of what an earlier epoch's split read of one source; a replay compares."""
+    """Count and CRC-32 of what an earlier epoch's split read of one source, for a replay."""
 
     epoch: int
     split: int
@@ -48,7 +48,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A new leader's first record: records of a lower coordinator epoch behind it are void."""
+    """A new leader's first record: later records of a lower coordinator epoch are void."""
 
     coordinator_epoch: int
     leader: str
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Takes back the tokens above `epoch`, which no ledger holds, so that they can be issued anew.
+    """Rolls back the tokens above `epoch`, which no ledger holds, so that they can be issued again.
 
     `previous_offset` is the log offset of the token of `epoch` (or of the Begin).
     """
@@ -72,10 +72,10 @@ class Rewind:
 class Token:
     """Opens one epoch (Meteor Shower's token; architecture.md section 7).
 
-    `previous_offset` is the log offset of the token (or Begin or Rewind target) before it.
-    `time_ms` and `watermark_ms` (both since 1970) never fall below the previous token's. `final`:
-    the last epoch of this revision. `generation`: of the plan that it was issued under; an owner of
-    a lower one must not run it. A coordinator of protocol 2 told none (0).
+    `previous_offset`: the log offset of the previous token (or Begin or Rewind target). `time_ms`
+    and `watermark_ms` (both since 1970) never fall below the previous token's. `final`: the last
+    epoch of this revision. `generation`: of the plan that it was issued under; an owner of a lower
+    one must not run it; 0 from a coordinator of protocol 2.
     """
 
     coordinator_epoch: int
@@ -94,7 +94,7 @@ class Token:
 
     @property
     def records(self) -> int:
-        """How many offsets the splits name, markers and aborted records included."""
+        """How many offsets the splits name, including markers and aborted records."""
         return sum(r.end - r.start for split in self.splits for r in split)
 
 
@@ -117,7 +117,8 @@ class OperatorState:
 class EpochDone:
     """A worker ran one epoch: every partition's state is logged and every sink committed.
 
-    `bytes_in`: of the values that `checks` counts, by source. A worker of protocol 2 tells none.
+    `bytes_in`: by source, the bytes of the values that `checks` counts; empty from a worker of
+    protocol 2.
     """
 
     job_uuid: str
@@ -141,8 +142,8 @@ class EpochDone:
 class PartDone:
     """One checkpoint part is durable in the store. `path` is relative to the store's root.
 
-    `chain`: the files of earlier checkpoints that it changes, the full one first; empty when it is
-    full itself.
+    `chain`: the files of earlier checkpoints that the part is based on, the full one first; empty
+    for a full part.
     """
 
     job_uuid: str
@@ -172,12 +173,12 @@ class PartFailed:
 
 @dataclass(frozen=True, slots=True)
 class FragmentState:
-    """A fragment's life as its worker sees it.
+    """A fragment's state as its worker sees it.
 
-    state: "restoring" | "running" | "warning" | "stopped" | "failed"; "warning" is no state of its
-    own, it only has `events` for people. `epoch` is the last one that is done.
-    `error_kind` is a class name of perseid.errors; `permanent` failures stop the job.
-    `restored_from`: "log", "checkpoint:<epoch>" or "scratch", with rows, bytes and their rates.
+    `state`: "restoring" | "running" | "warning" | "stopped" | "failed"; "warning" is no state of
+    its own, it only carries `events` for users. `epoch`: the last done one. `error_kind`: a class
+    name of perseid.errors; `permanent` failures stop the job. `restored_from`: "log",
+    "checkpoint:<epoch>" or "scratch", with rows, bytes and their rates.
     """
 
     job_uuid: str
@@ -203,9 +204,9 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """What one epoch says of event time. Told before its EpochDone, and again behind a restore.
+    """The event times of one epoch. Written before its EpochDone, and again after a restore.
 
-    `late`: rows below the token's watermark, whatever became of them.
+    `late`: rows below the token's watermark, whether dropped or not.
     """
 
     job_uuid: str
@@ -224,8 +225,8 @@ class SinkWindow:
     """What one epoch of one operator partition wrote to one topic partition.
 
     `checksum` is 2**63 plus the CRC-32 of the records in the order of their offsets: of the values'
-    lengths (int32, little endian), then all keys, then all values. In records of before 2026-11-22
-    it is a sum of the CRC-32 of each record (key, then value), and below 2**63.
+    lengths (int32, little endian), then all keys, then all values. In records from before
+    2026-11-22 it is a sum of the CRC-32 of each record (key, then value), and below 2**63.
     """
 
     topic: str
@@ -254,7 +255,7 @@ class LedgerRecord:
 class RedrivenLetter:
     """The dead letter at (`partition`, `offset`), and where its record went.
 
-    That is to `to_partition` of `topic`, between the offsets `first` and `last`.
+    The record is in `to_partition` of `topic`, between the offsets `first` and `last`.
     """
 
     partition: int
@@ -269,7 +270,7 @@ class RedrivenLetter:
 class Redriven:
     """Written only in the transaction that redrives `letters` of the dead-letter topic `topic`.
 
-    `transform`: the function that corrected them, as its user named it; empty without one.
+    `transform`: the name of the user's function that corrected them; empty without one.
     """
 
     topic: str

@@ -1,9 +1,9 @@
 """Schemas by id and by subject, from a Confluent schema registry.
 
-A schema never changes under its id, so who fetched one keeps it. The address is one of the
-deployment's list, never a job's; user and password, if any, are in the environment alone, as
-PERSEID_SCHEMA_REGISTRY_AUTH_<NAME>=user:password or, with _FILE behind the name, in a file: so they
-are in no plan or message.
+A schema never changes under its id, so callers may cache it. The address comes from the
+deployment's list, never from a job. User and password, if any, come only from the environment, as
+PERSEID_SCHEMA_REGISTRY_AUTH_<NAME>=user:password, or from a file if _FILE is appended to the name:
+so no plan or message contains them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from perseid.records import secret
 if TYPE_CHECKING:
     import httpx
 
-KINDS = {"avro": "AVRO", "json": "JSON"}  # format of a job file -> what the registry calls it
+KINDS = {"avro": "AVRO", "json": "JSON"}  # format of a job file -> the registry's name for it
 
-ANSWER_S = 4.0  # of one request; a registry in a pause of its garbage collector takes a second
-GIVE_UP_S = 4.0  # Spark tries a task four times, then the job is placed again: 16 s until it shows
+ANSWER_S = 4.0  # of one request; a garbage collection of the registry takes a second
+GIVE_UP_S = 4.0  # Spark tries a task four times, then the job is placed again: visible after 16 s
 BACKOFF_S = 0.3
 _SUBJECT_UNKNOWN, _SCHEMA_UNKNOWN = 40401, 40403  # error codes of the registry's API
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -34,14 +34,14 @@ _CONTENT = "application/vnd.schemaregistry.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`kind` as the registry calls it: AVRO, JSON, PROTOBUF."""
+    """`kind` is the registry's name: AVRO, JSON, PROTOBUF."""
 
     kind: str
     text: str
 
 
 class SchemaRegistry(Protocol):
-    """Must not register what it is only asked about.
+    """The port to a schema registry. Queries must not register anything.
 
     Every method raises RetryableError without an answer, and PermanentError when it is refused.
     """
@@ -58,7 +58,7 @@ class SchemaRegistry(Protocol):
         ...
 
     def register(self, subject: str, schema: Schema) -> int:
-        """The id, which is the old one for a schema that is registered already."""
+        """Registers the schema; returns its id, the old one if it was registered already."""
         ...
 
 
@@ -68,7 +68,7 @@ def subject_of(topic: str) -> str:
 
 
 def open_all(urls: Mapping[str, str]) -> dict[str, HttpSchemaRegistry]:
-    """The registries of a deployment by name; nothing is asked yet."""
+    """The registries of a deployment by name; no request is sent yet."""
     return {name: HttpSchemaRegistry(name, url) for name, url in urls.items()}
 
 
@@ -78,7 +78,7 @@ def auth_variable(name: str) -> str:
 
 
 class HttpSchemaRegistry:
-    """SchemaRegistry over its REST API. For several threads at once."""
+    """SchemaRegistry over its REST API. Thread-safe."""
 
     def __init__(
         self, name: str, url: str, *, clock: Clock | None = None, give_up_s: float = GIVE_UP_S
@@ -176,7 +176,7 @@ def _transient(status: int) -> bool:
 
 
 def _told(answer: httpx.Response) -> tuple[int, str]:
-    """Error code and message of an answer that is none of a success."""
+    """Error code and message of an unsuccessful answer."""
     try:
         body = answer.json()
         return int(body["error_code"]), str(body["message"])[:1000]

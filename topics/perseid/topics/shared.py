@@ -1,9 +1,9 @@
-"""Consumers that read many partitions each: how many, and how much they fetch ahead.
+"""Consumers that read many partitions each: how many there are, and how much they prefetch.
 
-A consumer costs three threads and some milliseconds to make, so a process that reads hundreds of
-partitions cannot have one for each. Records that are fetched ahead are counted by partition; so
-that together they stay within a budget, each consumer has twice as many partitions as the one
-before it, and half as much for each of them.
+A consumer costs three threads and some milliseconds to create, so a process that reads hundreds of
+partitions cannot have one for each. Prefetched records are counted by partition. To keep their sum
+within a budget, each consumer has twice as many partitions as the previous one, and half as much
+for each of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from perseid.topics.columns import Records
 from perseid.topics.librdkafka import Event, SharedConsumer
 
 PARTS_FIRST = 128  # partitions of the first consumer
-AHEAD_KIB = 65_536  # that one consumer fetches ahead, or one batch a partition where that is more
+AHEAD_KIB = 65_536  # that one consumer prefetches, or one batch a partition if that is more
 _RECORDS_AHEAD = 10_000  # of a partition
-_BACKOFF_MS = 5  # of partitions with enough ahead; each look goes over all of them
+_BACKOFF_MS = 5  # of partitions with enough prefetched; each check visits all of them
 
 
 def parts_max(consumer: int) -> int:
@@ -29,7 +29,7 @@ def parts_max(consumer: int) -> int:
 
 
 def settings(consumer: int) -> dict[str, int]:
-    """What its partitions fetch ahead, by librdkafka's names."""
+    """What its partitions prefetch, by librdkafka's names."""
     kib = max(1, AHEAD_KIB // parts_max(consumer))
     return {
         "queued.max.messages.kbytes": kib,
@@ -42,12 +42,12 @@ def settings(consumer: int) -> dict[str, int]:
 
 @dataclass
 class Part:
-    """One partition of a shared consumer, as a cursor wants it."""
+    """One partition of a shared consumer, with the interface that a cursor needs."""
 
     consumer: SharedConsumer
     topic: str
     partition: int
-    _silent: bool = False  # nothing came of the last fetch
+    _silent: bool = False  # the last fetch returned nothing
 
     def fetch(self, count: int, timeout_s: float) -> tuple[Records, list[Event]]:
         records, events = self.consumer.fetch(self.topic, self.partition, count, timeout_s)
@@ -56,9 +56,10 @@ class Part:
         return records, events
 
     def close(self) -> None:
-        """Lets go; the last of a consumer that failed ends it.
+        """Releases the partition; the last one of a failed consumer closes it.
 
-        What was waited for in vain is asked of another one next time.
+        If the last fetch returned nothing, the consumer counts as failed and another one is used
+        next.
         """
         self.consumer.failed |= self._silent
         if (self.topic, self.partition) in self.consumer.parts:
@@ -69,18 +70,18 @@ class Part:
 
 @dataclass
 class SharedConsumers:
-    """Those of one reader. Not for two threads at once."""
+    """The shared consumers of one reader. Not thread-safe."""
 
     bootstrap: Bootstrap
     isolation: Isolation
     _consumers: dict[int, SharedConsumer] = field(default_factory=dict)
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether one of them reads the partition: it cannot twice."""
+        """Whether a consumer reads the partition already: it cannot read it twice."""
         return any((topic, partition) in one.parts for one in self._consumers.values())
 
     def open(self, places: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Part]:
-        """Begins to read partitions that none of them has, each from its offset on."""
+        """Begins to read partitions that no consumer has, each from its offset on."""
         found: dict[tuple[str, int], Part] = {}
         try:
             while left := places.keys() - found.keys():
@@ -88,21 +89,21 @@ class SharedConsumers:
                 some = sorted(left)[:room]
                 consumer.add({place: places[place] for place in some})
                 found |= {place: Part(consumer, *place) for place in some}
-        except BaseException:  # nobody has them, so nobody would let go of them
+        except BaseException:  # the caller does not have them, so they must be closed here
             for part in found.values():
                 part.close()
             raise
         return found
 
     def close(self) -> None:
-        """Ends all, also what is still read."""
+        """Closes all consumers, even with partitions that are still read."""
         while self._consumers:
             self._consumers.popitem()[1].close()
 
     def _with_room(self) -> tuple[SharedConsumer, int]:
-        """The first with room, and how much. One that failed is replaced.
+        """The first consumer with room, and how much. A failed one is replaced.
 
-        It ends with its last partition.
+        A failed consumer is closed with its last partition.
         """
         number = 0
         while (found := self._consumers.get(number)) is not None and not found.failed:

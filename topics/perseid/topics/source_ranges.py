@@ -1,7 +1,7 @@
-"""The ranges of a token as they stand in its record: a few bytes each, so that thousands fit.
+"""A token's ranges as stored in its record: a few bytes each, so that thousands fit.
 
-A token of a checkpoint names every partition of every source. Names are written once, partitions
-as steps, and offsets as plain numbers, which Avro writes with as many bytes as they need.
+The token of a checkpoint names every partition of every source. Names are written once, partitions
+as differences, and offsets as plain numbers, which Avro encodes in as many bytes as they need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def packed(splits: Sequence[Split]) -> dict[str, Any]:
 
 
 def unpacked(topics: Sequence[dict[str, str]], reads: Any) -> tuple[Split, ...]:
-    """The splits."""
+    """The splits from these fields."""
     return tuple(tuple(r for some in split for r in _each(topics, some)) for split in reads)
 
 

@@ -1,7 +1,7 @@
-"""The transaction port of the sink protocol, what goes through it, and how many are acquired.
+"""The transaction port of the sink protocol, its batches, and the acquiring of many ids.
 
-Kafka's transactions as they are with a client that has the old protocol: an answer that did not
-come may mean either outcome, and a producer must not be used again after one.
+Kafka's transactions as a client with the old protocol sees them: a missing answer may mean either
+outcome, and the producer must not be used again after one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Octets: TypeAlias = Sequence[bytes | None] | pa.BinaryArray
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Records for one sink topic, in order. `headers`, when given, are one list a record.
+    """Records for one sink topic, in order. `headers`, if given, has one list for each record.
 
-    Keys and values may be given as sequences of bytes and are binary arrays afterwards. A value is
-    null only in the dead letter of a record that had none. `letters`: they are dead letters.
+    Keys and values may be given as sequences of bytes; they are stored as binary arrays. A value is
+    null only in the dead letter of a record without a value. `letters`: the records are dead
+    letters.
     """
 
     topic: str
@@ -78,7 +79,7 @@ def _set(batch: object, **fields: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Offsets of the first and last record that a transaction put into a topic partition."""
+    """Offsets of the first and last record that a transaction wrote to a topic partition."""
 
     first: int
     last: int
@@ -94,33 +95,33 @@ class Transaction(Protocol):
     def begin(self) -> None: ...
 
     def send(self, batch: PartitionBatch) -> None:
-        """Queues the records. One batch a topic partition between two flushes."""
+        """Queues the records. At most one batch for a topic partition between two flushes."""
         ...
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
-        """Waits until all is delivered; where the records since the last flush went."""
+        """Waits until all is delivered; returns where the records since the last flush are."""
         ...
 
     def idle_s(self) -> float | None:
-        """How long ago the broker last took records of this transaction; None: it never did."""
+        """How long ago the broker last took records of this transaction; None if it never did."""
         ...
 
     def commit(self, timeout_s: float) -> bool:
-        """True when another `begin` may follow: no request of this transaction can still arrive."""
+        """True if another `begin` may follow: no request of this transaction can still arrive."""
         ...
 
     def close(self) -> None:
-        """Lets go. Must not commit; what is open is aborted now or by the next acquire."""
+        """Releases the producer. Must not commit; now or the next acquire aborts what is open."""
         ...
 
 
 class Transactions(Protocol):
-    """Gives out transactions by transactional id."""
+    """Creates transactions by transactional id."""
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
-        """Connects ahead of the next acquire. Must not fence anybody, must not block.
+        """Connects ahead of the next acquire. Must not fence other producers and must not block.
 
-        Of more than SPARES_MAX that wait the oldest are let go.
+        If more than SPARES_MAX producers wait, the oldest are released.
         """
         ...
 
@@ -128,22 +129,22 @@ class Transactions(Protocol):
         self, transactional_id: str, batch_bytes: int, timeout_s: float,
         lasting_s: float | None = None,
     ) -> Transaction:  # fmt: skip
-        """Fences everyone who has the id and aborts what they left open, then returns.
+        """Fences all holders of the id, aborts what they left open, then returns.
 
         No batch of records will be larger than `batch_bytes`, which a topic limits. The broker
-        aborts a transaction that is open for longer than `lasting_s`; None: than usual.
+        aborts a transaction that is open for longer than `lasting_s`; None: the default.
         """
         ...
 
     def longest_s(self) -> float:
-        """How long the broker lets a transaction be open at most; TransientAnswer: not told."""
+        """How long the broker lets a transaction be open at most; TransientAnswer if unknown."""
         ...
 
 
 def acquired(
     transactions: Transactions, ids: Sequence[str], batch_bytes: int, timeout_s: float
 ) -> Iterator[Transaction]:
-    """Acquires each id in turn, and closes it before the next one; producers connect together."""
+    """Acquires each id in turn and closes it before the next one; producers connect together."""
     for start in range(0, len(ids), SPARES_MAX):
         some = ids[start : start + SPARES_MAX]
         for name in some:
