@@ -1,1 +1,1 @@
-"""Audit replay: runs old tokens again and compares (comes with its own issue)."""
+"""Audit replay: runs old tokens again and compares the results (not implemented yet)."""
