@@ -180,7 +180,7 @@ def _stands(job: JobState, part: PartDone) -> bool:
 def written(
     job: JobState, pointer: CheckpointPointer, now: Now
 ) -> tuple[JobState, list[Action]]:
-    """Moves the pointer to the manifest that has been written, and forgets what is older."""
+    """Moves the pointer to the manifest that has been written, and drops older checkpoints."""
     if job.collecting is None or job.collecting.epoch != pointer.epoch:
         return job, []  # aborted, or written twice
     older = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()

@@ -152,7 +152,7 @@ class BeginAppended:
 
 @dataclass(frozen=True, slots=True)
 class RewindAppended:
-    """The tokens above the target no longer count."""
+    """The tokens above the target are no longer valid."""
 
     job: str
     rewind: Rewind

@@ -85,7 +85,7 @@ def _cut(
                 dealt[-1].append(replace(rest, end=rest.start + room))
                 rest = replace(rest, start=rest.start + room)
             elif room == size:
-                break  # it fits nowhere
+                break  # it fits into no task
             dealt.append([])
             room = size
         dealt[-1].append(rest)

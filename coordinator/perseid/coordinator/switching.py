@@ -132,7 +132,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     plan = replace(
         job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
         layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
-        base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # nothing older is for this revision
+        base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # older tokens are not its own
         checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
         rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
     )  # fmt: skip

@@ -233,7 +233,7 @@ class EndsWatcher(Watcher):
             self._jobs, self._last = wanted.jobs, {}
             return ENDS_WAITING_S
         if wanted.jobs != self._jobs:
-            # A new job has seen none of the ends.
+            # No end has been emitted for a new job yet.
             self._jobs, self._last, self._highest = wanted.jobs, {}, {}
         asked_s = self._now()
         ends = self._ends(wanted.partitions)

@@ -282,7 +282,7 @@ class TopicAdmin:
         passing = (
             KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,  # it was restarted
+            KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,  # after its restart
         )  # fmt: skip
         # The client looks up leaders in a cache that lacks recently added partitions, and a new
         # partition's leader may not know its role yet: ask again after a metadata refresh.

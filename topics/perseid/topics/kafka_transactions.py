@@ -205,7 +205,7 @@ class KafkaTransaction:
             producer.purge()
             with suppress(
                 KafkaException
-            ):  # readers wait for less time; the next acquire does it too
+            ):  # best effort: the next acquire aborts too
                 producer.abort_transaction(_ABORT_S)
 
     def _needed(self) -> Producer:

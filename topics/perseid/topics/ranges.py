@@ -217,7 +217,7 @@ class ColumnReader(_Ranges[Records]):
 
     def _open(self, topic: str, partition: int, start: int, brief: bool) -> ColumnCursor:
         few = len(self._places) < ALONE_MAX
-        if few or self._shared.has(topic, partition):  # by a read that is still under way
+        if few or self._shared.has(topic, partition):  # a read under way may use it
             return ColumnCursor.alone(
                 self._bootstrap, topic, partition, start, self._isolation, brief=brief
             )

@@ -99,7 +99,7 @@ def _signalguru(random: Random, length_s: float) -> Sizes:
 def _saw_tooth(
     random: Random, length_s: float, every_s: tuple[float, float], top: tuple[float, float]
 ) -> list[Point]:
-    """Rises, and is dropped within a second."""
+    """A curve that rises and is dropped within a second, repeatedly."""
     points, time_s = [Point(0.0, 0.0)], 0.0
     while time_s < length_s:
         time_s += random.uniform(*every_s)

@@ -108,7 +108,7 @@ def together(jobs: Mapping[str, Topology], shared: Collection[str] = ()) -> Topo
         streams += [
             Stream(called[s.source], called[s.target], s.substreams, s.feedback)
             for s in topology.streams
-            if first.get(s.target, job) == job  # else it is there already
+            if first.get(s.target, job) == job  # otherwise it is added already
         ]
     return Topology(list(nodes.values()), streams)
 
