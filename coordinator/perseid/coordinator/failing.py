@@ -1,12 +1,13 @@
-"""What a failure leads to: another attempt with a higher generation, or an end that a person sees.
+"""What a failure leads to: another attempt with a higher generation, or an end that users see.
 
-Passing failures are tried again for ever, spaced out while no epoch gets done in between. The count
-is in ZooKeeper, so that a new leader does not begin again with fast attempts. A permanent failure
-is written down first and only then the plan loses its owner: whoever reads in between finds it.
+Transient failures are retried without limit, with growing delays while no epoch is done in between.
+ZooKeeper holds the count, so that a new leader does not restart with short delays. A permanent
+failure is written to the status first, and only then the plan loses its owner: a reader in between
+finds the failure.
 
-An unexpected error of code or data (`UnexpectedError`) passes twice and is permanent the third time
-at one epoch, wherever it ran. Other failures in between are not counted and take nothing back. A
-new leader, or a job that is loaded again, begins the count again.
+An unexpected error of code or data (`UnexpectedError`) is transient twice and permanent the third
+time at the same epoch, on any worker. Other failures in between neither count nor reset the count.
+A new leader, or a job that is loaded again, restarts the count.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
 from perseid.records import JobFailures
 
-RETRY_FIRST_S = 0.5   # the first attempt is made at once, the second after this
+RETRY_FIRST_S = 0.5   # the first retry has no delay, the second has this one
 RETRY_MAX_S = 30.0
 TRIES_MAX = 3         # of an epoch that ends with an unexpected error
 
@@ -47,12 +48,12 @@ def delay_s(count: int) -> float:
 
 
 def tried(job: JobState, kind: str) -> JobState:
-    """Counts a failure of that kind, if it is an unexpected one."""
+    """Counts the failure if it is an unexpected error."""
     return replace(job, unexpected=job.unexpected + (kind == UnexpectedError.__name__))
 
 
 def with_tries(job: JobState, text: str) -> str:
-    """The text of an unexpected error that came at the last try."""
+    """The text of an unexpected error at its last try."""
     tries = f"Epoch {job.done + 1} was tried {job.unexpected} times; the job's state is kept"
     return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
@@ -82,7 +83,7 @@ def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> J
 
 
 def forgotten(job: JobState, now: Now) -> Step:
-    """Another revision begins: what the one before failed at is not held against it."""
+    """Clears the failures of the previous revision when another one begins."""
     if job.failures is None or job.failures.count == 0:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
@@ -95,9 +96,9 @@ def forgotten(job: JobState, now: Now) -> Step:
 def settled(
     job: JobState, where: str, kind: str, text: str, now: Now
 ) -> tuple[JobState, str, bool]:
-    """The job after an error that was heard `where`; its text, and whether it is final now.
+    """The job after an error at `where`, the error's text, and whether it is final now.
 
-    Only answers of a broker become so, by having been repeated (`perseid.errors.settling`).
+    Only broker answers become final, by repetition (`perseid.errors.settling`).
     """
     answer = settling.heard(job.answers.get(where), where, kind, now.monotonic_s)
     if answer is None or not answer.is_final:
@@ -106,7 +107,7 @@ def settled(
 
 
 def answered(job: JobState, where: str) -> JobState:
-    """The job after something else than such an answer was heard there."""
+    """The job after something other than a transient answer arrived from `where`."""
     return _with_answer(job, where, None) if where in job.answers else job
 
 
@@ -116,12 +117,12 @@ def _with_answer(job: JobState, where: str, answer: Repeated | None) -> JobState
 
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
-    """A worker that leaves has ended its epoch: no failure, the job is placed again at once."""
+    """A leaving worker has ended its epoch: no failure, so the job is placed again at once."""
     return _passed_on(job, now, f"worker {worker} leaves and hands it over behind epoch {job.done}")
 
 
 def left(job: JobState, now: Now, worker: str) -> JobState:
-    """Its worker said that it leaves and is gone, before its word on the job was heard, if any."""
+    """An announced leave completed, and the worker's last report on the job was not seen."""
     return _passed_on(job, now, f"worker {worker} has left, as it had said")
 
 
@@ -131,7 +132,7 @@ def _passed_on(job: JobState, now: Now, text: str) -> JobState:
 
 
 def progressed(job: JobState, now: Now) -> Step:
-    """Forgets the failures once an epoch got done that was not done at the last one."""
+    """Clears the failures once an epoch is done that was not done at the last failure."""
     job = answered(job, "worker")
     if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
         return job, []
@@ -141,7 +142,7 @@ def progressed(job: JobState, now: Now) -> Step:
 
 
 def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
-    """Stops the job with an error that names what to do next."""
+    """Stops the job with an error that names the next step."""
     error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
@@ -153,9 +154,9 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
 
 
 def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
-    """The error of a status. `epoch`: the last done one; `owner`: whose host has the state logs."""
+    """The error of a status. `epoch`: the last done one; `owner`: its host has the state logs."""
     owner = job.plan.owner if job.plan is not None else None
-    if owner is None and job.error is not None:  # it has not run since
+    if owner is None and job.error is not None:  # the job has not run since
         owner = job.error.get("owner")
     return {
         "kind": cut(kind, EVENT_MAX), "text": cut(text), "next": cut(next_step), "epoch": job.done,
@@ -176,7 +177,7 @@ def disown(job: JobState, reason: str) -> Step:
 
 
 def advice(job: str, kind: str = "", text: str = "") -> str:
-    """What to do next. `text` too: an error that came through Spark has lost its kind."""
+    """The next step. `text` is checked too: an error that came through Spark has lost its kind."""
     named = {kind, text.partition("(")[0]}
     if TopicIdentityChanged.__name__ in named:
         return f"`perseid jobs remove {job}` and `perseid jobs apply REPO`: a start fails again"

@@ -1,4 +1,4 @@
-"""Two deployments with one Kafka must not have a job of the same name: its topics and ids are one.
+"""Two deployments on one Kafka must not run a job of the same name: they share its topics and ids.
 
 They would fence each other for ever. Each knows the job by another UUID, which the token log says:
 so who comes second, and finds that tokens are being issued, does not begin; and who was there first
@@ -31,9 +31,10 @@ class Watched:
 def last_of_another(
     job_uuid: str, records: Iterable[tuple[int, TokenRecord]]
 ) -> tuple[int, Token] | None:
-    """The last token of a token log, and its offset, if a job of another UUID goes on with it.
+    """The log's last token and its offset, if it belongs to a job of another UUID.
 
-    A Begin alone is of a job that nobody ran: perhaps one of our own that was removed since.
+    A Begin without tokens belongs to a job that never ran, perhaps a removed one of this
+    deployment.
     """
     found = None
     for offset, record in records:
@@ -72,7 +73,7 @@ def in_use(
 
 
 def taken_over(job: str, job_uuid: str, found_uuid: str) -> PermanentError:
-    """For the job that has run here, when its token chain is another one's by now."""
+    """The error for a job that has run here, after another deployment took over its chain."""
     return PermanentError(
         f"{names.tokens(job)} was taken over by job UUID {found_uuid}, and job {job} here is "
         f"{job_uuid}: another deployment runs a job {job} on this Kafka; stop that one, and "

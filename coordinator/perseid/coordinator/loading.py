@@ -1,13 +1,13 @@
-"""Reads everything about a job from ZooKeeper, Kafka and the store, behind a claim of its own.
+"""Reads everything about a job from ZooKeeper, Kafka and the store, after a claim in the token log.
 
-1. The plan, if it is this job UUID's, names the program; else the entry does.
-2. The control topics are made, the ledger with a partition for each task that commits.
-3. A claim is appended to the token log, unless a record of this leader's is there already: from
-   there on, what an older leader appends is void.
+1. The plan names the program if it is this job UUID's; otherwise the entry does.
+2. The control topics are created, the ledger with a partition for each task that commits.
+3. A claim is appended to the token log, unless it already holds a record of this leader: from there
+   on, appends of an older leader are void.
 4. The chain is read up to there, from the newest checkpoint's token or the Begin.
-5. The ledgers are claimed where tokens are to be taken back: nothing may be committed behind that.
-6. Progress and ledger are read, in this order: what was told as done must be in the ledger.
-7. It is looked where those sources begin of which no token says it.
+5. The ledgers are claimed if tokens will be rolled back: no earlier owner can commit after that.
+6. Progress is read before the ledger: every epoch reported as done must be in the ledger.
+7. The first offsets are looked up of sources that no token names.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from perseid.topics.records import (
 from perseid.topics.transactions import Transactions
 
 PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
-TOKENS_TAIL = 1000     # records looked through for the highest epoch of an earlier job UUID
+TOKENS_TAIL = 1000     # records searched for the highest epoch of an earlier job UUID
 READ_TIMEOUT_S = 20.0
-PATIENCE_S = 1.0       # until an append gets a producer of its own: one takes milliseconds
+PATIENCE_S = 1.0       # until an append gets its own producer: one usually takes milliseconds
 
 
 class Topics(TopicReader, TopicChanger, Protocol):
@@ -63,7 +63,7 @@ class Topics(TopicReader, TopicChanger, Protocol):
 
 
 class HigherClaim(Exception):
-    """The token log holds a claim above this leader's epoch; it must lead with a higher one."""
+    """The token log holds a claim above this leader's epoch, so it must lead with a higher one."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -73,13 +73,13 @@ class HigherClaim(Exception):
 class SharedWriter:
     """A LogWriter that several threads may use: a producer takes half a second to get ready.
 
-    So there is one, unless an append takes long: another job's must not wait for a broker that does
-    not take this one's. `make` is called once for each thread at most.
+    The threads share one producer unless an append takes long: a job's append must not wait for a
+    broker that refuses another job's. `make` is called at most once for each thread.
     """
 
     def __init__(self, make: Callable[[], LogWriter], patience_s: float = PATIENCE_S) -> None:
         self._make, self._patience_s, self._made = make, patience_s, count()
-        # Those that nobody uses, by failures in a row: who failed has to get ready again.
+        # Free writers, by failures in a row: a writer that failed must get ready again.
         self._free: PriorityQueue[tuple[int, int, LogWriter]] = PriorityQueue()
         self._free.put((0, next(self._made), make()))
 
@@ -103,7 +103,7 @@ class SharedWriter:
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What loading needs; all ports, so that it runs in memory as well. `writer` is shared."""
+    """What loading needs; all ports, so that it also runs in memory. `writer` is shared."""
 
     registry: Registry
     topics: Topics
@@ -118,9 +118,10 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Of the token log: the tokens that count, the highest epoch, those that ever counted.
+    """What the token log holds: the valid tokens, the highest epoch, and `ever`.
 
-    `generation`: the highest of any token. `log_time`: of the claim.
+    `ever`: all tokens that were valid at some time, also those that a Rewind rolled back.
+    `generation`: the highest of any token. `log_time`: the claim's.
     """
 
     tokens: tuple[Issued, ...]
@@ -143,7 +144,7 @@ class Known:
 
 
 class Loader:
-    """Loads for one leader. Not safe for several threads: make one for each."""
+    """Loads jobs for one leader. Not thread-safe: each thread needs its own."""
 
     def __init__(
         self, clients: Clients, coordinator_epoch: int, leader: str, known: Known | None = None
@@ -169,7 +170,7 @@ class Loader:
         program = Program(revision, archive, self._spec(archive))
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         changed = plan is not None and entry.archive != plan.archive
-        topics = self._source_topics(program.spec, strict=not changed)  # it may read others
+        topics = self._source_topics(program.spec, strict=not changed)  # the entry's may differ
         base = _base(plan, pointers) if plan is not None else None
         read = self._claim_and_read(entry, base)
         tokens, ever = read.tokens, read.ever
@@ -240,7 +241,7 @@ class Loader:
     def _source_topics(
         self, spec: JobSpec, *, strict: bool = True
     ) -> Mapping[str, SourceTopic | None]:
-        """The source topics; `strict`: raises the permanent error when it cannot run on them."""
+        """The source topics; `strict`: raises the permanent error if the job cannot run on them."""
         topics = source_topics(self._clients.topics, {s.topic for s in spec.sources.values()})
         error = sources.fault(spec, {}, topics)
         if error is not None and strict:
@@ -266,10 +267,10 @@ class Loader:
     def _claimed(
         self, entry: JobEntry, base: Base | None, stamps: dict[int, int]
     ) -> list[tuple[int, TokenRecord]]:
-        """The token log from the base on, or its tail, which holds a record of this leader's.
+        """The token log from the base on, or its tail; it holds a record of this leader.
 
-        A job that is read again and again while something is away is claimed once. `stamps` gets
-        those of the log, by offset.
+        A job that is read repeatedly while a service is unreachable is claimed once. `stamps` gets
+        the log's timestamps by offset.
         """
         clients, job = self._clients, entry.name
         topic, place = names.tokens(job), (names.tokens(job), 0)
@@ -281,7 +282,7 @@ class Loader:
         elif any(isinstance(r, Begin) and r.job_uuid != base.job_uuid for _, r in records):
             chain = Chain(base)
             valid_tokens(chain, records)
-            if chain.job_uuid != base.job_uuid:  # a claim would shut the other one out
+            if chain.job_uuid != base.job_uuid:  # a claim would shut the other job out
                 raise foreign.taken_over(job, base.job_uuid, chain.job_uuid)
         claimed = max((r.coordinator_epoch for _, r in records), default=0)
         if job not in self._known.claims:  # its answer may have been lost
@@ -327,9 +328,9 @@ class Loader:
         return [(e.offset, codec.decode_token(e.value)) for e in entries]
 
     def _entries(self, place: Partition, start: int, end: int, *, whole: bool) -> list[Entry]:
-        """All of the range; not `whole`: without what is deleted just now.
+        """All entries of the range; unless `whole`, without those that are being deleted.
 
-        That is by a trim behind a checkpoint of the job UUID before, or by retention.
+        A trim after a checkpoint of the previous job UUID deletes them, or retention.
         """
         while True:
             try:
@@ -340,7 +341,7 @@ class Loader:
                 start = trimmed.earliest
 
     def _generation(self, job: str, *known: int) -> int:
-        """The highest ever given out, of any job UUID: ZooKeeper may have lost what it knew."""
+        """The highest ever assigned, for any job UUID: ZooKeeper may have lost its own count."""
         return max(self._clients.registry.generation(job), *known)
 
     def _ledger(
@@ -348,8 +349,8 @@ class Loader:
     ) -> tuple[dict[int, int], list[LedgerRecord]]:
         """The last epochs of this job UUID, and the last records of any.
 
-        Without a plan of all partitions: neither epochs nor generations restart under a name, and
-        ZooKeeper may have lost what was there under it before.
+        Without a plan, all partitions are read: neither epochs nor generations restart under a
+        name, and ZooKeeper may have lost the earlier job.
         """
         topic = names.ledger(job)
         if plan is None:
@@ -375,7 +376,7 @@ class Loader:
         self, spec: JobSpec, known: Collection[tuple[str, str]],
         topics: Mapping[str, SourceTopic | None], from_ms: int | None,
     ) -> dict[tuple[str, int], Position]:  # fmt: skip
-        """Of the sources that are not known: where those would begin may no longer be there."""
+        """The first offsets of sources that are not in `known`; those of known ones may be gone."""
         found = {}
         for name, source in spec.sources.items():
             topic = topics[source.topic]
@@ -401,7 +402,7 @@ class Loader:
 
 
 def source_topics(topics: TopicReader, wanted: Iterable[str]) -> dict[str, SourceTopic | None]:
-    """What the topics are now; None for those that do not exist."""
+    """The topics as they are now; None for those that do not exist."""
     asked = sorted(wanted)
     infos = topics.describe(asked)
     starts = topics.starts([(n, p) for n, info in infos.items() for p in range(info.partitions)])
@@ -415,13 +416,13 @@ def source_topics(topics: TopicReader, wanted: Iterable[str]) -> dict[str, Sourc
 def high_watermarks(
     topics: TopicReader, seen: Mapping[str, SourceTopic | None]
 ) -> dict[tuple[str, int], int]:
-    """Of all partitions of the topics that there are: the ends, open transactions included."""
+    """The ends of all partitions of the existing topics, including open transactions."""
     places = [(t.topic, p) for t in seen.values() if t is not None for p in t.starts]
     return topics.ends(places, committed=False) if places else {}
 
 
 def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
-    """An epoch that is committed has a token, and none that a ledger holds is ever taken back."""
+    """Checks that every committed epoch has a token: no token of a ledger is ever rolled back."""
     committed = max(ledger.values(), default=0)
     if committed > tip:
         raise lost_by_broker(
@@ -433,7 +434,7 @@ def _check_reported(
     plan: Plan, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
     ledger: Mapping[int, int],
 ) -> None:  # fmt: skip
-    """An epoch of this layout that was told as done is in every ledger partition of it."""
+    """Checks that every ledger partition holds each epoch of this layout reported as done."""
     offsets = {issued.token.epoch: issued.offset for issued in tokens}
     done = [
         r.epoch for r in progress

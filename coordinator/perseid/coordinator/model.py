@@ -1,7 +1,7 @@
 """What the coordinator knows: frozen values, replaced and never changed in place.
 
-`JobState` is a cache of ZooKeeper and Kafka. Whatever is in it can be read again from there, which
-is what happens when another process becomes leader or when the outcome of a write is unknown.
+`JobState` is a cache of ZooKeeper and Kafka. Everything in it can be read again from there, which
+happens when another process becomes leader or when the outcome of a write is unknown.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from perseid.topics.records import (
     Token,
 )
 
-TRANSITIONS_MAX = 40   # enough to see how a job came into its state
+TRANSITIONS_MAX = 40   # enough to show how a job reached its state
 EVENTS_MAX = 20        # of a job's status in ZooKeeper; a line each
-RECENT_S = 10.0        # window of the rates shown to people
+RECENT_S = 10.0        # window of the displayed rates
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
     """`monotonic_s` decides; `wall_ms` is only written into records that people read.
 
-    `time_ms`: what the leader takes for the time (`token_time`); `decide` puts it in.
+    `time_ms`: the leader's own time (`token_time`); `decide` sets it.
     """
 
     monotonic_s: float
@@ -63,8 +63,8 @@ class Program:
     revision: str
     archive: str
     spec: JobSpec
-    upstream_fingerprint: str = ""  # `jobs.change.front` of it, where a failed epoch is to be ended
-    code: str = ""  # `jobs.change.code` of it, likewise
+    upstream_fingerprint: str = ""  # `change.upstream_fingerprint`, if a failed epoch must be ended
+    code: str = ""  # `change.code` of it, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ Positions = Mapping[tuple[str, int], Position]  # by (source, partition)
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A token that counts, and its offset in the token log.
+    """A valid token and its offset in the token log.
 
-    `stamp_ms`: since 1970 by the log's clock, where it was read from there.
+    `stamp_ms`: the log's timestamp since 1970, if the token was read from the log.
     """
 
     offset: int
@@ -93,7 +93,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """The last record of the token chain: a token, or the Begin in front of the first one."""
+    """The last record of the token chain: a token, or the Begin before the first one."""
 
     epoch: int
     offset: int
@@ -101,7 +101,7 @@ class Tip:
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """A checkpoint whose parts are being collected; parts of one generation make it complete."""
+    """A checkpoint that is being collected; the parts of one generation make it complete."""
 
     epoch: int
     token_offset: int
@@ -111,7 +111,7 @@ class Collecting:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One finished epoch, for rates and for the size of the next ones."""
+    """One finished epoch, for rates and for the size of the next epochs."""
 
     at_s: float
     epoch: int
@@ -122,7 +122,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A source partition whose last stable offset has not moved since, and is not its end."""
+    """A source partition whose last stable offset is below its end and has not moved since then."""
 
     offset: int
     since_s: float
@@ -141,57 +141,57 @@ class JobState:
     program: Program | None = None        # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
     plan: Plan | None = None
-    generation: int = 0                   # the highest ever given out under this name
+    generation: int = 0                   # the highest ever assigned under this name
     pointers: CheckpointPointers | None = None
     status: JobStatus | None = None       # as last written
-    base: Tip = Tip(0, -1)                # the tokens below start behind it
+    base: Tip = Tip(0, -1)                # the tokens below start after it
     tokens: tuple[Issued, ...] = ()
     begun: bool = False                   # the chain in the token log is this job UUID's
-    highest_epoch: int = 0                # of any record under this name; a Begin goes above it
+    highest_epoch: int = 0                # of any record under this name; a Begin is above it
     positions: Positions = field(default_factory=dict)
-    reached_s: float = 0.0                # when the positions were last moved
+    reached_s: float = 0.0                # when the positions last moved
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)  # high watermarks
     held: Mapping[tuple[str, int], Held] = field(default_factory=dict)  # see `stalled`
-    appending: bool = False               # an append's outcome has not been seen yet
+    appending: bool = False               # an append's outcome is not known yet
     issued_s: float = 0.0                 # when the last token was issued
-    time: Time = NEVER                    # of its last token, or of when it was read
-    log_time: Time = NEVER                # of the broker's clock, when it was read
-    apart_ms: float = 0.0                 # the wall clock ahead of that, as people were told
+    time: Time = NEVER                    # of its last token, or of its load
+    log_time: Time = NEVER                # the broker's clock at its load
+    apart_ms: float = 0.0                 # how far the wall clock is ahead, as last reported
     event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
     active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
-    late: int = 0                         # rows below the watermark, as far as progress tells
-    late_to: int = 0                      # epochs up to it are in `late`
-    cut: bool = False                     # the last token left input behind
+    late: int = 0                         # rows below the watermark, as far as reported
+    late_to: int = 0                      # epochs up to this one are counted in `late`
+    cut: bool = False                     # the last token did not take all input
     size: int = 0                         # records of a full epoch
     record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
-    room: float = 1.0                     # the share of it that states near their limit leave
-    done: int = 0                         # all epochs up to it are logged and committed
-    ledger_highest: int = 0               # highest epoch that any ledger partition holds
-    stalled_for_s: float = 0.0                  # for so long its owner has told of no epoch's end
-    looked_s: float = 0.0                 # when it was looked whether it has
-    fragment: str = ""                    # the owner's last word: restoring, running, ...
-    unheard: str = ""                     # why words of workers may be missing, until it is loaded
+    room: float = 1.0  # share of `size` allowed while states are near their limit
+    done: int = 0                         # all epochs up to this one are logged and committed
+    ledger_highest: int = 0               # highest epoch in any ledger partition
+    stalled_for_s: float = 0.0                  # time without a reported end of an epoch
+    looked_s: float = 0.0                 # when that was last checked
+    fragment: str = ""                    # the owner's last report: restoring, running, ...
+    unheard: str = ""                     # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
     state_bytes: int = 0
     collecting: Collecting | None = None
     checkpoint_s: float = 0.0             # when the last checkpoint token was issued
-    unwritten: int = 0                    # checkpoints in a row that the store would not take
-    checkpoint_after_s: float = 0.0       # no checkpoint is begun before, for that reason
+    unwritten: int = 0                    # checkpoints in a row that the store did not accept
+    checkpoint_after_s: float = 0.0       # no checkpoint begins before, for that reason
     trimmed_s: float = float("-inf")      # when token log and ledger were last trimmed
-    untrimmed: int = 0                    # times in a row that this failed
-    timing: Timing | None = None          # of its checkpoints, if their moment goes by size
+    untrimmed: int = 0                    # failed trims in a row
+    timing: Timing | None = None          # of its checkpoints, if their moment depends on size
     checkpoint_ready: bool = False        # its manifest is being written
-    checks: tuple[InputCheck, ...] = ()   # of done epochs, to be carried by the next token
-    checks_to: int = 0                    # epochs up to it have been carried or are in `checks`
+    checks: tuple[InputCheck, ...] = ()   # of done epochs, for the next tokens to carry
+    checks_to: int = 0                    # epochs up to this one are carried or in `checks`
     failures: JobFailures | None = None
-    unloaded: JobFailures | None = None   # while LOADING: what it could not be read for
-    answers: Mapping[str, Repeated] = field(default_factory=dict)  # that may pass, by where heard
+    unloaded: JobFailures | None = None   # while LOADING: why it could not be read
+    answers: Mapping[str, Repeated] = field(default_factory=dict)  # transient, by origin
     failed_at: int = 0                    # `done` when the last failure was counted
-    deaths: int = 0                       # of these failures, processes that died; of this leader
-    unexpected: int = 0                   # and errors of code or data without a type (`failing`)
-    truncated: LogTruncated | None = None  # a source that was cut, or another topic of that name,
-    truncated_s: float = 0.0              # as a look at the topics after this moment will say
+    deaths: int = 0                       # of these failures, process deaths; of this leader
+    unexpected: int = 0  # of these, errors of code or data without a type (`failing`)
+    truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
+    truncated_s: float = 0.0              # as a look at the topics after this moment shows
     tries: int = 0                        # all of these failures, of this leader
     retry_s: float = 0.0                  # not placed again before
     next_program: Program | None = None   # a switch's target, once it is loaded
@@ -199,7 +199,7 @@ class JobState:
     loading_next: bool = False
     next_retry_s: float = 0.0             # not loaded again before
     rejected: str = ""                    # the archive of a switch that cannot be loaded
-    rewind_to: int | None = None          # the epoch to take the chain back to before going on
+    rewind_to: int | None = None          # the epoch to rewind the chain to before resuming
     error: Mapping[str, Any] | None = None  # of its last failure, until that epoch is done
     events: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
@@ -231,7 +231,7 @@ class JobState:
 
     @property
     def backlog(self) -> int:
-        """Records that are there and that no token names."""
+        """Records that exist and that no token names."""
         waiting = (
             self.ends.get((position.topic, partition), position.offset) - position.offset
             for (_, partition), position in self.positions.items()
@@ -247,14 +247,14 @@ class JobState:
         return replace(self, phase=phase, transition_log=transition_log, loading_s=loading_s)
 
     def told(self, *lines: str) -> JobState:
-        """With events for people; the newest are kept, and no more of each than a status holds."""
+        """The job with more events for users, bounded in number and length as a status needs."""
         events = (*self.events, *(cut(line, EVENT_MAX) for line in lines[-EVENTS_MAX:]))
         return replace(self, events=events[-EVENTS_MAX:])
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything the leader decides on. `epoch` is its coordinator epoch, `time` its own time."""
+    """Everything the leader decides on. `epoch`: its coordinator epoch; `time`: its own time."""
 
     epoch: int
     time: Time
@@ -271,7 +271,7 @@ class ClusterState:
 
 
 def issued_token(job: JobState, epoch: int) -> Issued | None:
-    """The token of `epoch`, if it is remembered. Epochs of a chain are dense."""
+    """The token of `epoch`, if it is remembered. The epochs of a chain have no gaps."""
     if not job.tokens:
         return None
     index = epoch - job.tokens[0].token.epoch
@@ -279,7 +279,7 @@ def issued_token(job: JobState, epoch: int) -> Issued | None:
 
 
 def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
-    """The epoch that `record` proves to be done, 0 if none: it may be of a token taken back."""
+    """The epoch that `record` proves done, or 0: its token may have been rolled back."""
     if isinstance(record, FragmentState):
         return record.epoch if record.state in ("running", "stopped", "failed", "repeated") else 0
     token = issued_token(job, record.epoch)
@@ -289,7 +289,7 @@ def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentStat
 
 
 def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positions:
-    """`start` moved behind `ranges`."""
+    """`start`, advanced past `ranges`."""
     moved = dict(start)
     for r in ranges:
         moved[r.source, r.partition] = Position(r.topic, r.topic_id, r.end)
@@ -297,27 +297,27 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
 
 
 def positions_behind(spec: JobSpec, start: Positions, tokens: Iterable[Token]) -> Positions:
-    """`start` moved behind what `tokens` name of the sources of `spec`."""
+    """`start`, advanced past what `tokens` name of the sources of `spec`."""
     for token in tokens:
         start = positions_after(start, ranges_in(spec, token))
     return start
 
 
 def first_positions(spec: JobSpec, tokens: Iterable[Token]) -> Positions:
-    """Where the earliest of `tokens` that has a partition of `spec` begins with it."""
+    """The start of each partition of `spec` in the earliest of `tokens` that names it."""
     found: dict[tuple[str, int], Position] = {}
     for token in tokens:
-        for r in ranges_in(spec, token):  # of a partition that is cut the first piece counts
+        for r in ranges_in(spec, token):  # if a partition is split, its first piece counts
             found.setdefault((r.source, r.partition), Position(r.topic, r.topic_id, r.start))
     return found
 
 
 def ranges_of(token: Token) -> tuple[SourceRange, ...]:
-    """Of all splits; pieces of one partition in their order."""
+    """The ranges of all splits; pieces of one partition in their order."""
     return tuple(r for split in token.splits for r in split)
 
 
 def ranges_in(spec: JobSpec, token: Token) -> tuple[SourceRange, ...]:
-    """Those of the sources of `spec`: one of another revision may have had the name before."""
+    """The ranges of `spec`'s sources; another revision may have used a name for another topic."""
     topics = {name: source.topic for name, source in spec.sources.items()}
     return tuple(r for r in ranges_of(token) if topics.get(r.source) == r.topic)

@@ -1,13 +1,13 @@
-"""Carries actions out. Fast ones here and now, slow ones in a few threads of their own.
+"""Performs actions: fast ones at once, slow ones in a few threads.
 
-In front of every action lies a crash point `coordinator.<action>`, so a test can end the process
-between any two writes. What goes wrong is one of three:
+Each action has a crash point `coordinator.<action>` before it, so that a test can end the process
+between any two writes. A failure is one of three:
 
-- a write that failed, or that may or may not have happened: repeating it is harmless, so the job is
-  read again (ActionFailed);
-- an append without an answer: the record may still arrive, and then two records would claim one
-  place in the chain. Only a higher coordinator epoch settles that, so it ends the process;
-- a lost fence: ends the process.
+- A write failed or its outcome is unknown: repeating it is harmless, so the job is read again
+  (ActionFailed).
+- An append got no answer: the record may still arrive, and then two records would claim one place
+  in the chain. Only a higher coordinator epoch settles that, so the process ends.
+- The fence is lost: the process ends.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _typed(error: Exception, job: str) -> PerseidError:
 
 
 class StepDown(Exception):
-    """This process must not go on as leader. `above`: lead again with a higher epoch than this."""
+    """This process must stop leading. `above`: it may lead again with a higher epoch than this."""
 
     def __init__(self, reason: str, above: int | None = None) -> None:
         self.reason, self.above = reason, above
@@ -77,7 +77,7 @@ class Performer:
         emit: Emit,
         step_down: Callable[[StepDown], None],
     ) -> None:
-        """`loader` gives the loader of the calling thread."""
+        """`loader` returns the calling thread's loader."""
         self._fenced, self._writer, self._store = fenced, writer, store
         self._loader, self._emit, self._step_down = loader, emit, step_down
         self._loading = LoadingPool()
@@ -142,7 +142,7 @@ class Performer:
         try:
             return self._writer.append(names.tokens(job), 0, codec.encode(record))
         except TransientAnswer:
-            raise  # it is not in the log, and the client sends it no more
+            raise  # the record is not in the log, and the client will not send it again
         except RetryableError as error:
             text = f"an append to the token log of {job} has an unknown outcome: {error}"
             raise StepDown(text) from error
@@ -173,7 +173,7 @@ class Performer:
             self._emit(self._loader().load(action.entry))
         except (FencedError, HigherClaim):
             raise
-        except Exception as error:  # of one job: the others go on
+        except Exception as error:  # of one job: the others continue
             found = _typed(error, action.job)
             _log.warning("the job cannot be loaded: %s", found)
             permanent, kind = isinstance(found, PermanentError), kind_of(found)
@@ -186,7 +186,7 @@ class Performer:
             raise
         except Exception as error:
             found = _typed(error, action.job)
-            permanent = isinstance(found, PermanentError | UnexpectedError)  # it is named once more
+            permanent = isinstance(found, PermanentError | UnexpectedError)  # needs another apply
             kind = kind_of(found)
             self._emit(ev.ProgramFailed(action.job, action.archive, kind, str(found), permanent))
 
@@ -231,12 +231,12 @@ class Performer:
 
 
 def point_of(action: act.Action) -> str:
-    """The crash point's name: PutPlan is `put-plan`."""
+    """The crash point's name: `put-plan` for PutPlan."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(action).__name__).lower()
 
 
 def fields_of(action: act.Action) -> dict[str, object]:
-    """What a log entry about an action is about."""
+    """The fields of a log entry about an action."""
     found: dict[str, object] = {"job": action.job}
     match action:
         case act.PutPlan(plan=plan):

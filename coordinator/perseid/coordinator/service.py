@@ -1,7 +1,7 @@
-"""The leader's shell: threads put events into one queue, one thread decides and acts.
+"""The leader's shell: threads put events into one queue; one thread decides and acts.
 
-Nothing is decided or done while the lease does not hold; events wait in the queue meanwhile. The
-state is one frozen value that other threads may read at any time.
+Without a valid lease nothing is decided or done, and events wait in the queue. The state is one
+frozen value that other threads may read at any time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from perseid.topics.log import LogReader
 
 _log = logging.getLogger(__name__)
 
-TICK_S = 0.1          # the clock's share: idle tokens, retries, checkpoints that take too long
-LEASE_LOOK_S = 0.1    # how often a leader without a lease looks whether it must step down
+TICK_S = 0.1          # the interval of ticks: idle tokens, retries, overdue checkpoints
+LEASE_LOOK_S = 0.1    # how often a leader without a lease checks whether it must step down
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All that the leader works with. `new_reader` and `new_clients`: one for each thread.
+    """Everything the leader works with. `new_reader` and `new_clients`: one for each thread.
 
     `new_group`: the writer of a job's consumer group.
     """
@@ -52,7 +52,7 @@ class Ports:
 
 
 class Service:
-    """One life as leader; `run` ends with StepDown. `time`: of this process."""
+    """One term as leader; `run` ends with StepDown. `time`: the process's time."""
 
     def __init__(
         self, ports: Ports, fenced: FencedRegistry, leader: LeaderInfo, session_s: float,
@@ -102,9 +102,9 @@ class Service:
                 watcher.stop()
 
     def stop(self, reason: str) -> None:
-        """Ends `run`, from another thread or a signal handler; what waits is not decided."""
+        """Ends `run`, from another thread or a signal handler; waiting events are not decided."""
         self._ending = StepDown(reason)
-        self._queue.put(self._ending)  # wakes it up
+        self._queue.put(self._ending)  # wakes `run` up
 
     def look(self) -> view.Look:
         state, now = self.state, self._now()
@@ -152,7 +152,7 @@ class Service:
             self._feed(outcome)
 
     def _await_lease(self) -> None:
-        """Returns with a lease that holds. Meanwhile only a reason to step down is looked for."""
+        """Waits until the lease holds. Meanwhile only a reason to step down is looked for."""
         if self._leads():
             return
         _log.warning("the lease has run out: nothing is decided until ZooKeeper confirms it")

@@ -1,4 +1,4 @@
-"""The state as people and tools read it: what `/api/v1/status` answers. Pure."""
+"""The state as people and tools read it: the answer of `/api/v1/status`. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
 
 
 def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
-    """What a worker owns."""
+    """The fragments that a worker owns."""
     return [
         {"job": job.name, "generation": job.plan.generation, "state": statuses.name_of(job)}
         for _, job in sorted(state.jobs.items())
@@ -59,12 +59,11 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
 
 
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
-    """One job. `lag` is in records: what no token names, and what tokens in flight name.
+    """One job. `lag`: records that no token names, plus those that tokens in flight name.
 
-    It has what an open transaction holds back, which is not in `backlog`: no token could name it.
-
-    What is not known yet, while the job is being loaded or its input has not been looked at, is
-    None and not 0.
+    `lag` includes what an open transaction holds back; `backlog` does not, because no token could
+    name it. Values that are not known yet, while the job is being loaded or before its input is
+    looked at, are None and not 0.
     """
     loaded = job.phase is not Phase.LOADING
     spec = job.program.spec if job.program is not None else None
@@ -99,7 +98,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
 
 
 def failures_of(job: JobState) -> JobFailures | None:
-    """What keeps it from going on, if anything does."""
+    """The failures that keep the job from running, if any."""
     if job.phase in (Phase.STOPPED, Phase.FAILED):
         return None
     return (job.unloaded if job.phase is Phase.LOADING else None) or job.failures
@@ -112,7 +111,7 @@ def failing_s(job: JobState, now: Now) -> float:
 
 
 def lag(job: JobState) -> int | None:
-    """Records that no committed epoch has; None while that is not known."""
+    """Records that no committed epoch has; None while unknown."""
     if not _is_looked_at(job):
         return None
     in_flight = sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
@@ -120,7 +119,7 @@ def lag(job: JobState) -> int | None:
 
 
 def checkpoint_age_s(job: JobState, now: Now) -> float | None:
-    """Since the token of the newest checkpoint; None without one."""
+    """Seconds since the token of the newest checkpoint; None without one."""
     newest = job.newest
     return max(0.0, (job.time.after(now) - newest.time_ms) / 1000) if newest is not None else None
 
@@ -145,7 +144,7 @@ def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:
 
 
 def _rates(job: JobState, now: Now) -> dict[str, Any]:
-    """Of the last seconds; the window is shorter for a job that has just begun."""
+    """The rates of the last seconds; the window is shorter for a job that has just begun."""
     recent = [done for done in job.recent if now.monotonic_s - done.at_s <= RECENT_S]
     if not recent:
         return {"records_in_per_s": 0.0, "records_out_per_s": 0.0, "epochs_per_s": 0.0,

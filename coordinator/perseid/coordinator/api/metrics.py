@@ -1,4 +1,4 @@
-"""What /metrics says of the leader's state, as Prometheus families. Pure: a look in, samples out.
+"""/metrics: the leader's state as Prometheus families. Pure: turns a Look into samples.
 
 Every family is one entry of FAMILIES, and its row in API.md says the same (a unit test compares
 them). A coordinator that stands by has one sample, `perseid_leader 0`. What is not known yet, as
@@ -42,7 +42,7 @@ class Family:
 
 
 def registry(look: Callable[[], Look | None]) -> CollectorRegistry:
-    """A registry of its own, without the process's metrics, that looks anew at each scrape."""
+    """A separate registry, without the process's metrics, that calls `look` at each scrape."""
     made = CollectorRegistry(auto_describe=False)
     made.register(_Looking(look))
     return made
@@ -106,7 +106,7 @@ def _by_job(look: Look, value: Callable[[JobState, Look], float | None]) -> Iter
 
 
 def _loaded(value: Callable[[JobState], float | None]) -> Callable[[JobState, Look], float | None]:
-    """The value of a job whose fields mean something."""
+    """The value, or None while the job is being loaded."""
     return lambda job, _: None if job.phase is Phase.LOADING else value(job)
 
 
