@@ -1,4 +1,4 @@
-"""What a job is, and what a job's own module needs.
+"""What a job is, and what a job's own module imports.
 
 A module starts with `from perseid.jobs import Operator, Table, pa`.
 """

@@ -1,14 +1,14 @@
-"""`Operator`, what a user's class extends, and `Emitter`, what it writes to.
+"""`Operator`, the base of a user's class, and `Emitter`, to which it writes.
 
 A worker drives an operator in this order:
 
-1. `open` once, before anything else: who it is and its parameters.
+1. `open` once, before anything else, with its identity and its parameters.
 2. `perseid.state.bind` gives it live state, which is then restored.
 3. `enter` at every epoch, then `on_timer` if timers are due, then `process` once if there are rows,
    then `on_epoch_end` if the class has one; a combiner is entered and called per split.
 
-The same input in the same epoch must give the same output, in any process: there is no clock but
-`now` and no randomness but `random`.
+The same input in the same epoch must give the same output, in any process: the only clock is `now`
+and the only source of randomness is `random`.
 """
 
 # ruff: noqa: A005 - users know it as perseid.jobs.operator; nothing runs as a script in this folder
@@ -71,13 +71,13 @@ class Emitter:
         self._tables[to].append(self._conform(rows, to))
 
     def emitted(self, to: str) -> Sequence[pa.Table]:
-        """What was emitted to an output so far."""
+        """The tables emitted to an output so far."""
         return self._tables[to]
 
     def tables(self) -> dict[str, pa.Table]:
-        """Everything emitted, by output; the emitter is empty then.
+        """Returns everything emitted, by output, and empties the emitter.
 
-        Nothing emitted: no rows of the declared columns, no columns without a declaration.
+        If nothing was emitted: no rows of the declared columns, no columns without a declaration.
         """
         found = {
             name: pa.concat_tables(tables) if tables else _empty(self._declared[name])
@@ -105,26 +105,26 @@ class Emitter:
 class Operator:
     """One operator partition.
 
-    `output` declares the columns that are emitted. It is checked whenever it is there, and needed
-    when a SQL operator or an operator of several inputs reads them, which must know the columns in
-    an epoch without rows. `outputs` declares further outputs by name, each with its columns:
-    `out.emit(rows, to="late")` writes to one, and `input: OPERATOR.late` reads it. `now` is the
-    token's time and `watermark` its event time up to which all rows have come (None without event
-    time), both in milliseconds since 1970 (UTC) and out of the token, so that replays agree.
+    `output` declares the emitted columns. It is checked if declared, and required if a SQL operator
+    or one with several inputs reads them, since these need the columns in an epoch without rows.
+    `outputs` declares further outputs by name, each with its columns: `out.emit(rows, to="late")`
+    writes to one, and `input: OPERATOR.late` reads it. `now` is the token's time and `watermark`
+    the event time up to which all rows have arrived (None without event time), both in milliseconds
+    since 1970 (UTC) and from the token, so that replays agree.
     """
 
     output: ClassVar[pa.Schema | None] = None
     outputs: ClassVar[Mapping[str, pa.Schema]] = {}
-    # What the operator reads of a source beside its value columns. Each costs reading speed and
-    # goes through the shuffle, so name only what is used: `metadata = ()` where nothing is.
+    # The metadata that the operator reads of a source besides its value columns. Each costs reading
+    # speed and is shuffled, so name only what is used: `metadata = ()` for none.
     metadata: ClassVar[tuple[str, ...]] = METADATA
     # Whether it waits for the watermark: a job without event time is refused then.
     needs_watermark: ClassVar[bool] = False
-    # Of several inputs: whether output needs rows of all (a join) or any brings its own (a union).
-    # The planners of replicas ask; a failure of one input takes all output of a join.
+    # With several inputs: whether output needs rows of all (a join) or of any (a union). The
+    # planners of replicas use it; a failure of one input stops all output of a join.
     needs_all_inputs: ClassVar[bool] = True
-    # How far back the rows lie that it needs together, in milliseconds: a window, how near joined
-    # rows are. Topics that keep their records for less are refused as its sources.
+    # The age of the oldest rows that it needs, in milliseconds, such as a window or a join's
+    # distance. Source topics with a shorter retention are refused.
     history_ms: ClassVar[int] = 0
 
     epoch: int
@@ -146,13 +146,13 @@ class Operator:
     def on_timer(self, due: pa.Table, out: Emitter) -> None:
         """Optional: the timers that are due, by time, before the epoch's rows.
 
-        Columns: the key, `at`, and `timer`, the name of the `Timers`. One that is set to a time
-        that has come already is due in the next epoch.
+        Columns: the key, `at`, and `timer`, the name of the `Timers`. A timer that is set to a past
+        time is due in the next epoch.
         """
         raise NotImplementedError
 
     def on_epoch_end(self, out: Emitter) -> None:
-        """Optional: once an epoch behind `process`, also in epochs without rows.
+        """Optional: once per epoch after `process`, also in epochs without rows.
 
         An idle job has an epoch every 10 s.
         """
@@ -161,19 +161,19 @@ class Operator:
     def rescale(self, old: Sequence[Any]) -> None:
         """Optional: sets the state that has no key, when the operator's parallelism changed.
 
-        `old` are the operator's partitions of before, instances of this class with all of their
-        state. What is kept by the operator's key was dealt out already.
+        `old` are the operator's previous partitions, instances of this class with all of their
+        state. State kept by the operator's key is already redistributed.
         """
         raise NotImplementedError
 
     def migrate(self, old: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Optional: rows for this revision's primitives, out of those of the revision before.
+        """Optional: rows for this revision's primitives, from those of the previous revision.
 
-        `old` has the rows of each primitive by name. The result names the primitives that have
-        other columns now; of those that are new it may name some (the others start empty), and one
-        that nobody declares any more is dropped. A pure function of `old`, called once a partition
-        when a revision with other primitives takes over, and again after a crash. Rows keep the
-        operator's key, by which they are in this partition.
+        `old` has the rows of each primitive by name. The result must name primitives whose columns
+        changed and may name new ones (the others start empty); undeclared ones are dropped. A pure
+        function of `old`, called once per partition when a revision with other primitives takes
+        over, and again after a crash. Rows keep the operator's key, which determines their
+        partition.
         """
         raise NotImplementedError
 
@@ -196,24 +196,24 @@ class Operator:
 
     @property
     def random(self) -> Random:
-        """Chance that is the same in every process that runs this epoch of this partition."""
-        if self._random is None:  # to seed it takes longer than a small epoch without it
+        """A random generator, equal in every process that runs this epoch of this partition."""
+        if self._random is None:  # seeding takes longer than a small epoch
             self._random = seeded(self._identity, self.epoch)
         return self._random
 
 
 def outputs_of(operator: type[Operator]) -> dict[str, pa.Schema | None]:
-    """The columns of each output of the class, the main one's None where it does not say."""
+    """The columns of each output of the class; None for a main output without a declaration."""
     return {MAIN: operator.output, **operator.outputs}
 
 
 def metadata_among(columns: Collection[str | None]) -> tuple[str, ...]:
-    """The metadata columns that an operator reads which reads `columns`."""
+    """The metadata columns that an operator reads if it reads `columns`."""
     return tuple(name for name in METADATA if name in columns)
 
 
 def as_table(rows: Any, who: str, remedy: str) -> pa.Table:
-    """`rows` that a user's code gave; BadInputError when they are none. `who`: with the verb."""
+    """`rows` of a user's code as a table; BadInputError for other values. `who`: with the verb."""
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if not isinstance(rows, pa.Table):
@@ -224,11 +224,11 @@ def as_table(rows: Any, who: str, remedy: str) -> pa.Table:
 
 
 def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, Any]) -> Operator:
-    """A new instance that knows who it is; its state is still to be bound.
+    """A new instance with its identity; its state is still to be bound.
 
     Raises:
-        PermanentError: the user's `__init__` or `open` raised, as it will again.
-        RetryableError: what it asks is away.
+        PermanentError: the user's `__init__` or `open` raised, and will again.
+        RetryableError: a service that it uses is unavailable.
     """
     try:
         operator = kind()
@@ -251,7 +251,7 @@ def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, An
 
 
 def seeded(identity: Identity, epoch: int) -> Random:
-    """The same numbers for the same operator partition and epoch, whoever runs it."""
+    """The same numbers for the same operator partition and epoch in every process."""
     text = f"{identity.job}/{identity.operator}/{identity.partition}/{epoch}"
     return Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
@@ -262,12 +262,12 @@ def combines(operator: type[Operator]) -> bool:
 
 
 def ends_epochs(operator: type[Operator]) -> bool:
-    """Whether the class wants to be called in every epoch."""
+    """Whether the class is to be called in every epoch."""
     return operator.on_epoch_end is not Operator.on_epoch_end
 
 
 def rescales(operator: type[Operator]) -> bool:
-    """Whether the class says what becomes of its state without a key under another parallelism."""
+    """Whether the class redistributes its state without a key under another parallelism."""
     return operator.rescale is not Operator.rescale
 
 

@@ -1,4 +1,4 @@
-"""`perseid backup` and `perseid restore`: what a deployment has outside Kafka."""
+"""`perseid backup` and `perseid restore`: a deployment's data outside of Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def backup(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Write jobs, plans, generations and checkpoints into a new folder; jobs go on meanwhile.
+    """Write jobs, plans, generations and checkpoints into a new folder while jobs run.
 
     Kafka's topics are not in it: back them up, or replicate them, with Kafka's own means.
     """
@@ -69,10 +69,10 @@ def restore(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Restore jobs from a backup into a ZooKeeper that does not have them, beside the same Kafka.
+    """Restore jobs from a backup into a ZooKeeper that does not have them, next to the same Kafka.
 
-    They go on from there exactly once: epochs that are committed already are computed again and not
-    written again.
+    They resume exactly once: epochs that are already committed are computed again, but not written
+    again.
     """
     from perseid.cli.jobs import connected
     from perseid.embedded import deployment

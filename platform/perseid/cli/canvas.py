@@ -1,6 +1,6 @@
-"""Drawings in files, PNG or SVG. Matplotlib, an extra, is imported when something is drawn.
+"""Drawings in files, PNG or SVG. Matplotlib, an extra, is imported only to draw.
 
-A figure is made and saved without pyplot: so there is no window, no display and nothing global.
+Figures are made and saved without pyplot: so no window, display or global state is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def _checked(path: Path | None) -> Path | None:
-    """What can be known before a long computation: ending, folder, matplotlib."""
+    """Checks what is known before a long computation: ending, folder, matplotlib."""
     if path is None:
         return None
     if path.suffix.lower() not in ENDINGS:
@@ -41,7 +41,7 @@ def _checked(path: Path | None) -> Path | None:
 
 
 def check_installed() -> None:
-    """RefusedError when there is no matplotlib; it says what to install."""
+    """RefusedError with what to install when there is no matplotlib."""
     try:
         import matplotlib as _  # noqa: F401
     except ImportError as error:

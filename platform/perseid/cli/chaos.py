@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-# What a job's processes are called in `perseid demo --kill`; found through ZooKeeper.
+# The roles of a job's processes in `perseid demo --kill`; found through ZooKeeper.
 ROLES = ("worker", "supervisor", "python", "executor", "coordinator", "standby", "broker")
 
 
@@ -105,7 +105,7 @@ def pause(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Stop a process and all below it (SIGSTOP), then let it go on."""
+    """Stop a process and its descendants (SIGSTOP), then resume them."""
     from perseid.embedded import Cluster
 
     cluster, seconds = Cluster(data), _seconds(duration)
@@ -121,7 +121,7 @@ def pause(
 
 
 def _name(cluster: Cluster, what: str, job: str | None) -> str:
-    """The process that a name or a role means now."""
+    """The process that currently has a name or a role."""
     rows = cluster.processes()
     if what not in ROLES or what in {row.name for row in rows}:
         return cluster.process(what).name
@@ -166,7 +166,7 @@ def fill(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Fill the disk that a folder lies on with a ballast file."""
+    """Fill the disk of a folder with a ballast file."""
     from perseid.embedded import Cluster, faults
     from perseid.jobs.model.units import size_bytes
 

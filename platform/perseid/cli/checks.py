@@ -1,10 +1,10 @@
 """`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
-The static checks run only when nothing is selected. The rings run as two rows of pytests at once:
-unit and simulation, which compute, then contract and deployment; and beside them system, which
-mostly waits for servers and has the cores first. The second row talks meanwhile, the first when it
-has ended. The deployment ring is last: the images of this work tree are built meanwhile. The
-closing line counts everything.
+The static checks run only when no test is selected. The rings run as two concurrent rows of
+pytests: unit and simulation, which compute, then contract and deployment; and in parallel system,
+which mostly waits for servers and has priority on the cores. The second row prints at once, the
+first when it has ended. The deployment ring is last: the images of this work tree are built
+meanwhile. The closing line counts all tests.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from perseid.errors import RefusedError, UsageError
 
 COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
-# Rows run at once; of a row one pytest behind the other, each with the folders of its rings.
+# Rows run concurrently; the pytests of a row run in order, each with the folders of its rings.
 ROWS = ((COMPUTING, ("contract",), (DEPLOYMENT,)), (("system",),))
-SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: where a ring's time goes
-NICE = 10  # of what computes: those that wait have deadlines
-# The limit of a test interrupts Python. One that hangs in a C library, as librdkafka's freeing of a
-# client once did, ends its ring behind the longest of these limits, with the stacks of all threads.
+SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: shows the slowest tests
+NICE = 10  # of rows that compute: those that wait have deadlines
+# A test's limit interrupts Python. A test that hangs in a C library, as librdkafka's freeing of a
+# client once did, ends its ring after the longest of these limits, with the stacks of all threads.
 STUCK = ("-o", "faulthandler_timeout=1200", "-o", "faulthandler_exit_on_timeout=true")
 NOTHING_SELECTED = 5  # pytest's exit code; -k may select tests of the other rings alone
 _LINT = "import sys; from importlinter.cli import lint_imports"
@@ -106,7 +106,7 @@ def test(
 
 @dataclass(slots=True)
 class Found:
-    """What the checks and the rings have shown. `rings`: by name, outcomes and `seconds`."""
+    """The results of the checks and the rings. `rings`: by name, outcomes and `seconds`."""
 
     checks: list[str] = field(default_factory=list)  # the static ones that failed
     codes: list[int] = field(default_factory=list)  # of each pytest
@@ -118,7 +118,7 @@ class Found:
 
     @property
     def line(self) -> str:
-        """One for people, with everything counted."""
+        """One line with all counts."""
         counts: Counter[str] = Counter()
         for outcomes in self.rings.values():
             counts.update({name: int(n) for name, n in outcomes.items() if name != "seconds"})
@@ -162,7 +162,7 @@ def pytest_options(
 
 
 def _environment(made: Future[str] | None) -> dict[str, str]:
-    """Of the deployment ring; waits for the images. Without them it is on the embedded cluster."""
+    """Of the deployment ring; waits for the images. Without them it uses the embedded cluster."""
     if made is None:
         return {}
     if not made.done():
@@ -174,7 +174,7 @@ def _environment(made: Future[str] | None) -> dict[str, str]:
 
 
 def _static(root: Path, told: IO[str]) -> list[str]:
-    """Runs the static checks, says what they found, returns the names of those that failed."""
+    """Runs the static checks, prints their results, returns the names of those that failed."""
     failed = []
     for name, arguments in CHECKS.items():
         ran = subprocess.run(
@@ -189,17 +189,17 @@ def _static(root: Path, told: IO[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One `perseid test`. `folder`: where what its pytests leave lies; `told`: where they talk."""
+    """One `perseid test`. `folder`: for files of its pytests; `told`: where they print."""
 
     root: Path
     options: list[str]
     folder: Path
-    told: IO[str] | None  # None: where we do
+    told: IO[str] | None  # None: to our own output
     made: Future[str] | None = None  # images for the deployment ring
     found: Found = field(default_factory=Found)
 
     def beside_each_other(self, rows: list[list[list[str]]], *, static: bool) -> None:
-        """The last row in the foreground, the others beside it, each behind a file.
+        """Runs the last row in the foreground and the others in parallel, each into a file.
 
         The static checks come first in the first row.
         """
@@ -228,7 +228,7 @@ class Run:
     def pytest(
         self, rings: Sequence[str], told: IO[str] | None, environment: Mapping[str, str]
     ) -> None:
-        """One pytest, into `found`. -I keeps the working directory off the import path."""
+        """Runs one pytest, adds to `found`. -I keeps the working directory off the import path."""
         nice = ["nice", "-n", str(NICE)] if set(rings) <= set(COMPUTING) else []
         controls = self.folder / "controls"
         controls.mkdir(exist_ok=True)

@@ -44,8 +44,8 @@ def up(
 ) -> None:
     """Start the embedded cluster in the background and wait until it is healthy.
 
-    What runs already is left alone, so a second `up` does nothing. Jobs and data of the last time
-    go on where they were.
+    Running processes are left alone, so a second `up` does nothing. Jobs and data of an earlier run
+    resume.
     """
     from perseid.embedded import Cluster, Outside
 

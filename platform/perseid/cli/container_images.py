@@ -1,7 +1,7 @@
 """Docker and images of this work tree for the deployment ring of `perseid test`.
 
-What is missing is had where that is possible: the packages when asked for, the daemon as root, the
-images by compose/build-offline. Where it is not, the ring runs on the embedded cluster and says so.
+Missing parts are provided where possible: the packages on request, the daemon as root, the images
+by compose/build-offline. Otherwise the ring runs on the embedded cluster and reports that.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from perseid.errors import RefusedError
 
 PACKAGES = ("docker.io", "docker-compose", "debootstrap", "iptables")  # Debian's
 COMMANDS = ("dockerd", "docker-compose", "debootstrap", "iptables")
-OFFLINE = "offline/"  # what build-offline puts in front of its images
+OFFLINE = "offline/"  # the prefix of build-offline's images
 PREFIX = "PERSEID_IMAGES"
-WHY_NOT = "PERSEID_NO_CONTAINERS"  # the reason, for the ring to say
+WHY_NOT = "PERSEID_NO_CONTAINERS"  # the reason that the ring reports
 INSTALL_S, BUILD_S, DAEMON_S, DAEMON_POLL_S = 600, 1200, 60.0, 0.2
-NICE = 10  # of the build, beside tests with deadlines
+NICE = 10  # of the build, which runs next to tests with deadlines
 
 
 @contextmanager
 def images(root: Path, folder: Path, *, install: bool) -> Iterator[Future[str]]:
-    """The value of PERSEID_IMAGES, once the images are there; beside what the caller does.
+    """Yields the future value of PERSEID_IMAGES; the images are built concurrently.
 
-    RefusedError with the reason where there will be none. Logs go into `folder`. A daemon that was
-    started here is stopped at the end.
+    Its RefusedError has the reason when there will be none. Logs go into `folder`. A daemon that
+    was started here is stopped at the end.
     """
     started: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(1, "perseid-images") as pool:
@@ -40,7 +40,7 @@ def images(root: Path, folder: Path, *, install: bool) -> Iterator[Future[str]]:
             yield made
         finally:
             if not made.cancel():
-                made.exception()  # a build is not cut off, the daemon goes behind it
+                made.exception()  # a build is not interrupted; the daemon stops after it
             for daemon in started:
                 daemon.terminate()
                 daemon.wait(30)
@@ -79,7 +79,7 @@ def _install(folder: Path) -> None:
 
 
 def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    """Starts the daemon where nobody answers and we may."""
+    """Starts the daemon if none answers and we are allowed to."""
     if _answers():
         return
     if shutil.which("dockerd") is None or shutil.which("docker") is None:

@@ -1,8 +1,8 @@
-"""Dead letters as `perseid dlq` sees them: read from their headers, chosen, judged. Pure.
+"""Dead letters in `perseid dlq`: read from their headers, selected, checked. Pure.
 
-A letter of a source has the record's own bytes, so it can go back as it is. A letter of an operator
-has the row that the operator saw, as JSON: that is the record only where the row was one of a
-source whose format is json, and then the source's columns of it.
+A source's letter has the record's own bytes, so it can be sent back unchanged. An operator's letter
+has the operator's input row, as JSON: that is the record only if the row came directly from a
+source whose format is json, and then only the source's columns of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter at (`partition`, `offset`) of `topic`; what a transform is given.
+    """One dead letter at (`partition`, `offset`) of `topic`, as a transform receives it.
 
     `value` is the original bytes, or for an `operator`'s letter a row of its `input` as JSON.
     """
@@ -80,7 +80,7 @@ class Letter:
 
     @property
     def origin(self) -> Origin | None:
-        """None where the headers do not say of which record the letter is."""
+        """None where the headers do not name the letter's record."""
         found = [self.headers.get(_ORIGIN + name, "") for name in ("topic", "partition", "offset")]
         if not found[0] or not (found[1].isdecimal() and found[2].isdecimal()):
             return None
@@ -88,7 +88,7 @@ class Letter:
 
     @property
     def whole_bytes(self) -> int | None:
-        """How large the value was of which the letter has only the head; None when it has all."""
+        """The full size of a truncated value; None when the letter has all of it."""
         told = self.headers.get(pointers.VALUE_BYTES, "")
         return int(told) if told.isdecimal() else None
 
@@ -107,7 +107,7 @@ def letter_of(topic: str, partition: int, message: Any) -> Letter:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters: written in [`from_ms`, `to_ms`) and, when given, within one of `ranges`.
+    """Which letters: written in [`from_ms`, `to_ms`) and, if given, within one of `ranges`.
 
     A range is a partition with its first and last offset, both included.
     """
@@ -128,7 +128,7 @@ class Choice:
 
 
 def choice(from_: str | None, to: str | None, offsets: str | None) -> Choice:
-    """The options of `dlq redrive`; UsageError when they say nothing that can be."""
+    """The options of `dlq redrive`; UsageError for impossible values."""
     if offsets is not None and (from_ is not None or to is not None):
         raise UsageError("--offsets and --from or --to: say either which offsets or which times")
     return Choice(
@@ -171,7 +171,7 @@ def read_back(letter: Letter, key: bytes | None, value: bytes | None) -> Letter:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What becomes of a letter: a record for the topic and partition that its origin had."""
+    """A letter's outgoing record, for the topic and partition of its origin."""
 
     letter: Letter
     topic: str
@@ -182,7 +182,7 @@ class Target:
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """They lead back from the corrected record to the bad one; none of a `bare` one."""
+        """Headers that lead from the corrected record to the bad one; none of a `bare` one."""
         letter = self.letter
         if self.bare:
             return []
@@ -191,7 +191,7 @@ class Target:
 
 
 def target(letter: Letter, value: bytes) -> Target:
-    """The record for `value`, of a letter that is not refused: to the partition it came from.
+    """The record for `value`, of a letter that is not refused: to its original partition.
 
     An operator's letter has the key of the operator's rows, which may not be the record's own.
     """
@@ -203,7 +203,7 @@ def target(letter: Letter, value: bytes) -> Target:
 def refusal(
     letter: Letter, spec: JobSpec, info: TopicInfo | None, *, transformed: bool
 ) -> str | None:
-    """Why a letter cannot go back to where its record came from; None when it can.
+    """Why a letter cannot be sent back to its record's topic; None when it can.
 
     `info`: its origin's topic, None without one. `transformed`: a transform will make its value.
     """
@@ -219,7 +219,7 @@ def refusal(
 
 
 def _not_a_place(origin: Origin, spec: JobSpec, info: TopicInfo | None) -> str | None:
-    """Why nothing may go to where the letter says that its record was."""
+    """Why records must not be sent to the letter's origin."""
     if source_of(spec, origin.topic) is None:
         return (
             f"its record was {origin}, and no source of {spec.name} reads {origin.topic}: whoever "
@@ -236,7 +236,7 @@ def _not_a_place(origin: Origin, spec: JobSpec, info: TopicInfo | None) -> str |
 
 
 def _only_a_pointer(letter: Letter, origin: Origin) -> str | None:
-    """Of one that was not read back."""
+    """Why a pointer whose record was not read back cannot be sent."""
     if letter.whole_bytes is None:
         return None
     return (
@@ -273,7 +273,7 @@ def source_of(spec: JobSpec, topic: str) -> SourceSpec | None:
 def original(letter: Letter, spec: JobSpec) -> bytes:
     """The value to send without a transform, of a letter that is not refused.
 
-    Of an operator's row those columns that the source has: it may have metadata beside them.
+    Of an operator's row only the source's columns: it may have metadata besides them.
     """
     assert letter.value is not None, "a letter without a value is refused"
     origin = letter.origin
@@ -286,14 +286,14 @@ def original(letter: Letter, spec: JobSpec) -> bytes:
 
 
 def fitting(target: Target, info: TopicInfo) -> Target:
-    """Without its headers where the topic takes the record, but not with them."""
+    """Without its headers if the topic accepts the record only so."""
     if record_batch_bytes(target.key, target.value, target.headers) <= info.message_bytes_max:
         return target
     return replace(target, bare=True)
 
 
 def too_large(target: Target, info: TopicInfo) -> str | None:
-    """Why the broker would not take the record; None when it would."""
+    """Why the broker would not accept the record; None when it would."""
     size = record_batch_bytes(target.key, target.value, target.headers)
     if size <= info.message_bytes_max:
         return None
@@ -304,7 +304,7 @@ def too_large(target: Target, info: TopicInfo) -> str | None:
 
 
 def refused_text(job: str, refused: Sequence[tuple[Letter, str]]) -> str:
-    """The message of a redrive that is refused, with the first letters and the ways out."""
+    """The message of a refused redrive, with the first letters and the alternatives."""
     shown = [f"  {letter.partition}:{letter.offset}: {why}" for letter, why in refused[:10]]
     more = [f"  and {len(refused) - 10} more"] if len(refused) > 10 else []
     return "\n".join([
@@ -316,7 +316,7 @@ def refused_text(job: str, refused: Sequence[tuple[Letter, str]]) -> str:
 
 
 def summary(letters: Iterable[Letter], done: Callable[[Place], bool]) -> dict[str, Any]:
-    """What `dlq list` says of one job's letters."""
+    """One job's letters as in `dlq list`."""
     count = operators = redriven = 0
     last_ms: int | None = None
     kinds: dict[str, int] = {}

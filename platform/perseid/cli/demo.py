@@ -1,4 +1,4 @@
-"""`perseid demo`: a real job on real parts, broken on purpose, then judged record by record."""
+"""`perseid demo`: a real job on real parts, broken on purpose, then checked record by record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASTERS = ("local[", "standalone")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asked for."""
+    """The user's options."""
 
     records: int
     rate: float | None
@@ -67,8 +67,8 @@ def demo(
 ) -> int:
     """Run wordcount on a stream of lines, kill what you name, and check every record.
 
-    Starts the cluster if it is not there. Exit code 1 when a record was lost, duplicated,
-    reordered or wrong, or when a kill did not hit work.
+    Starts the cluster if it is not there. Exit code 1 when a record was lost, duplicated, reordered
+    or wrong, or when a kill did not hit work.
     """
     from perseid.cli.scenario.bed import connect
     from perseid.cli.scenario.kills import parse_all
@@ -91,7 +91,7 @@ def demo(
 
 
 def _master(data: Path | None) -> str:
-    """The master of the cluster that is there, which stays unless another one is asked for."""
+    """The master of the running cluster, which stays unless another one is requested."""
     from perseid.embedded import deployment
     from perseid.errors import RefusedError
 
@@ -102,7 +102,7 @@ def _master(data: Path | None) -> str:
 
 
 def _play(cluster: Cluster, bed: ScenarioBed, wish: Wish) -> tuple[dict[str, Any], list[str]]:
-    """Stages the job, runs it to the last line, and has it judged."""
+    """Sets the job up, runs it to the last line, and has it verified."""
     from perseid.cli.scenario.bed import Names
     from perseid.cli.scenario.report import View
 
@@ -166,7 +166,7 @@ def _drive(
 
 
 def _print(document: dict[str, Any]) -> None:
-    """The result for people."""
+    """Prints the result as text."""
     output.fields(
         {
             "lines in": f"{document['records']:,}",

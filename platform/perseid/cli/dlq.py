@@ -1,4 +1,4 @@
-"""`perseid dlq`: dead letters of a job, and the way back for those that can be corrected."""
+"""`perseid dlq`: dead letters of a job, and how to send back those that can be corrected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def group() -> None:
 
 
 class Box:
-    """The dead-letter topic of one job, as it was when this was made."""
+    """The dead-letter topic of one job, at the time of creation."""
 
     def __init__(self, cluster: Any, bootstrap: Bootstrap, spec: JobSpec, info: TopicInfo) -> None:
         from perseid.cli.redrive import Trail
@@ -54,7 +54,7 @@ class Box:
         self.trail.read(settled=False)
 
     def letters(self, partition: int | None = None, offset: int = 0) -> Iterator[Letter]:
-        """This job's, of one partition or of all, from `offset` on."""
+        """This job's letters, of one partition or of all, from `offset` on."""
         from perseid.cli.redrive import letters
 
         starts = {
@@ -65,7 +65,7 @@ class Box:
         return (letter for letter in found if letter.job == self.spec.name)
 
     def whole(self, letter: Letter) -> Letter:
-        """The letter; one that only points to its record with that, if it is still there."""
+        """The letter; a pointer with its record, if that still exists."""
         from perseid.cli.dead_letters import read_back, source_of
 
         origin = letter.origin
@@ -196,9 +196,9 @@ def redrive(
 
 
 def _checked(box: Box, chosen: Iterable[Letter], infos: Any, *, transformed: bool) -> int:
-    """The smallest limit of the topics to be written, in bytes of a batch.
+    """Returns the smallest batch limit of the target topics, in bytes.
 
-    RefusedError when a letter that is not redriven yet cannot go back: then none does.
+    RefusedError when a letter that is not redriven yet cannot go back: then none is sent.
     """
     from perseid.cli import dead_letters
     from perseid.topics.clients import BATCH_BYTES_MAX
@@ -240,7 +240,7 @@ def _redrive(
 
 
 def _forget(box: Box) -> None:
-    """What was to be done is done: a trail that cannot be trimmed now is trimmed by the next."""
+    """Trims the trail after the work; a failure is left to the next redrive."""
     from perseid.cli.redrive import forget
 
     try:

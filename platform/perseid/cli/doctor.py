@@ -1,4 +1,4 @@
-"""`perseid doctor`: looks at every part of a deployment, says what is wrong and what to type."""
+"""`perseid doctor`: checks every part of a deployment, reports faults and what to type."""
 
 from __future__ import annotations
 

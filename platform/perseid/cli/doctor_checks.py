@@ -1,7 +1,7 @@
-"""What `perseid doctor` makes of what it has found. Pure: facts in, findings out.
+"""The checks of `perseid doctor`. Pure: facts in, findings out.
 
-A finding says what was found, what was expected and what to type next. `problem`: something of the
-deployment does not work or will lose what a job needs; `warning`: it works, and people should know.
+A finding has what was found, what was expected and what to type next. `problem`: a part of the
+deployment does not work or will lose what a job needs; `warning`: it works, with a risk.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Level = Literal["ok", "warning", "problem"]
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 MIB, GIB = 1 << 20, 1 << 30
-SKEW_S = 2.0  # beyond what asking takes
+SKEW_S = 2.0  # beyond the time of the query
 DISK_SHORT_BYTES, DISK_SHORT_SHARE = 256 * MIB, 0.02
 DISK_LOW_BYTES, DISK_LOW_SHARE = 2 * GIB, 0.1
-RETENTION_NEAR = 0.5  # of a topic's retention, that a newest checkpoint may be old
+RETENTION_NEAR = 0.5  # of a topic's retention: the maximum age of a newest checkpoint
 LOCAL = ("127.", "localhost", "[::1]", "::1")
 
 
@@ -47,9 +47,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What a job needs and what is there. `checkpoint_ms`: when its newest checkpoint was taken.
+    """What a job needs and what exists. `checkpoint_ms`: the time of its newest checkpoint.
 
-    `needed`: its own topics as they are to be created. `begun`: it was ever placed on a worker.
+    `needed`: its own topics with the settings for their creation. `begun`: a worker ever had it.
     """
 
     name: str
@@ -57,7 +57,7 @@ class JobFacts:
     desired: str
     begun: bool
     error: Mapping[str, Any] | None = None
-    failing: str = ""  # what it does again and again, as a line
+    failing: str = ""  # its repeated failure, as a line
     sources: Mapping[str, str] = field(default_factory=dict)
     written: Sequence[str] = ()
     needed: Sequence[TopicSpec] = ()
@@ -72,7 +72,7 @@ def brokers(count: int, bootstrap: str) -> Finding:
 
 
 def broker_settings(broker: int, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Transactions that a broker allows, against those that sinks ask for."""
+    """Compares the transaction timeout that a broker allows with that of sinks."""
     most_ms = int(settings["transaction.max.timeout.ms"])
     check = f"broker {broker}: transaction.max.timeout.ms"
     if most_ms < TRANSACTION_TIMEOUT_MS:
@@ -111,7 +111,7 @@ def transaction_log(
 
 
 def copies(job: JobFacts, infos: Mapping[str, TopicInfo], brokers: int) -> Iterator[Finding]:
-    """Whether an acknowledged record of the job's topics stands on more than one broker."""
+    """Whether an acknowledged record of the job's topics is on more than one broker."""
     check, found = f"job {job.name}: copies", list[Finding]()
     asked = [*job.sources.values(), *job.written, *(topic.name for topic in job.needed)]
     for name in dict.fromkeys(asked):
@@ -125,7 +125,7 @@ def copies(job: JobFacts, infos: Mapping[str, TopicInfo], brokers: int) -> Itera
 
 
 def topics(job: JobFacts, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
-    """The topics that a job needs, and how they are to be kept."""
+    """Whether the topics that a job needs exist, with the right settings."""
     check = f"job {job.name}: topics"
     found = list(_missing(job, infos, check))
     for name, topic in job.sources.items():
@@ -165,7 +165,7 @@ def _missing(job: JobFacts, infos: Mapping[str, TopicInfo], check: str) -> Itera
 
 
 def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
-    """Whether the topic keeps its records as it has to."""
+    """Whether the topic keeps its records as required."""
     for name, found, expected in deviations(wanted, info):
         yield Finding(
             check, "problem", f"{info.name} has {name}={found}",
@@ -214,7 +214,7 @@ def retention(job: JobFacts, infos: Mapping[str, TopicInfo], now_ms: int) -> Ite
 
 
 def failed(job: JobFacts) -> Iterator[Finding]:
-    """A job that does not do what its user wants."""
+    """Whether the job failed or does not do what its user wants."""
     if job.state == "failed":
         text = (job.error or {}).get("text", "no reason given")
         yield Finding(f"job {job.name}", "problem", f"failed: {text}", job.desired,
@@ -234,7 +234,7 @@ def damaged(found: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def skew(who: str, ahead_s: float, asked_s: float) -> Finding:
-    """`ahead_s`: their clock less ours, in the middle of the `asked_s` that the question took."""
+    """`ahead_s`: their clock minus ours, in the middle of the `asked_s` that the query took."""
     check = f"clock of {who}"
     sure_s = max(0.0, abs(ahead_s) - asked_s / 2)
     if sure_s <= SKEW_S:
@@ -262,7 +262,7 @@ def disk(what: str, folder: str, free: int, total: int) -> Finding:
 
 
 def transactions(held: Sequence[Held], now_ms: int) -> Iterator[Finding]:
-    """Open ones are the rule while jobs write; those that nobody ends hold readers back."""
+    """Open ones are normal while jobs write; abandoned ones hold readers back."""
     check = "transactions"
     stuck = [one for one in held if one.stuck(now_ms)]
     for one in stuck:
@@ -294,7 +294,7 @@ _FOREIGN = (
 
 
 def connection(part: str, hosts: Iterable[str], access: Access) -> Finding:
-    """Whether others on the way can read along, and whether the servers know who comes."""
+    """Whether the connection is encrypted, and whether the servers authenticate clients."""
     check = f"{part}: connection"
     if all(host.strip().startswith(LOCAL) for host in hosts):
         return Finding(check, "ok", "on loopback only")
@@ -312,7 +312,7 @@ def connection(part: str, hosts: Iterable[str], access: Access) -> Finding:
 
 
 def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) -> Iterator[Finding]:
-    """A session works; who else could write there."""
+    """A session works; reports who else could write there."""
     yield Finding("zookeeper", "ok", f"a session at {hosts}")
     local = all(host.strip().startswith(LOCAL) for host in hosts.split(","))
     if open_to_all:
@@ -330,7 +330,7 @@ def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) ->
 
 
 def coordinators(leader: LeaderInfo | None, registered: Iterable[str]) -> Finding:
-    """`registered`: the names of those that lead or stand by."""
+    """`registered`: the names of leaders and standbys."""
     check, known = "coordinators", {*registered, *([leader.id] if leader is not None else ())}
     if leader is None:
         return Finding(check, "problem", f"{len(known)} alive, none leads", "one leads",

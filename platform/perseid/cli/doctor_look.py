@@ -1,6 +1,6 @@
-"""What `perseid doctor` looks at: each check asks one part and hands it to `doctor_checks`.
+"""The queries of `perseid doctor`: each asks one part and passes the answer to `doctor_checks`.
 
-A part that does not answer is a finding too, and what can only be asked of it is left out.
+A part that does not answer is a finding too; checks that need its answer are skipped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from perseid.records import Deployment, JobEntry
     from perseid.registry import Registry
 
-_ADMIN_S = 1.0  # for a port that usually nobody listens at
+_ADMIN_S = 1.0  # for a port that usually has no listener
 
 
 def look(folder: Path, settings: Deployment) -> Iterator[Finding]:
-    """All findings, of what is asked first about the machine, then about the services."""
+    """All findings, first about the machine, then about the services."""
     yield from _tried("java", _java)
     yield from _tried("disk", lambda: _disks(folder, settings))
     yield from _tried("memory", _memory)
@@ -47,7 +47,7 @@ def look(folder: Path, settings: Deployment) -> Iterator[Finding]:
 def _tried(
     check: str, ask: Callable[[], Iterable[Finding]], level: doctor_checks.Level = "problem"
 ) -> Iterator[Finding]:
-    """What `ask` finds; that it cannot ask is a finding of `level`."""
+    """The findings of `ask`; its failure is a finding of `level`."""
     import redis
 
     from perseid.errors import PerseidError
@@ -66,7 +66,7 @@ def _java() -> Iterator[Finding]:
 
 
 def _disks(folder: Path, settings: Deployment) -> Iterator[Finding]:
-    """Of the folders on this machine, one finding for each file system."""
+    """One finding for each file system of the folders on this machine."""
     seen: dict[int, list[tuple[str, str]]] = {}
     places = {"data": str(folder), "state": settings.state, "store": settings.store,
               "logs": settings.logs}  # fmt: skip
@@ -82,7 +82,7 @@ def _disks(folder: Path, settings: Deployment) -> Iterator[Finding]:
 
 
 def _existing(place: str) -> Path | None:
-    """The nearest folder that exists; None for what lies elsewhere, such as s3://bucket."""
+    """The nearest folder that exists; None for a remote place, such as s3://bucket."""
     if "://" in place and not place.startswith("file://"):
         return None
     path = Path(place.removeprefix("file://"))
@@ -141,7 +141,7 @@ def _brokers(settings: Deployment) -> Iterator[Finding]:
             yield from doctor_checks.broker_settings(broker, values)
         try:
             log = admin.describe([TRANSACTION_LOG]).get(TRANSACTION_LOG)
-        except (PermanentError, TransientAnswer):  # not everybody may ask for it
+        except (PermanentError, TransientAnswer):  # the query may not be permitted
             return
         yield from doctor_checks.transaction_log(found, log)
 
@@ -161,7 +161,7 @@ def _zookeeper(settings: Deployment) -> Iterator[Finding]:
 
 
 def _has_admin_server(host: str) -> bool:
-    """Whether its AdminServer, and not somebody else's page, answers at the usual port."""
+    """Whether ZooKeeper's AdminServer, and not another page, answers at the usual port."""
     import httpx
 
     url = f"http://{host.rpartition(':')[0] or host}:8080/commands/ruok"

@@ -1,4 +1,4 @@
-"""`perseid follow`: what a git repository has is what runs."""
+"""`perseid follow`: applies what a git repository has."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def follow(
 
 
 def show(shown: Mapping[str, Any]) -> None:
-    """What the last look has found, for people."""
+    """Prints the result of the last look as text."""
     at = shown["commit"][:12] or "no commit yet"
     beyond = f", seen {shown['seen'][:12]}" if shown["seen"] != shown["commit"] else ""
     more = beyond + (", the ref was rewritten" if shown["rewritten"] else "")

@@ -192,7 +192,7 @@ def stop(
     no_wait: NoWait = False,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Stop a job behind its current epoch; its state stays."""
+    """Stop a job after its current epoch; its state stays."""
     from perseid.jobs.operations import verbs
 
     with connected(data) as cluster:
@@ -261,7 +261,7 @@ def init(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Make a runnable job folder with its test, and say what to type next."""
+    """Make a runnable job folder with its test, and show what to type next."""
     from perseid.jobs.repository import template
 
     if dry_run:
@@ -279,7 +279,7 @@ def init(
 
 
 def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
-    """What only a leader knows of the job; nothing where none answers."""
+    """The leader's own knowledge of the job; empty if no leader answers."""
     from perseid.cli.status import ask_leader
     from perseid.errors import PerseidError
 
@@ -320,14 +320,14 @@ def _tell(result: dict[str, Any], as_json: bool) -> None:
 def _settled(cluster: Cluster, wanted: Change, no_wait: bool, timeout: float) -> dict[str, Any]:
     from perseid.jobs.operations import verbs
 
-    # A stopped job only takes note of its new revision: there is nothing to wait for.
+    # A stopped job only records its new revision: there is nothing to wait for.
     idle = wanted.action == "unchanged" or wanted.entry.desired != "running"
     found = verbs.answer(cluster, wanted.entry, _wait_s(no_wait or idle, timeout))
     return {**_change(wanted), **found}
 
 
 def _purged(cluster: Any, job: str) -> list[str]:
-    """The topics that would go with the job; UnknownJob when there is none."""
+    """The topics that would be deleted with the job; UnknownJob when there is none."""
     from tempfile import TemporaryDirectory
 
     from perseid.errors import PermanentError

@@ -1,7 +1,7 @@
-"""Cuts log files into entries, picks those about a job, merges several files by time. Pure.
+"""Splits log files into entries, selects those about a job, merges several files by time. Pure.
 
 An entry begins with a line that starts with a date and time, or is a JSON object that begins with
-one; lines behind it that do not (a traceback, a print) belong to it.
+one; the following lines without one (a traceback, a print) belong to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Entry:
 
 
 def entries(process: str, lines: Iterable[str]) -> Iterator[Entry]:
-    """The entries of one file, in its order."""
+    """The entries of one file, in order."""
     time, held = "", list[str]()
     for line in lines:
         begins = _BEGINS.match(line)
@@ -54,7 +54,7 @@ def merged(files: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
 
 
 def shown(entry: Entry, *, with_process: bool) -> str:
-    """The entry as it is printed; with several files each line says whose it is."""
+    """The entry as it is printed; with several files each line names its process."""
     if not with_process:
         return entry.text
     return "\n".join(f"{entry.process:<10} {line}" for line in entry.text.splitlines() or [""])

@@ -1,4 +1,4 @@
-"""`perseid logs`: what processes and jobs wrote."""
+"""`perseid logs`: the logs of processes and jobs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _past(files: dict[str, Path], job: str | None) -> Iterator[loglines.Entry]:
 
 
 def _written(path: Path) -> str:
-    """What the file holds, behind what it held before it was last emptied."""
+    """The content of the file, after the part that was there when it was last emptied."""
     from perseid.embedded.rotation import old
 
     both = (old(path, 1), path)
@@ -71,7 +71,7 @@ def _written(path: Path) -> str:
 def _news(
     files: dict[str, Path], ends: dict[str, int], job: str | None
 ) -> Iterator[loglines.Entry]:
-    """New entries of the files, for ever; a file that was moved away is read from its start."""
+    """Yields new entries of the files without limit; a rotated file is read from its start."""
     while True:
         for name, path in files.items():
             text = _from(path, ends, name)
@@ -81,7 +81,7 @@ def _news(
 
 
 def _from(path: Path, ends: dict[str, int], name: str) -> str:
-    """Whole lines behind the last look."""
+    """Whole lines since the last call."""
     size = path.stat().st_size if path.is_file() else 0
     start = ends[name] if size >= ends[name] else 0
     if size == start:

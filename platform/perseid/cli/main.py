@@ -1,6 +1,6 @@
 """The `perseid` command: joins the verbs and turns errors into exit codes.
 
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused (the message says what to type instead). An
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused (the message has what to type instead). An
 error of perseid is shown as its text; only a defect of perseid itself shows a traceback.
 """
 
@@ -116,7 +116,7 @@ def worker(context: typer.Context) -> None:
 
 @app.command("bench", context_settings=_PASS_ON)
 def bench(context: typer.Context) -> None:
-    """Measure perseid beside its peers (see `perseid bench --help`)."""
+    """Measure perseid and its peers (see `perseid bench --help`)."""
     root = repository()
     if root is None:
         raise RefusedError(
@@ -158,7 +158,7 @@ def run(arguments: list[str], commands: typer.Typer = app, name: str = "perseid"
         output.note("perseid: stopped")
         return 1
     except BrokenPipeError:
-        # The reader went away (`perseid logs | head`); what is still buffered has no reader either.
+        # The reader is gone (`perseid logs | head`); what is still buffered has no reader either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return result if isinstance(result, int) else 0

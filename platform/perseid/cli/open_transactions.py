@@ -1,9 +1,9 @@
-"""Which transactions hold readers back, and whose they may be. Pure.
+"""Which transactions hold readers back, and their possible owners. Pure.
 
-The client cannot ask a broker for its transactions (KIP-664 is not in librdkafka). What it can see
-is where readers have to wait: a partition whose last stable offset is below its high watermark has
-an open transaction. A ledger partition belongs to one transactional id, so there the id is known;
-elsewhere it is one of the few that write the topic, or that of a producer that is not perseid's.
+The client cannot list a broker's transactions (KIP-664 is not in librdkafka). It can only see where
+readers have to wait: a partition whose last stable offset is below its high watermark has an open
+transaction. A ledger partition belongs to one transactional id, so there the id is known; elsewhere
+it is one of the few ids that write the topic, or that of a foreign producer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perseid.jobs.model.spec import JobSpec
     from perseid.records import Plan
 
-# The broker ends what is older than its timeout, and looks for it every 10 s.
+# The broker aborts transactions older than their timeout, and checks that every 10 s.
 SLOW_S = 10.0
 STUCK_S = TRANSACTION_TIMEOUT_MS / 1000 + 15.0
 
@@ -47,9 +47,9 @@ class Writer:
 class Held:
     """A partition that readers cannot read to its end.
 
-    `ids`: whose transaction it may be; none when no job of perseid writes there. `certain`: it is
-    that one's. `since_ms`: when the first record behind the last stable offset was made, by its
-    producer's clock; None when it could not be read.
+    `ids`: the possible owners; none when no job of perseid writes there. `certain`: the owner is
+    known. `since_ms`: the time of the first record after the last stable offset, by its producer's
+    clock; None when it could not be read.
     """
 
     topic: str
@@ -68,12 +68,12 @@ class Held:
         return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
 
     def stuck(self, now_ms: int) -> bool:
-        """Whether it is older than the broker lets a transaction of perseid become."""
+        """Whether it is older than the broker allows a transaction of perseid to become."""
         age_s = self.age_s(now_ms)
         return age_s is not None and age_s > STUCK_S
 
     def slow(self, now_ms: int) -> bool:
-        """Whether it is nobody's here and takes longer than most: its time-out may be long."""
+        """Whether it has no owner here and is unusually old: its timeout may be long."""
         age_s = self.age_s(now_ms)
         return not self.ids and age_s is not None and age_s > SLOW_S
 
@@ -104,7 +104,7 @@ def _writes_letters(spec: JobSpec, operator: str) -> bool:
 
 
 def topics_of(spec: JobSpec) -> set[str]:
-    """Where a transaction may hold this job back, or others that read what it writes."""
+    """Topics whose transactions may hold back this job, or readers of its output."""
     own = {names.ledger(spec.name), names.redriven(spec.name)}
     return own | {s.topic for s in spec.sources.values()} | set(spec.written_topics)
 
@@ -114,7 +114,7 @@ def held_back(
 ) -> list[Held]:
     """The partitions of `ends` that are held back; `since_ms` is still to be found.
 
-    `ends`: high watermarks, asked for first; so what committed between the questions is not held.
+    `ends`: high watermarks, read first; so a transaction committed between the reads is not held.
     """
     found = []
     for place, end in sorted(ends.items()):
@@ -126,7 +126,7 @@ def held_back(
 
 
 def to_abort(job: str, held: Iterable[Held], asked: Sequence[str]) -> tuple[str, ...]:
-    """The ids to be ended: those `asked` for, else all of the job that may hold something back."""
+    """The ids to be ended: those `asked` for, else all of the job that may hold readers back."""
     for name in asked:
         _check_id(job, name)
     if asked:
@@ -136,9 +136,9 @@ def to_abort(job: str, held: Iterable[Held], asked: Sequence[str]) -> tuple[str,
 
 
 def check_owner(job: str, ids: Sequence[str], plan: Plan | None, *, force: bool) -> None:
-    """RefusedError when one of `ids` has a living owner, which ends what it began by itself.
+    """RefusedError when one of `ids` has a live owner, which ends its transactions itself.
 
-    `plan`: the job's, None when the worker that it names does not live.
+    `plan`: the job's, None when its worker is dead.
     """
     if plan is None or force:
         return
@@ -170,7 +170,7 @@ def _is_of(job: str, name: str) -> bool:
 
 
 def _check_id(job: str, name: str) -> None:
-    """Whoever acquires an id fences its owner, so only those of the job may be named."""
+    """Acquiring an id fences its owner, so only ids of the job may be named."""
     if not _is_of(job, name):
         raise UsageError(
             f"--id {name[:120]!r} is no transactional id of {job}: expected "

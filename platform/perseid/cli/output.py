@@ -1,8 +1,8 @@
 """What verbs print: one JSON document or a table on stdout, everything else on stderr.
 
 With `--json` stdout holds exactly one document, so that a pipe can parse it; notes, progress and
-logs go to stderr with or without it. Verbs take the two options as `data: Data = None` and
-`as_json: Json = False`.
+logs always go to stderr. Verbs take the two options as `data: Data = None` and `as_json: Json =
+False`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def document(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr."""
+    """Prints a line of text on stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def lines(rows: Iterable[str]) -> None:
-    """Lines on stdout, for people."""
+    """Prints lines of text on stdout."""
     for row in rows:
         sys.stdout.write(row + "\n")
     sys.stdout.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A table on stdout; outside a terminal it is as wide as its content."""
+    """Prints a table on stdout; outside a terminal it is as wide as its content."""
     from rich.console import Console
     from rich.table import Table
 
@@ -58,13 +58,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | No
 
 
 def fields(values: Mapping[str, Any]) -> None:
-    """Names and values, one a line, aligned."""
+    """Prints names and values, one per line, aligned."""
     wide = max((len(name) for name in values), default=0)
     lines(f"{name:<{wide}}  {value}" for name, value in values.items())
 
 
 def error(kind: str, text: str, *, as_json: bool) -> None:
-    """An error: text on stderr; with `--json` also the document, so that stdout stays parseable."""
+    """Prints an error on stderr; with `--json` also the document, which keeps stdout parseable."""
     note(f"perseid: {text}")
     if as_json:
         document({"error": {"kind": kind, "message": text}})

@@ -1,4 +1,4 @@
-"""`perseid plan`: what the planners would decide for a topology, a failure, a list of sizes."""
+"""`perseid plan`: the planners' decisions for a topology, a failure or a list of sizes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def fidelity(
     read = plan_files.topology(topology, rates)
     mask = read.mask(read.number(*partition) for partition in _partitions(failed))
     lost = losses(read, mask)
-    shown = lost.round(12) + 0.0  # of -0.0 too it makes 0.0
+    shown = lost.round(12) + 0.0  # turns -0.0 into 0.0
     loss = {node.name: shown[read.slice(node.name)].tolist() for node in read.nodes}
     kept = float(fidelities(read, mask))
     if plot is not None:
@@ -207,6 +207,6 @@ def _partitions(text: str) -> list[tuple[str, int]]:
 
 
 def _trees(found: TreeCount, *, as_json: bool) -> dict[str, Any]:
-    """Exactly, or else under another name: who reads the number must not take it for exact."""
+    """The exact number, or under another name an approximation, so that both stay distinct."""
     name = "mc_trees" if found.exact or not as_json else "mc_trees_at_most"
     return {name: found.trees if as_json and found.trees < 10**300 else str(found)}

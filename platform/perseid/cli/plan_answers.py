@@ -1,4 +1,4 @@
-"""How `perseid plan` times and prints its answers."""
+"""Times and prints the answers of `perseid plan`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def timed(decide: Callable[..., _Found], *arguments: Any) -> tuple[_Found, float
 
 
 def show(found: dict[str, Any], *, as_json: bool) -> None:
-    """One document, or names and values for people."""
+    """One document, or names and values as text."""
     if as_json:
         output.document(found)
     else:

@@ -1,8 +1,8 @@
 """The files of `perseid plan`: JSON or YAML, `-` for standard input, each key checked.
 
-The shapes are those of "Planner files" in the contracts: what a topology, a recovery problem, a
-placement or a list of sizes must have, and a BadInputError with file and key where it has not. A
-job's own file (job.yaml, or the folder that holds it) is a topology too.
+The shapes are those of "Planner files" in the contracts: topologies, recovery problems, placements
+and lists of sizes. Errors are BadInputErrors with file and key. A job's own file (job.yaml, or the
+folder that holds it) is a topology too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("time_s", "operator", "bytes")
 PARTITIONS = TypeAdapter(list[tuple[str, int]])
-CHANGED = "changed_bytes"  # all that an operator has changed so far, so never less than before
+CHANGED = "changed_bytes"  # cumulative changed bytes of an operator, so they never fall
 
 
 class _Document(BaseModel):
@@ -98,9 +98,9 @@ class WorkerEntry(_Document):
 
 
 class RecoveryFile(_Document):
-    """What there is, what has failed, and what is free: a number of cores, or on which workers.
+    """All partitions, the failed ones, and what is free: a number of cores, or on which workers.
 
-    `arrivals`: the workers that come behind the first plan, behind the second, and so on.
+    `arrivals`: the workers that arrive after the first plan, after the second, and so on.
     """
 
     partitions: list[PartitionEntry]
@@ -121,7 +121,7 @@ class RecoveryFile(_Document):
 
     @property
     def members(self) -> tuple[list[Partition], list[Query]]:
-        """As the planners have them."""
+        """The planners' form of the partitions and queries."""
         from perseid.coordinator.planners.recovery import Partition, Query
 
         return (
@@ -130,14 +130,14 @@ class RecoveryFile(_Document):
         )
 
     def problem(self, free: float) -> RecoveryProblem:
-        """BadInputError names the partition or query that cannot be."""
+        """BadInputError names the invalid partition or query."""
         from perseid.coordinator.planners.recovery import RecoveryProblem
 
         return RecoveryProblem(*self.members, self.failed, free, self.replicated)
 
     @property
     def capacity(self) -> list[list[Worker]]:
-        """The workers before each plan: those of before and those that have come."""
+        """The workers before each plan: the earlier ones and those that have arrived."""
         from perseid.coordinator.planners.recovery_capacity import Worker
 
         found: list[list[Worker]] = [[]]
@@ -147,7 +147,7 @@ class RecoveryFile(_Document):
 
 
 class PlanFile(_Document):
-    """What `plan replication --json` or `plan adapt --json` printed; only these two are needed."""
+    """The output of `plan replication --json` or `plan adapt --json`; only these two are needed."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -172,7 +172,7 @@ _AnyDocument = TypeVar("_AnyDocument", bound=BaseModel)
 def topology(path: str, rates: str | None = None) -> Topology:
     """The topology in a file, or that of a job with the rates in a file of their own.
 
-    TopologyError names the element that cannot be, the errors of `perseid.jobs` a line.
+    TopologyError names the invalid element; errors of `perseid.jobs` have the line.
     """
     from perseid.coordinator.planners.job_topology import job_topology
     from perseid.jobs.operations.classes import unions
@@ -185,7 +185,7 @@ def topology(path: str, rates: str | None = None) -> Topology:
     if isinstance(value, dict) and "sources" in value:
         spec = parse.loads(text, path)
         given = read(rates, RatesFile).root if rates is not None else None
-        # Beside a job on standard input there are no classes: who has several inputs is a join.
+        # A job on standard input has no classes: operators with several inputs count as joins.
         return job_topology(spec, given, () if path == "-" else unions(spec, Path(path).parent))
     if rates is not None:
         raise UsageError(f"--rates {rates}: {path} is no job, its substreams have their rates")
@@ -281,7 +281,7 @@ def _loaded(path: str, text: str) -> Any:
     from ruamel.yaml.error import YAMLError
 
     with suppress(ValueError, RecursionError):
-        return json.loads(text)  # JSON is YAML, but as such a large topology takes minutes
+        return json.loads(text)  # JSON is YAML, but parsing a large topology as YAML takes minutes
     try:
         return YAML(typ="safe").load(text)
     except (YAMLError, ValueError, RecursionError) as error:

@@ -33,7 +33,7 @@ def checkpoints(
     period_s: float,
     plans: Mapping[str, Sequence[Point]],
 ) -> None:
-    """The total size over time, what changed since the first plan's last checkpoint, the plans."""
+    """Draws the total size over time, the changes since the last checkpoint, and the plans."""
     times = sizes.bends
     totals = sizes.at(times)
     unit, name = next((u for u in UNITS if totals.max() >= u[0]), UNITS[-1])
@@ -69,7 +69,7 @@ def _since_the_last(changes: Changes, taken: Sequence[float]) -> np.ndarray:
 
 
 def recovery(path: Path, problem: RecoveryProblem, plan: RecoveryPlan) -> None:
-    """The failed queries by priority, and which are recovered."""
+    """Draws the failed queries by priority, and which are recovered."""
     queries = sorted(problem.queries, key=lambda q: -q.priority)
     done = set(plan.queries)
     with canvas.figure(min(3.0 + 0.25 * len(queries), 14.0), 4.0, path) as figure:
@@ -95,7 +95,7 @@ def recovery(path: Path, problem: RecoveryProblem, plan: RecoveryPlan) -> None:
 def thresholds(
     path: Path, bounds: Bounds, share: Share, failures: int, window: Window = "none"
 ) -> None:
-    """The three thresholds against the number of failures, down to where work is exact."""
+    """Draws the three thresholds by the number of failures, down to where work is exact."""
     from perseid.coordinator.planners.thresholds import thresholds as decide
 
     numbers = [k for k in range(200) if k == 0 or not decide(bounds, k - 1, share, window).exact]
@@ -112,7 +112,7 @@ def thresholds(
         if found[-1].exact:
             axis.axvspan(numbers[-1] - 0.5, numbers[-1] + 0.5, color=GREY, alpha=0.3, label="exact")
         axis.axvline(min(failures, numbers[-1]), color=GREY, linestyle=":", label="now")
-        if any(max(t.theta, t.l, t.gamma) > 0 for t in found):  # of zeros there is no logarithm
+        if any(max(t.theta, t.l, t.gamma) > 0 for t in found):  # zeros have no logarithm
             axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("failures so far")
@@ -125,7 +125,7 @@ def workers(
     path: Path, domains: Mapping[str, str], primaries: Iterable[str], replicas: Iterable[str],
     title: str,
 ) -> None:  # fmt: skip
-    """How many primaries and replicas each worker has; its failure domain stands below it."""
+    """Draws how many primaries and replicas each worker has, above its failure domain."""
     first, copies = Counter(primaries), Counter(replicas)
     names = list(dict.fromkeys([*domains, *first, *copies]))
     with canvas.figure(min(3.0 + 0.6 * len(names), 20.0), 4.0, path) as figure:

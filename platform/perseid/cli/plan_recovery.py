@@ -1,4 +1,4 @@
-"""`perseid plan recovery`: what to recover first, where, and what when more workers have come."""
+"""`perseid plan recovery`: what to recover first, where, and what when more workers arrive."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _planned(
 ) -> tuple[RecoveryProblem, RecoveryPlan, list[dict[str, Any]]]:
     """The problem with the cores of all workers, what all plans recover of it, and the plans.
 
-    A plan is taken to be installed before the next workers come.
+    Each plan counts as installed before the next workers arrive.
     """
     from perseid.coordinator.planners.recovery_capacity import free_cores
     from perseid.coordinator.planners.recovery_schedule import Recovery
@@ -91,7 +91,7 @@ def _planned(
         before = now.plan
         now = now.planned(partitions, queries, workers, file.replicated, scheduler)
         if now.plan is None or now.plan is before:
-            continue  # nothing fits that is not there
+            continue  # without workers nothing fits
         plans.append({
             "number": now.plan.number,
             "rolls_back": now.plan.rolls_back,

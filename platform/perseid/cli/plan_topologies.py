@@ -41,9 +41,9 @@ Shared = Annotated[
 def recovery_file(
     input_file: str | None, paths: Sequence[str], given: Mapping[str, Any]
 ) -> RecoveryFile:
-    """The file, or what it would be for one topology, or for several jobs: `job/operator` then.
+    """The given file, or the equivalent for one topology or several jobs (then `job/operator`).
 
-    `given`: the options that go with topologies, by name. UsageError for what does not go together.
+    `given`: the options that go with topologies, by name. UsageError for invalid combinations.
     """
     from perseid.cli import plan_files
 
@@ -119,7 +119,7 @@ def _topology(paths: Sequence[str], rates: str | None, shared: Sequence[str]) ->
 
 
 def _job(path: str) -> str:
-    """What a job is called: its folder, or a file without its ending."""
+    """A job's name: its folder, or a file without its ending."""
     from perseid.jobs.validation.parse import JOB_FILE
 
     found = Path(path).resolve()

@@ -98,7 +98,7 @@ def _failures(
     failures: int | None, failed_at: str | None, window: Window, now: float | None,
     length: float | None,
 ) -> int:  # fmt: skip
-    """How many failures count. UsageError for what does not belong together."""
+    """How many failures count. UsageError for options that do not belong together."""
     from perseid.coordinator.planners.thresholds import failures_that_count
 
     if failed_at is None:
@@ -117,7 +117,7 @@ def _failures(
 
 
 def _bounds(error: str | None, operator: Operator | None, given: dict[str, Any]) -> Bounds:
-    """What the user allows, said outright or by an error. UsageError names what is missing."""
+    """The allowed losses, given directly or by an error. UsageError names what is missing."""
     from perseid.coordinator.planners.error_bounds import for_count_min, for_ripple_join
     from perseid.coordinator.planners.thresholds import Bounds
 
@@ -157,7 +157,7 @@ def checkpoint(
     plot: canvas.Plot = None,
     as_json: output.Json = False,
 ) -> None:
-    """When checkpoints would be taken: profiled on these sizes, and played on them again.
+    """When checkpoints would be taken: profiled on these sizes, and replayed on them.
 
     With --cost delta the column changed_bytes has all that an operator has changed so far.
     """
@@ -181,7 +181,7 @@ def checkpoint(
 
 
 def _plans(sizes: Sizes, changes: Changes | None, period_s: float) -> dict[str, list[Point]]:
-    """Ours, the paper's (which sees sizes whatever the cost), the best that there is, no policy."""
+    """Ours, the paper's (which uses sizes for either cost), the optimum, no policy."""
     from perseid.coordinator.planners import checkpoint_timing as timing
     from perseid.coordinator.planners import delta_stopping, delta_timing
 

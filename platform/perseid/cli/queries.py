@@ -1,8 +1,8 @@
-"""Asks Spark what it makes of the queries of jobs, so that `validate` and `apply` can say it.
+"""Asks Spark to check the queries of jobs, for `validate` and `apply`.
 
-Only jobs with SQL ask, and what was asked once is kept in the cache: a JVM with Spark takes seconds
-to start. Without a Java nothing is asked: a worker then says it when the job starts, which is
-permanent, too.
+Only jobs with SQL need it, and answers are cached: a JVM with Spark takes seconds to start. Without
+a Java there is no check: then a worker reports the mistake, as a permanent error, when the job
+starts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check(
 
 
 def _remembered(asked: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """The answers, asked for where the cache has none."""
+    """The answers, from Spark where the cache has none."""
     places = [_place(questions) for questions in asked]
     known = [_read(place) for place in places]
     missing = [i for i, found in enumerate(known) if found is None and asked[i]]
@@ -88,7 +88,7 @@ def _spark(asked: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     from perseid.embedded.spark_home import spark_home
 
     environment = {**os.environ, **spark_environment(java_home(), spark_home())}
-    environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
+    environment.pop("SPARK_LOCAL_DIRS", None)  # it would override the folder of the session
     try:
         ran = subprocess.run(
             [sys.executable, "-m", "perseid.worker.spark.asking"], check=False,
@@ -105,7 +105,7 @@ def _spark(asked: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
 
 
 def _place(questions: list[dict[str, Any]]) -> Path:
-    """Named after the questions and the code that judges: another version asks again."""
+    """Named after the questions and the code that checks them: another version asks again."""
     from importlib.metadata import version
 
     from perseid import worker
@@ -125,7 +125,7 @@ def _read(place: Path) -> list[dict[str, Any]] | None:
 
 
 def _write(place: Path, found: list[dict[str, Any]]) -> None:
-    with suppress(OSError):  # a cache that may not be written
+    with suppress(OSError):  # a cache that is not writable
         place.parent.mkdir(parents=True, exist_ok=True)
         fresh = place.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(found), encoding="utf-8")

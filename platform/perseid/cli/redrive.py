@@ -2,12 +2,13 @@
 
     1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
                 open; then the trail up to the high watermark of that moment, all of it decided
-    2 judge     what the trail has is done
-    3 write     begin, records, flush (which tells their offsets), trail record, commit
-
-That is the sinks' protocol (`perseid.worker.sink.transaction`) with the trail for a ledger, so a
-redrive that is killed anywhere is run again and goes on. Whatever ends without a clear success is
-followed by 1.
+    1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
+                open; then the trail up to the high watermark of that moment, all of it decided
+    2 check     letters in the trail are done
+    3 write     begin, records, flush (returns their offsets), trail record, commit
+That is the sinks' protocol (`perseid.worker.sink.transaction`) with the trail as its ledger, so a
+redrive that is killed anywhere resumes when it is run again. Any end without a clear success is
+followed by step 1.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from perseid.topics.log import LogReader
 from perseid.topics.records import Redriven, RedrivenLetter
 from perseid.topics.transactions import PartitionBatch, Transaction, Transactions, Written
 
-BATCH_LETTERS = 500  # of one transaction, whose trail record is then far below 1 MB
-BATCH_BYTES = 16 << 20  # of their values: what the client's queue and 30 s have room for
+BATCH_LETTERS = 500  # per transaction, whose trail record is then far below 1 MB
+BATCH_BYTES = 16 << 20  # of their values: fits the client's queue and 30 s
 ATTEMPT_S = 30.0  # one acquire, one flush or one commit
 ATTEMPTS_MAX = 5
 TRAIL_READ = 1_000  # offsets of the trail at a time
@@ -53,7 +54,7 @@ def letters(
 
 
 def batches(found: Iterable[Letter]) -> Iterator[list[Letter]]:
-    """`found` in its order, cut so that each piece fits one transaction."""
+    """`found` in order, cut so that each piece fits one transaction."""
     batch: list[Letter] = []
     size = 0
     for letter in found:
@@ -69,7 +70,7 @@ def batches(found: Iterable[Letter]) -> Iterator[list[Letter]]:
 class Trail:
     """Which letters of one dead-letter topic were redriven, and where to.
 
-    Letters of a topic that was deleted and made again (another `topic_id`) are others.
+    After a topic is deleted and created again (another `topic_id`) its letters are different ones.
     """
 
     def __init__(self, job: str, topic_id: str, topics: TopicReader, logs: LogReader) -> None:
@@ -79,13 +80,13 @@ class Trail:
         self.found: dict[Place, RedrivenLetter] = {}
 
     def read(self, *, settled: bool) -> None:
-        """Reads on to the present end.
+        """Reads up to the present end.
 
         `settled`: to the high watermark, waiting until all transactions below it are decided.
         """
         if self._position is None:
             if not self._topics.describe([self._place[0]]):
-                if settled:  # it was made before; without it all would be sent once more
+                if settled:  # it was made before; without it all would be sent again
                     raise RetryableError(f"the broker does not know {self._place[0]} yet")
                 return  # nothing was ever redriven
             self._position = self._topics.starts([self._place])[self._place]
@@ -103,11 +104,11 @@ class Trail:
 
 
 def forget(job: str, topics: Topics, logs: LogReader) -> int:
-    """Trims the trail behind letters that are gone; the offset that it begins with.
+    """Trims the trail up to the first letter that still exists; returns its new start.
 
-    What the dead-letter topic no longer holds, by its retention or because the topic was made
-    again, nobody can send a second time. A redrive that stood still meanwhile and had not read so
-    far is refused (ReplayDataLost), and does nothing.
+    Letters that retention or a new dead-letter topic has removed cannot be sent a second time. A
+    redrive that was suspended meanwhile and had not read so far is refused (ReplayDataLost), and
+    does nothing.
     """
     place = names.redriven(job), 0
     low, end = topics.starts([place])[place], topics.ends([place])[place]
@@ -127,8 +128,8 @@ def forget(job: str, topics: Topics, logs: LogReader) -> int:
 def _is_needed(record: Redriven, topics: TopicReader, trail: str) -> bool:
     """Whether the dead-letter topic still has one of the letters.
 
-    A broker that starts does not know all topics yet: one that does not know the trail, either,
-    which is the younger of both, says nothing.
+    A starting broker does not know all topics yet: its answer counts only if it knows the trail,
+    the younger of the two topics.
     """
     there = topics.describe([record.topic, trail])
     info = there.get(record.topic)
@@ -140,7 +141,7 @@ def _is_needed(record: Redriven, topics: TopicReader, trail: str) -> bool:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the letters: `already` in the trail; `skipped` by the transform."""
+    """What happened to the letters: `already` in the trail; `skipped` by the transform."""
 
     redriven: list[RedrivenLetter] = field(default_factory=list)
     skipped: list[Place] = field(default_factory=list)
@@ -164,7 +165,7 @@ class Redrive:
     ) -> Outcome:
         """Redrives all of `found` that the trail does not have.
 
-        `made` says what a letter becomes, None to leave it out; when it raises, nothing of its
+        `made` turns a letter into a target, None to leave it out; when it raises, nothing of its
         batch is sent. A dry run makes all targets and sends none.
         """
         outcome = Outcome()
@@ -186,7 +187,7 @@ class Redrive:
         return outcome
 
     def _commit(self, targets: Sequence[Target]) -> list[RedrivenLetter]:
-        """Sends the targets once, whatever happens; RetryableError: run the command again."""
+        """Sends the targets exactly once; RetryableError: run the command again."""
         for tries_left in range(ATTEMPTS_MAX - 1, -1, -1):
             if not targets:
                 break
@@ -239,7 +240,7 @@ class Redrive:
 
 
 def _by_partition(targets: Iterable[Target]) -> dict[Partition, list[Target]]:
-    """The targets of each topic partition, in their order."""
+    """The targets of each topic partition, in order."""
     found: dict[Partition, list[Target]] = {}
     for target in targets:
         found.setdefault((target.topic, target.partition), []).append(target)
@@ -247,7 +248,7 @@ def _by_partition(targets: Iterable[Target]) -> dict[Partition, list[Target]]:
 
 
 def _sent(rows: Sequence[Target], written: Written) -> Iterator[RedrivenLetter]:
-    """Where each went: exactly, unless another producer wrote between the first and the last."""
+    """The offset of each: exact, unless another producer wrote between the first and the last."""
     alone = written.last - written.first + 1 == len(rows)
     for index, target in enumerate(rows):
         first, last = written.first, written.last

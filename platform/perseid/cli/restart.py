@@ -1,4 +1,4 @@
-"""`perseid restart`: coordinators and workers one after the other, while jobs go on."""
+"""`perseid restart`: restarts coordinators and workers one after the other, while jobs run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def restart(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Restart coordinators and workers one after the other; jobs go on, handed over.
+    """Restart coordinators and workers one after the other; jobs are handed over and run on.
 
-    What comes back runs the version that is installed now. Coordinators come first, the leader as
-    the last of them.
+    Restarted processes run the version that is installed now. Coordinators come first, the leader
+    as the last of them.
     """
     from perseid.embedded import deployment, locate, rolling
 

@@ -1,4 +1,4 @@
-"""`perseid state JOB OP`: looks into an operator's state without stopping or disturbing it."""
+"""`perseid state JOB OP`: shows an operator's state without stopping or disturbing it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def state(
 
 
 class Asked:
-    """One question about one operator."""
+    """One query of one operator."""
 
     def __init__(self, job: str, name: str, spec: OperatorSpec, kind: type[Operator]) -> None:
         self.job, self.name, self.spec, self.kind = job, name, spec, kind
@@ -135,7 +135,7 @@ class Asked:
         return partition_of(key, self.spec.key, self.spec.parallelism)
 
     def _keys(self, text: str) -> dict[str, Key]:
-        """`text` as a key of each state that it can be one of."""
+        """`text` as a key of each state whose key it can be."""
         from perseid.errors import UsageError
         from perseid.worker.dataflow import state_keys
 
@@ -152,8 +152,8 @@ class Asked:
     def _partitions(self, keys: dict[str, Key], partition: int | None) -> list[int]:
         """Which to read, the keys' own first.
 
-        A key that is not there is looked for in all others: it may have been dealt out under
-        another type than the state has.
+        A missing key is searched in all others: its partition may have been computed from another
+        type than the state has.
         """
         from perseid.errors import UsageError
 
@@ -216,7 +216,7 @@ def _operator(spec: JobSpec, name: str) -> OperatorSpec:
 
 
 def root_of(data: Path | None) -> str:
-    """Where this host has its state logs."""
+    """The folder of this host's state logs."""
     from perseid.embedded import deployment
 
     return str(deployment(data).state)

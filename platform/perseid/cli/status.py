@@ -1,7 +1,7 @@
-"""`perseid status`: endpoints, processes, workers and jobs, put together from who knows them.
+"""`perseid status`: endpoints, processes, workers and jobs, combined from their sources.
 
-The leader knows the jobs' present state and is asked over HTTP. Without a leader what ZooKeeper
-holds is shown, and what is out of reach is listed under `faults` instead of ending the command.
+The leader knows the jobs' present state and is asked over HTTP. Without a leader ZooKeeper's data
+is shown, and unreachable parts are listed under `faults` instead of ending the command.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from perseid.records import Deployment, JobStatus, LeaderInfo, WorkerInfo
     from perseid.registry import Registry
 
-TOKEN = "PERSEID_API_TOKEN"  # or ..._FILE; of role viewer, where coordinators want tokens
-AUTHORITY = "PERSEID_API_CA"  # PEM file of who signed the API's certificate, where no one known did
-ANSWER_S = 3.0  # of each part; a command for people does not wait longer for one that is away
+TOKEN = "PERSEID_API_TOKEN"  # or ..._FILE; of role viewer, where coordinators require tokens
+AUTHORITY = "PERSEID_API_CA"  # PEM file: the API's authority, unless it is a public one
+ANSWER_S = 3.0  # for each part; an interactive command does not wait longer for one that is away
 
 
 @dataclass(slots=True)
 class Seen:
-    """What could be found out. `view` is the leader's answer, None without one."""
+    """The collected answers. `view` is the leader's, None without one."""
 
     leader: LeaderInfo | None = None
     workers: tuple[WorkerInfo, ...] = ()
@@ -122,7 +122,7 @@ def _look_into(registry: Registry, seen: Seen) -> None:
 
 
 def job_faults(job: Mapping[str, Any]) -> list[str]:
-    """Why the job has failed, or fails again and again, and the last warning about it."""
+    """The job's failure or repeated failures, and its last warning."""
     from perseid.jobs.operations.report import failing_text
 
     name, error = job["name"], job["error"] or {}
@@ -136,7 +136,7 @@ def job_faults(job: Mapping[str, Any]) -> list[str]:
 
 
 def stalled_text(job: str, found: Mapping[str, Any]) -> str:
-    """What an open transaction in front of a job's input means for it."""
+    """The effect of an open transaction that holds back a job's input."""
     return (
         f"job {job}: {found['topic']}[{found['partition']}] is held back at offset "
         f"{found['offset']} for {found['for_s']} s by an open transaction, {found['records']} "
@@ -169,7 +169,7 @@ def ask_leader(url: str) -> dict[str, Any]:
 
 
 def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
-    """A job as ZooKeeper knows it; epochs and lag are the leader's knowledge."""
+    """A job as in ZooKeeper; only the leader knows epochs and lag."""
     stored, plan = registry.job_entry(name), registry.plan(name)
     entry = stored.value if stored is not None else None
     known, pointers = registry.status(name), registry.pointers(name)
@@ -274,7 +274,7 @@ def _workers(processes: Sequence[ProcessInfo], seen: Seen) -> list[dict[str, Any
     return found
 
 
-# -- for people ----------------------------------------------------------------------------------
+# -- as text ---------------------------------------------------------------------------------------
 
 
 def show(shown: dict[str, Any]) -> None:

@@ -25,9 +25,9 @@ def new(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """Make a token and print it, this once: the file has only its SHA-256.
+    """Make a token and print it, only this once: the file has only its SHA-256.
 
-    Coordinators that were started with --api-tokens FILE know it at once. To take a token back,
+    Coordinators that were started with --api-tokens FILE accept it at once. To revoke a token,
     delete its line.
     """
     from perseid.coordinator.api import tokens

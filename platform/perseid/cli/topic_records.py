@@ -1,4 +1,4 @@
-"""Records in and out of topics, for people: what `topics produce` and `topics tail` do."""
+"""Records in and out of topics: the work of `topics produce` and `topics tail`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = tuple[bytes | None, bytes]  # key, value
 
 _FLUSH_S = 60.0
 _POLL_S = 0.5
-_WINDOW_FACTOR = 4  # markers and aborted records: look back further than records are wanted
+_WINDOW_FACTOR = 4  # for markers and aborted records: read back further than records are wanted
 
 
 @dataclass(frozen=True, slots=True)

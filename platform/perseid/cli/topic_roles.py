@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perseid.jobs.model.spec import JobSpec
 
-Roles = dict[str, str]  # topic -> why
+Roles = dict[str, str]  # topic -> purpose
 
 
 def of_jobs(data: Path | None) -> dict[str, Roles]:

@@ -1,4 +1,4 @@
-"""`perseid topics`: what exists and why, and topics to try a job with."""
+"""`perseid topics`: the topics with their purposes, and topics to try a job with."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def tail(
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
-    """Show records; without -n goes on until Ctrl-C (with --json: up to the present end)."""
+    """Show records; without -n until Ctrl-C (with --json: up to the present end)."""
     from perseid.cli import topic_records
 
     if isolation not in {"read_committed", "read_uncommitted"}:
@@ -193,7 +193,7 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _row(topic: str, info: TopicInfo | None, why: list[str]) -> dict[str, Any]:
-    """One line of the list; a topic that a job needs and that is not there has no partitions."""
+    """One line of the list; a needed topic that does not exist has no partitions."""
     return {
         "topic": topic,
         "exists": info is not None,
@@ -206,7 +206,7 @@ def _row(topic: str, info: TopicInfo | None, why: list[str]) -> dict[str, Any]:
 
 
 def _add_sizes(admin: TopicAdmin, infos: dict[str, TopicInfo], rows: list[dict[str, Any]]) -> None:
-    """Offsets in use, which markers and aborted records take up too."""
+    """Adds the offsets in use; markers and aborted records take up some too."""
     places = [(t, p) for t, info in infos.items() for p in range(info.partitions)]
     ends, starts = admin.ends(places), admin.starts(places)
     for row in rows:

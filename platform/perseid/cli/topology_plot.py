@@ -1,7 +1,7 @@
 """Draws a topology: operators as columns, partitions as dots, substreams as lines.
 
-An operator stands right of all that it reads; operators with the same number of steps behind them
-share a column. The lines of a large stream would be one dark area, so it is drawn as a light one.
+An operator is right of all that it reads; operators with the same number of steps before them share
+a column. The lines of a large stream would be one dark area, so it is drawn as a light one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def draw(path: Path, topology: Topology, groups: Mapping[str, Iterable[int]], ti
 
 
 def placed(topology: Topology) -> Places:
-    """Where each partition is drawn."""
+    """The position of each partition."""
     columns: dict[str, int] = {}
     for node in topology.nodes:  # topologically ordered
         inputs = [columns[s.source] + 1 for s in topology.inputs(node.name)]
@@ -81,7 +81,7 @@ def placed(topology: Topology) -> Places:
 
 
 def _explain_lines(axis: Axes, topology: Topology) -> None:
-    """Their entries in the legend."""
+    """Adds the lines to the legend."""
     large = [len(stream.substreams) > LINES_MAX for stream in topology.streams]
     if not all(large):
         axis.plot([], [], color=GREY, label="substream (width: records/s)")

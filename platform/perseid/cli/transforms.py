@@ -28,7 +28,7 @@ def load(text: str) -> Transform:
         raise UsageError(f"--transform {text}: there is no file {module}")
     try:
         loaded = _from_file(Path(module)) if module.endswith(".py") else _from_path(module)
-    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything on import
         raise UsageError(
             f"--transform {text}: {module} cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -61,7 +61,7 @@ def _from_path(module: str) -> ModuleType:
 
 
 def corrected(function: Transform, name: str, letter: Letter) -> bytes | None:
-    """What `function` makes of the letter's value, None to leave it out.
+    """The result of `function` for the letter's value, None to leave it out.
 
     PermanentError names the letter when it raises or returns something else.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-SETTLE_S = 15.0  # until the markers of an aborted transaction are written; usual is 0.1 s
+SETTLE_S = 15.0  # until the markers of an aborted transaction are written; usually 0.1 s
 _SINCE_S = 2.0
 
 
@@ -37,7 +37,7 @@ def list_(
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
-    """Partitions that an open transaction holds back: since when, and whose it may be."""
+    """Partitions that an open transaction holds back: since when, and its possible owner."""
     with jobs.connected(data) as cluster:
         found = Transactions(cluster, bootstrap_of(data))
         held = found.held(job)
@@ -67,7 +67,7 @@ def abort(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
 ) -> None:
-    """End the open transactions of a job, and see that nothing is held back any more."""
+    """End the open transactions of a job, and check that nothing is held back any more."""
     from perseid.cli import open_transactions
 
     with jobs.connected(data) as cluster:
@@ -116,7 +116,7 @@ class Transactions:
         from perseid.jobs.operations import steering
 
         if job is not None:
-            steering.stored_entry(self._cluster.registry, job)  # a wrong name has its nearest one
+            steering.stored_entry(self._cluster.registry, job)  # fails for a wrong name
         specs = self._specs()
         wanted = [specs[job]] if job is not None else list(specs.values())
         infos = self._topics.describe(sorted({t for spec in wanted for t in topics_of(spec)}))
@@ -146,7 +146,7 @@ class Transactions:
             end_open_ones(transactions, ids)
 
     def still(self, held: Iterable[Held], timeout_s: float) -> list[Held]:
-        """Those of `held` that are still held back at the same offset, after a moment's wait."""
+        """Those of `held` that are still held back at the same offset, after a short wait."""
         clock = self._cluster.clock
         deadline_s = clock.monotonic_s() + timeout_s
         left = list(held)
@@ -159,7 +159,7 @@ class Transactions:
         return left
 
     def _specs(self) -> dict[str, JobSpec]:
-        """The revisions that run, else those that were applied."""
+        """The running revisions, else the applied ones."""
         from perseid.jobs.operations import applying
 
         registry = self._cluster.registry
@@ -173,7 +173,7 @@ class Transactions:
         return found
 
     def _since(self, held: Held) -> int | None:
-        """When the first record behind the last stable offset was made; None: it is gone."""
+        """The time of the first record after the last stable offset; None if it is gone."""
         from perseid.topics.cursor import Cursor
 
         start = max(held.stable, self._topics.starts([held.place])[held.place])
@@ -188,7 +188,7 @@ class Transactions:
 
 
 def owned(registry: Any, job: str) -> Plan | None:
-    """The plan of the job if the worker that it names lives."""
+    """The plan of the job if its worker is alive."""
     plan: Plan | None = registry.plan(job)
     living = {worker.incarnation for worker in registry.workers()}
     return plan if plan is not None and plan.owner in living else None

@@ -1,7 +1,7 @@
-"""Time as a port. Decisions take `now` as an argument; shells take a `Clock`.
+"""Time as a port. Decisions take `now` as an argument; their callers have a `Clock`.
 
 Two times, never mixed: `monotonic_s` for durations and timeouts of this process, `wall_ms` only for
-what is shown or stored as a date. No decision compares wall clocks of two hosts.
+dates that are shown or stored. No decision compares wall clocks of two hosts.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-# Goes on while the machine sleeps: a lease has run out then, and state is as much older.
+# Includes the time while the machine sleeps: leases expire and state ages then, too.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Must not jump backwards in `monotonic_s`; `sleep` must return early never."""
+    """`monotonic_s` must never go back; `sleep` must never return early."""
 
     def monotonic_s(self) -> float: ...
     def wall_ms(self) -> int: ...
@@ -35,12 +35,12 @@ class SystemClock:
 
 
 def growing_s(failures: int, first_s: float, most_s: float) -> float:
-    """The pause behind failure number `failures`, from 1, in a row: doubled from `first_s` on."""
+    """The pause after `failures` consecutive failures: `first_s`, then doubled up to `most_s`."""
     return min(most_s, first_s * 2.0 ** min(failures - 1, 60))  # a float ends at 1,024 doublings
 
 
 class ManualClock:
-    """A clock that a test moves by hand; `sleep` moves it."""
+    """A clock for tests, moved by hand; `sleep` moves it."""
 
     def __init__(self, start_s: float = 1_000.0) -> None:
         self._now_s = start_s

@@ -1,7 +1,7 @@
 """The embedded cluster: Kafka, ZooKeeper, Redis, coordinators and workers on this machine.
 
-`Cluster` is what others use; `locate` and `deployment` answer where a cluster is and how to reach
-its parts, `processes` who runs.
+Other packages use `Cluster`; `locate` and `deployment` give a cluster's folder and the addresses of
+its parts, `processes` its processes.
 """
 
 from perseid.embedded.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Where what is fetched or made once for a user lies."""
+"""The user's cache folder, for files that are fetched or made once."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def cache_root() -> Path:
 
 
 def short_digest(data: str | bytes) -> str:
-    """Names something after what it was made from: 16 digits of its SHA-256."""
+    """A name made from content: 16 digits of its SHA-256."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""The classes of a worker's JVM as Java keeps them ready to map: class data sharing, JEP 350.
+"""An archive of the classes of a worker's JVM: class data sharing, JEP 350.
 
-A JVM with Spark in it loads and verifies thousands of classes before its first epoch. A restarted
-worker does that while another one catches up on the same cores. With the archive it is ready
-sooner and costs a third less (decisions/0006). It is made once for an installation, by a JVM that
-opens a session, warms up and ends; a JVM of another build, or with other jars, does not use it.
+A JVM with Spark loads and verifies thousands of classes before its first epoch. A restarted worker
+does that while another one catches up on the same cores. With the archive it is ready sooner and
+costs a third less (decisions/0006). It is made once per installation, by a JVM that opens a
+session, warms up and ends; a JVM of another build, or with other jars, does not use it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from perseid.embedded.cache import cache_root, short_digest
 
 TRAINING_TIMEOUT_S = 300
-# Not at an address of chance (the default of some builds of Java 17): each pointer in it would be
-# rewritten, so that each JVM has a copy of its own.
+# Not at a random address (the default of some builds of Java 17): then each JVM would rewrite its
+# pointers and so have a copy of its own.
 USE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -XX:SharedArchiveFile="
 MAKE = "-XX:ArchiveClassesAtExit="
 
@@ -30,7 +30,7 @@ def class_archive(
 ) -> Path | None:
     """The archive for workers of SPARK_HOME `home`, made on first use.
 
-    None when it cannot be made, which is said: workers are slower to start then, no more.
+    None when it cannot be made, which is reported: then workers only start more slowly.
     """
     release = java / "release"
     build = release.read_bytes() if release.is_file() else b""
@@ -41,7 +41,7 @@ def class_archive(
     say("recording the classes of a worker (once, some 20 s)")
     try:
         problem = _train(place, environment)
-    except OSError as error:  # a cache that may not be written
+    except OSError as error:  # a cache that is not writable
         problem = str(error)
     if problem is None:
         return place
@@ -50,13 +50,13 @@ def class_archive(
 
 
 def java_options(archive: Path | None) -> dict[str, str]:
-    """The environment that makes a worker's JVM use the archive, and what the user wants of it."""
+    """The environment that makes a worker's JVM use the archive, with the user's own options."""
     own = os.environ.get("PERSEID_JAVA_OPTIONS", "")
     return {"PERSEID_JAVA_OPTIONS": f"{USE}{archive} {own}".strip()} if archive is not None else {}
 
 
 def _train(place: Path, environment: Mapping[str, str]) -> str | None:
-    """Makes the archive; what went wrong, None when it is there."""
+    """Makes the archive; returns the error, None when it exists."""
     with tempfile.TemporaryDirectory(dir=place.parent, prefix="training-") as folder:
         fresh = Path(folder) / place.name
         command = [sys.executable, "-m", "perseid.worker.spark.train", "--scratch", folder]
@@ -79,7 +79,7 @@ def _train(place: Path, environment: Mapping[str, str]) -> str | None:
 
 
 def remove_orphans() -> None:
-    """Removes the homes of installations that are gone: an archive has some 170 MB."""
+    """Removes the homes of deleted installations: an archive has some 170 MB."""
     for home in cache_root().glob("spark-*"):
         jars = home / "jars"
         if jars.is_symlink() and not jars.exists():

@@ -19,7 +19,7 @@ from perseid.records.marks import Mark, mark
 
 
 class Cluster:
-    """The cluster in one data folder; holds no process and no file open itself."""
+    """The cluster in one data folder; holds no process and no open file itself."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Cluster:
         *,
         tied: bool = False,
     ) -> None:
-        """`tied`: what `up` starts ends when this process does, however it ends (for tests)."""
+        """`tied`: what `up` starts ends when this process ends in any way (for tests)."""
         self.data = locate(data)
         self.home = Home(self.data)
         self._say = say
@@ -41,7 +41,7 @@ class Cluster:
         master: str | None = None,
         outside: Outside | None = None,
     ) -> Deployment:
-        """Starts what is missing, waits until healthy. None: as many as run already, else 2."""
+        """Starts what is missing, waits until healthy. None: as many as are running, else 2."""
         chosen = outside or Outside(master=master)
         return lifecycle.up(
             self.data, lifecycle.Wanted(workers, coordinators, chosen), self._say, self._owner
@@ -73,9 +73,9 @@ class Cluster:
         return until(lambda: self.process(name).pid, 30.0, f"process {name} to live")
 
     def kill(self, name: str, supervisor: bool = False) -> int:
-        """SIGKILL for the process (or its supervisor, whose child dies with it); returns the pid.
+        """Sends SIGKILL to the process or its supervisor, whose child dies too; returns the pid.
 
-        Returns when it is dead; it may live again by then under another pid.
+        Returns when it is dead; by then it may run again under another pid.
         """
         pid = self._supervisor_pid(name) if supervisor else self.pid(name)
         who = mark(pid)
@@ -84,13 +84,13 @@ class Cluster:
         return pid
 
     def pause(self, name: str) -> list[int]:
-        """SIGSTOP for the process and everything below it; `resume` undoes it."""
+        """Sends SIGSTOP to the process and its descendants; `resume` undoes it."""
         self.process(name)
-        # Asked again while it is being restarted: then there is nobody to stop for a moment.
+        # Retried while it is being restarted: then there is no process to stop for a moment.
         return until(lambda: self._signal_all(name, signal.SIGSTOP), 30.0, f"{name} to live")
 
     def resume(self, name: str) -> list[int]:
-        """SIGCONT for the process and everything below it."""
+        """Sends SIGCONT to the process and its descendants."""
         return self._signal_all(name, signal.SIGCONT)
 
     def wait_alive(self, name: str, other_than: int | None = None, timeout_s: float = 30.0) -> int:

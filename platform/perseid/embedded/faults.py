@@ -1,7 +1,7 @@
 """Faults of the network and of the disk. Kill and pause are methods of `Cluster`.
 
-A partition drops the packets of one loopback port, so both sides hold connections on which nothing
-arrives: what a switch does, and unlike a kill, which closes them. It needs root and iptables.
+A partition drops the packets of one loopback port, so both sides keep connections that deliver
+nothing: as with a broken switch, and unlike a kill, which closes them. It needs root and iptables.
 A full disk is a ballast file that leaves so many bytes free.
 """
 
@@ -34,7 +34,7 @@ def port_of(deployment: Deployment, part: str) -> int:
 
 
 def rules(port: int) -> list[list[str]]:
-    """What iptables is told: nothing to and from the port comes in over loopback."""
+    """Arguments of iptables that drop all loopback packets to and from the port."""
     return [
         ["INPUT", "-i", "lo", "-p", "tcp", side, str(port), "-m", "comment", "--comment", _MARK,
          "-j", "DROP"]
@@ -44,7 +44,7 @@ def rules(port: int) -> list[list[str]]:
 
 @contextmanager
 def partition(deployment: Deployment, part: str) -> Iterator[int]:
-    """Cuts `part` off from everybody while the block runs."""
+    """Cuts `part` off from all other processes while the block runs."""
     port = port_of(deployment, part)
     instead = f"`perseid chaos pause {part}` needs neither and looks much the same to the others"
     if os.geteuid() != 0:
@@ -73,7 +73,7 @@ def _iptables(action: str, rule: list[str], instead: str) -> None:
 
 
 def folder_of(deployment: Deployment, data: Path, place: str) -> Path:
-    """The folder that `chaos fill` means by a name or a path."""
+    """The folder of `chaos fill`, given by a name or a path."""
     named = {"state": Path(deployment.state), "kafka": data / "kafka", "logs": data / "logs"}
     if "://" not in deployment.store:
         named["store"] = Path(deployment.store)
@@ -103,7 +103,7 @@ def fill(folder: Path, free_bytes: int) -> int:
 
 
 def release(folder: Path) -> int:
-    """Takes the ballast away; returns how many bytes it held."""
+    """Removes the ballast; returns its size in bytes."""
     ballast = folder / BALLAST
     try:
         size = ballast.stat().st_size

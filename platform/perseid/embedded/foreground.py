@@ -1,6 +1,6 @@
-"""What a worker that no supervisor starts finds in its environment: Java, SPARK_HOME, its classes.
+"""The environment of a worker without a supervisor: Java, SPARK_HOME, its class archive.
 
-`python -m perseid.embedded.foreground` makes the files, which an image then holds.
+`python -m perseid.embedded.foreground` makes the files when an image is built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perseid.embedded.spark_home import lean_home
 
 
 def environment(say: Callable[[str], None]) -> dict[str, str]:
-    """As `up` gives it to its workers; RefusedError where there is no Java."""
+    """The same as `up` gives its workers; RefusedError where there is no Java."""
     java, spark = java_home(), lean_home()
     found = parts.spark_environment(java, spark)
     return found | java_options(class_archive(java, spark, found, say))

@@ -1,6 +1,6 @@
-"""Whether each part of a cluster answers. A probe returns None when healthy, else what is wrong.
+"""Whether each part of a cluster answers. A probe returns None when healthy, else the fault.
 
-A port that is open is not enough: a broker accepts connections seconds before it leads partitions.
+An open port is not enough: a broker accepts connections seconds before it leads partitions.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def spark_master(url: str) -> str | None:
 
 
 def leader(deployment: Deployment) -> str | None:
-    """A coordinator leads."""
+    """Checks that a coordinator leads."""
     return _of_registry(
         deployment, lambda registry: None if registry.leader() else "no coordinator leads yet"
     )
 
 
 def worker(deployment: Deployment, name: str) -> str | None:
-    """This worker is registered."""
+    """Checks that this worker is registered."""
 
     def missing(registry: Registry) -> str | None:
         found = name in {worker.id for worker in registry.workers()}

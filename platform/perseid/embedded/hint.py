@@ -1,4 +1,4 @@
-"""The supervisor's hint: a worker or leader that is seen dead is struck off ZooKeeper at once.
+"""The supervisor's hint: the registration of a dead worker or leader is removed at once.
 
 Only a hint: without it the registration ends with the ZooKeeper session two seconds later. So it
 gets little time and its failures are only logged.
@@ -19,13 +19,13 @@ REGISTERED = frozenset({"worker", "coordinator"})
 
 
 class Hint:
-    """Does something only for workers and coordinators."""
+    """Acts only for workers and coordinators."""
 
     def __init__(self, home: Home, spec: ProcessSpec) -> None:
         self._home, self._spec = home, spec
 
     def prepare(self) -> None:
-        """Imports what `died` needs while nobody waits for it."""
+        """Imports what `died` needs ahead of time."""
         if self._spec.kind in REGISTERED:
             import perseid.registry.zookeeper  # noqa: F401
 

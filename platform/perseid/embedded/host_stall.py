@@ -1,8 +1,8 @@
-"""Whether the machine stood still: on each core a process that sleeps and looks at the clock.
+"""Detects host stalls: on each core a process sleeps and reads the clock.
 
 A Kafka client that polls without pause can keep all others from the cores for seconds
-(tests/benchmarks/README.md). A figure of such a run says nothing of any system: it is not counted,
-and the run is made again.
+(tests/benchmarks/README.md). Measurements of such a run are invalid: they are discarded, and the
+run is repeated.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TypeVar
 
 from perseid.errors import PermanentError
 
-TRIES_MAX = 3  # a machine that stands still more often is no place for a benchmark
-GAP_MAX_S = 2.0  # a stop of a garbage collector, or a scheduler's slice on a busy core, is shorter
+TRIES_MAX = 3  # a machine with more stalls is unsuitable for benchmarks
+GAP_MAX_S = 2.0  # a pause of a garbage collector, or a scheduler's slice on a busy core, is shorter
 _LOOK_S = 0.05
-_TOLD_S = 0.5  # shorter ones are not told
+_TOLD_S = 0.5  # shorter gaps are not reported
 _PRIORITY = -15
 
 
 class HostStalled(PermanentError):
-    """The machine stood still in the part of a run that counts."""
+    """The host stalled in the part of a run that counts."""
 
 
 class HostStallDetector:
-    """`with HostStallDetector() as still: ...; still.stood` afterwards."""
+    """`with HostStallDetector() as detector: ...`, then read `detector.stalled`."""
 
     def __init__(self) -> None:
         self.gaps_s: list[float] = []
@@ -54,11 +54,11 @@ class HostStallDetector:
 
     @property
     def stalled(self) -> bool:
-        """Whether the machine stood still meanwhile."""
+        """Whether the host has stalled since the start."""
         return self.longest_s >= GAP_MAX_S
 
     def check(self) -> None:
-        """HostStalled when it did."""
+        """Raises HostStalled if it has."""
         if self.stalled:
             raise HostStalled(
                 f"the machine stood still for {self.longest_s:.1f} s (a process that only sleeps "
@@ -73,13 +73,12 @@ def steady(
     what: str, run: Callable[[], Found], say: Callable[[str], None],
     *, exact: bool = True, watched: bool = False,
 ) -> Found:  # fmt: skip
-    """What `run` gives when the machine did not stand still; else that is said and it runs again.
+    """Returns the result of `run` if the host did not stall; else reports the stall and retries.
 
-    PermanentError when the machine stood still TRIES_MAX times. What `run` raises is raised, with
-    one exception: a system that is not `exact` may repeat or lose something when it is torn out of
-    its sessions, so that is no fault of a run that does not count anyway. `watched`: it watches
-    itself, only while it measures, and raises HostStalled: to take gigabytes of memory for the
-    first time can hold a virtual machine up.
+    PermanentError after TRIES_MAX stalls. Errors of `run` are raised, except in a stalled run of a
+    system that is not `exact`: it may repeat or lose output when its sessions expire, and that run
+    does not count. `watched`: `run` checks itself, only while it measures, and raises HostStalled:
+    the first use of gigabytes of memory can stall a virtual machine.
     """
     for number in range(1, TRIES_MAX + 1):
         detector = HostStallDetector()
@@ -102,7 +101,7 @@ def steady(
 
 
 def watch(core: int) -> None:
-    """Prints every gap, for ever."""
+    """Prints every gap, without limit."""
     os.sched_setaffinity(0, {core})
     try:
         os.nice(_PRIORITY)

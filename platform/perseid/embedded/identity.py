@@ -1,8 +1,8 @@
-"""Signals to exactly the process that is meant, and the end of all that it has left behind.
+"""Signals to exactly the intended process, and the end of all its descendants.
 
-Signals go only to the process that still has its `Mark`, pid and start time. All processes
-below a supervisor also carry a tag in their environment, so that what a dead parent left behind
-(a JVM, Spark's Python workers, which make process groups of their own) is found and killed.
+Signals go only to the process that still has its `Mark`, pid and start time. All processes below a
+supervisor also carry a tag in their environment, so that the children of a dead parent (a JVM,
+Spark's Python workers, which make process groups of their own) are found and killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tag(data: Path, process: str) -> str:
 def tagged(value: str) -> Iterator[int]:
     """Living processes whose environment has TAG=`value`, other than the caller.
 
-    `value` may end with '#', then all processes of that data folder are found.
+    If `value` ends with '#', all processes of that data folder are found.
     """
     start = f"{TAG}={value}".encode()
     for entry in os.scandir("/proc"):

@@ -1,8 +1,8 @@
 """The broker's jars: resolved once into a cache, every file checked against a lock file.
 
 `kafka.lock` lists SHA-256 and name of each jar. The cache folder is named after the lock's own
-hash, so that a new lock never meets old jars. Resolving is done by the Ivy that pyspark ships, with
-its default repositories; what Ivy brings counts only when it is exactly what the lock names.
+hash, so that a new lock never meets old jars. Pyspark's Ivy resolves them from its default
+repositories; its result is accepted only if it is exactly what the lock names.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _resolve_into(folder: Path, wanted: dict[str, str], java_home: Path) -> Path
 
 
 def resolve(java_home: Path, into: Path, ivy_home: Path) -> None:
-    """Runs Ivy; raises RetryableError with its last words when it cannot bring all jars."""
+    """Runs Ivy; RetryableError with the end of its output when it cannot fetch all jars."""
     ivy = next(iter((spark_home() / "jars").glob("ivy-*.jar")))
     command = [
         str(java_home / "bin" / "java"), f"-Divy.default.ivy.user.dir={ivy_home}", "-jar", str(ivy),

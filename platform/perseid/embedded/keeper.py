@@ -1,10 +1,10 @@
 """`python -m perseid.embedded.keeper DATA`: keeps one supervisor running for every wanted process.
 
 The keeper forks into the background and holds the keeper's lock. It compares `run/cluster.json`
-with the supervisors that live (its own and those of a dead keeper, which it adopts) whenever a
-child dies, it is told that the file has changed (SIGHUP), or a second has passed. On SIGTERM, or
-when the process that the cluster is tied to is gone, it stops the supervisors group by group, in
-stop order, and leaves. When its folder was removed it kills them: nothing is left to be stopped.
+with the live supervisors (its own and those of a dead keeper, which it adopts) when a child dies,
+on SIGHUP (the file has changed), and every second. On SIGTERM, or when the process to which the
+cluster is tied is gone, it stops the supervisors group by group, in stop order, and exits. When its
+folder was removed it kills them: there is nothing to stop in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perseid.embedded.table import (
 )
 from perseid.records.marks import Mark, alive, mark
 
-# An adopted supervisor is not a child, so its death is seen by looking.
+# An adopted supervisor is not a child, so its death is detected by polling.
 LOOK_S = 0.2
 STOP_MARGIN_S = 5.0
 
@@ -61,7 +61,7 @@ class Keeper:
                 break
             try:
                 self._reconcile()
-            except FileNotFoundError:  # the folder is being removed right now, or something is lost
+            except FileNotFoundError:  # the folder is being removed right now, or a file is lost
                 if keeper_lock.is_held(self.home, self.lock):
                     raise
                 continue
@@ -70,15 +70,15 @@ class Keeper:
         remove_running(self.home, "keeper")
 
     def _abandon(self) -> None:
-        """The folder was removed under us, and may be another cluster's now: nothing there is ours.
+        """Ends all processes: the folder was removed, and may now belong to another cluster.
 
-        Without this a later `up` in the same place would meet our processes on its ports.
+        Without this a later `up` in the same place would find our processes on its ports.
         """
         for who in self.supervisors.values():
-            send(who, signal.SIGKILL)  # their children go with them (die_with_parent)
+            send(who, signal.SIGKILL)  # their children die with them (die_with_parent)
 
     def _adopt(self) -> None:
-        """Takes over the living supervisors of a keeper that died."""
+        """Takes over the living supervisors of a dead keeper."""
         write_running(self.home, _own_record())
         for spec in read_specs(self.home):
             running = read_running(self.home, spec.name)
@@ -88,7 +88,7 @@ class Keeper:
 
     def _reconcile(self) -> None:
         for child in self.children.values():
-            child.poll()  # reaps, so that a dead supervisor is not seen as a zombie for long
+            child.poll()  # reaps, so that a dead supervisor is not a zombie for long
         rotate(self.home.log("keeper"))
         wanted = {spec.name: spec for spec in read_specs(self.home)}
         self._stop([spec for name, spec in self.specs.items() if wanted.get(name) != spec])
@@ -127,7 +127,7 @@ class Keeper:
 
 def _wait(who: Mark | None, child: subprocess.Popen[bytes] | None, timeout_s: float) -> None:
     if not wait_gone(who, timeout_s):
-        send(who, signal.SIGKILL)  # its child goes with it (die_with_parent)
+        send(who, signal.SIGKILL)  # its child dies with it (die_with_parent)
         wait_gone(who, STOP_MARGIN_S)
     if child is not None:
         child.wait()
@@ -141,7 +141,7 @@ def _own_record() -> Running:
 def main(arguments: list[str]) -> int:
     home = Home(Path(arguments[0]))
     if os.fork() != 0:
-        return 0  # whoever started us need not reap the keeper
+        return 0  # the starting process need not reap the keeper
     os.setsid()
     lock = keeper_lock.take(home)
     if lock is None:

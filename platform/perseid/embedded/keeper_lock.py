@@ -1,7 +1,7 @@
-"""Exactly one keeper: it holds a file lock, which the kernel gives back when it dies.
+"""Exactly one keeper: it holds a file lock, which the kernel releases when it dies.
 
-Supervisors look at the lock now and then; the one that finds it free starts a new keeper. Several
-may do so at once: the keeper that does not get the lock leaves again.
+Supervisors check the lock periodically; one that finds it free starts a new keeper. Several may do
+so at once: a keeper that does not get the lock exits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def take(home: Home) -> int | None:
 
 
 def is_held(home: Home, descriptor: int) -> bool:
-    """Whether `descriptor`, taken before, is still this folder's lock: the folder may be gone."""
+    """Whether `descriptor` is still this folder's lock: the folder may have been removed."""
     try:
         there = (home.run / LOCK).stat()
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def is_held(home: Home, descriptor: int) -> bool:
 
 
 def start_keeper(home: Home) -> None:
-    """Starts a keeper in the background, owned by nobody here; returns when it has forked off."""
+    """Starts a keeper in the background, detached from us; returns when it has forked off."""
     subprocess.run(
         [sys.executable, "-m", "perseid.embedded.keeper", str(home.data)],
         stdin=subprocess.DEVNULL,

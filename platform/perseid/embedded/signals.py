@@ -1,7 +1,7 @@
-"""Waiting for signals: a process that sleeps until a child dies, it is told to stop, or time is up.
+"""Waits for signals: a process sleeps until a child dies, a stop is requested, or a timeout.
 
-Only the flag is set in the handler; the wake-up descriptor ends the sleep, so nothing is missed
-between looking at the flag and going to sleep.
+The handler only sets the flag; the wake-up descriptor ends the sleep, so no signal is missed
+between checking the flag and going to sleep.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Signals:
 
 
 def die_with_parent(parent: int) -> None:
-    """To be called in a fresh child: SIGKILL comes when `parent` dies, also if it just has."""
+    """To be called in a new child: SIGKILL comes when `parent` dies, also if it already has."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where the pyspark package lies, and a SPARK_HOME for workers, without importing pyspark."""
+"""The path of the pyspark package, and a SPARK_HOME for workers, without importing pyspark."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def spark_home() -> Path:
 def lean_home() -> Path:
     """A SPARK_HOME without Spark's zipped Python packages, made of links to the installed one.
 
-    Spark puts SPARK_HOME/python/lib/pyspark.zip in front of the path of every Python process that
-    it starts. Python keeps no compiled files for a zip, so each of these processes compiles what it
-    imports (2-3 s), and each task reads the zip's directory again. Without the zips they import the
-    installed pyspark, which is the one that came with these jars.
+    Spark puts SPARK_HOME/python/lib/pyspark.zip at the front of the path of every Python process
+    that it starts. Python keeps no compiled files for a zip, so each process compiles its imports
+    (2-3 s), and each task reads the zip's directory again. Without the zips they import the
+    installed pyspark, which has the version of these jars.
 
-    Harmless when it is there. OSError where the cache cannot be written.
+    Harmless when it exists. OSError where the cache is not writable.
     """
     installed = spark_home().resolve()
     home = cache_root() / f"spark-{short_digest(str(installed))}"

@@ -2,9 +2,9 @@
 
 At each death of the child: 1. everything below it is killed (a JVM or Python worker without its
 driver would hold ports and files); 2. for a worker, its registration is removed, so that the
-coordinator need not wait for the session to time out; 3. it is started again, at once the first
-time. When the supervisor dies its child dies with it; the keeper starts another supervisor, which
-begins with steps 1 and 2 for the child of its predecessor.
+coordinator need not wait for the session to time out; 3. it is restarted, the first time at once.
+When the supervisor dies its child dies with it; the keeper starts another supervisor, which begins
+with steps 1 and 2 for its predecessor's child.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from perseid.embedded.signals import Signals, die_with_parent
 from perseid.embedded.table import ProcessSpec, Running, read_running, read_specs, write_running
 from perseid.records.marks import Mark, mark
 
-# How often a supervisor looks whether the keeper still lives.
+# How often a supervisor checks that the keeper is alive.
 KEEPER_CHECK_S = 1.0
 
 
 class Supervisor:
-    """Runs the child of one spec until told to stop."""
+    """Runs the child of one spec until it is stopped."""
 
     def __init__(self, home: Home, spec: ProcessSpec) -> None:
         self.home, self.spec = home, spec

@@ -1,12 +1,12 @@
-"""The process table: what should run, and who runs it, as small files below <data>/run.
+"""The process table: wanted and running processes, as small files below <data>/run.
 
     run/cluster.json        what should run (written by `up`, read by the keeper)
     run/owner.json          the process whose end ends the cluster (tests), usually none
     run/keeper.json         the keeper's mark
     run/<name>.json         written by the supervisor of <name> at each start of its child
 
-Files are replaced by rename, so readers never see half of one. Their truth is checked against the
-kernel at every read: a recorded process counts only while its mark is alive.
+Files are replaced by rename, so readers never see half of one. Every read checks them against the
+kernel: a recorded process counts only while its mark is alive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProcessSpec:
     """One process that a supervisor keeps running.
 
     kind: kafka | zookeeper | redis | coordinator | worker | spark-master | spark-worker.
-    `stop_order`: `down` stops the lowest first, so that engines leave before what they talk to.
+    `stop_order`: `down` stops the lowest first, so that engines end before the parts they use.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One row of the table for people, chaos and tests. Pids are None for what is not alive."""
+    """One row of the table for display, chaos and tests. Pids are None for what is not alive."""
 
     name: str
     kind: str

@@ -22,7 +22,7 @@ def until(
 ) -> Found:
     """The first truthy value of `condition`; raises WaitedInVain naming `what` after `timeout_s`.
 
-    The condition is asked at least once, and once more after the deadline has passed.
+    The condition is checked at least once, and once more after the deadline has passed.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:

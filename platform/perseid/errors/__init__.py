@@ -1,24 +1,24 @@
-"""The error tree of perseid, sorted by what the one who catches it must do.
+"""The error tree of perseid, sorted by what the code that catches an error must do.
 
     PerseidError
-      RetryableError          try again, nothing is lost: a client timed out, a broker is away
-        ProcessDied           one that computed an epoch was killed, or crashed in native code
-        UnexpectedError       code or data raised what nobody gave a type: a few tries, then the end
-        TransientAnswer         the broker says what may pass: final when repeated (`settling`)
+      RetryableError          retry, nothing is lost: a client timed out, a broker is unavailable
+        ProcessDied           a process that computed an epoch was killed, or crashed natively
+        UnexpectedError       code or data raised an untyped error: a few attempts, then stop
+        TransientAnswer       a broker's answer may change: final when repeated (`settling`)
           UndecidedTransaction  likewise, of readers that wait for a transaction's end
       FencedError             stop at once: a newer owner exists
-      PermanentError          stop the job and tell the user: trying again gives the same error
+      PermanentError          stop the job and report to the user: a retry gives the same error
         BadInputError         a record, or a file of the user, is not what was declared
         UsageError            a command or a setting is wrong          (exit code 2)
         RefusedError          understood, and not done                 (exit code 3)
         ReplayDataLost        the source no longer holds what a replay needs
         LogTruncated          a partition was cut below an offset that was reached
         TopicIdentityChanged  a topic was deleted and made again under a running job
-        LedgerGap             an epoch would be committed while the one before it is missing
+        LedgerGap             an epoch would be committed while the previous one is missing
         DamagedFile           a checksum or an identity does not match
 
-A message says what, where, what was expected and what to do next, because only its text survives
-the way from a Spark executor to the driver (`carried`). `texts` cuts it to size.
+A message names the problem, the place, what was expected and what to do next, because only its text
+gets from a Spark executor to the driver (`carried`). `texts` cuts it to size.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class PerseidError(Exception):
 
 
 class RetryableError(PerseidError):
-    """A passing fault of a client, a broker or a file system; the same call may succeed later."""
+    """A transient fault of a client, a broker or a file system; the same call may succeed later."""
 
 
 class ProcessDied(RetryableError):
-    """A process that computed an epoch has died. The next one may die of the same records."""
+    """A process that computed an epoch has died. The same records may kill the next one."""
 
 
 class UnexpectedError(RetryableError):
-    """An exception that is none of this tree, and of no process or service that was lost.
+    """An exception outside this tree that is not about a lost process or service.
 
-    Of code or of data, so it will come again; but who knows. The coordinator counts the tries.
+    It comes from code or data, so it is likely to repeat. The coordinator counts the attempts.
     """
 
 
 class TransientAnswer(RetryableError):
-    """The broker does not know a topic, or denies it: true or not, a moment later it may be other.
+    """The broker does not know a topic, or denies access; the answer may soon change.
 
-    Who hears it again and again makes it final by `perseid.errors.settling`.
+    Repeated answers become final by `perseid.errors.settling`.
     """
 
 
 class UndecidedTransaction(TransientAnswer):
-    """A broker that answers holds readers back for a transaction that nobody has ended."""
+    """A broker makes readers wait for a transaction that has not ended."""
 
 
 class FencedError(PerseidError):
@@ -62,7 +62,7 @@ class FencedError(PerseidError):
 
 
 class PermanentError(PerseidError):
-    """The same input and code would fail again; a person has to change something."""
+    """The same input and code would fail again; a user has to change something."""
 
 
 class BadInputError(PermanentError):
@@ -74,7 +74,7 @@ class UsageError(PermanentError):
 
 
 class RefusedError(PermanentError):
-    """The request was understood and is not carried out; the message says what to type instead."""
+    """The request was understood and is refused; the message names what to type instead."""
 
 
 class ReplayDataLost(PermanentError):
@@ -125,7 +125,7 @@ class TopicIdentityChanged(PermanentError):
 
 
 class LedgerGap(PermanentError):
-    """The ledger of a partition misses an epoch below the one to be committed."""
+    """The ledger of a partition lacks an epoch below the one to be committed."""
 
 
 class DamagedFile(PermanentError):
@@ -133,7 +133,7 @@ class DamagedFile(PermanentError):
 
 
 def lost_by_broker(what: str) -> PermanentError:
-    """The error for records that were acknowledged and are gone; `what` says where that shows."""
+    """The error for lost acknowledged records; `what` describes where the loss was found."""
     return PermanentError(
         f"{what}: the topic was deleted and made again, or the broker has lost records that it had "
         "acknowledged. Nothing is written in their place, because the sink topics may hold what "
@@ -143,7 +143,7 @@ def lost_by_broker(what: str) -> PermanentError:
 
 
 def exit_code(error: PerseidError) -> int:
-    """What a shell sees of `error`, whichever process ends with it."""
+    """The exit code for `error`, the same in every process."""
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, RefusedError):

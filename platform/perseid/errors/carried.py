@@ -1,8 +1,8 @@
 """A perseid error's way from a Spark task to the driver, inside another exception's text. Pure.
 
-Only text survives that way, and the text has data beside it: an exception quotes records, and a
-record may hold anything, a mark like ours as well. So the mark has a token that is drawn anew for
-each life of a fragment, which no data can know; behind it kind and text are one line of JSON.
+Only text gets to the driver, and the text also has data: an exception quotes records, and a record
+may contain anything, including this mark. So the mark has a random token, new for each life of a
+fragment, that no data can contain; after it, kind and text are one line of JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KINDS: dict[str, type[PerseidError]] = {
 
 
 def describe(error: PerseidError, token: str) -> str:
-    """The error as one line of ASCII that `parse` finds again inside a stack trace."""
+    """The error as one line of ASCII that `parse` finds inside a stack trace."""
     return f"{_mark(token)}{json.dumps([known_kind(error), cut(said(error))])}"
 
 
@@ -49,18 +49,18 @@ def parse(text: str, token: str) -> PerseidError | None:
         return None
     try:
         kind, said_ = json.JSONDecoder().raw_decode(rest)[0]
-    except ValueError:  # somebody has cut it
+    except ValueError:  # the text was cut
         return None
     return made(kind, said_)
 
 
 def known_kind(error: PerseidError) -> str:
-    """The nearest class of the tree that `made` can make of a text alone."""
+    """The nearest class of the tree that `made` can make from a text alone."""
     return next(c.__name__ for c in (*type(error).__mro__, PermanentError) if c.__name__ in _KINDS)
 
 
 def made(kind: Any, text: str) -> PerseidError:
-    """The error of that kind. One with fields of its own came as its base class."""
+    """The error of that kind; classes with fields of their own arrive as their base class."""
     return _KINDS[kind](text)
 
 

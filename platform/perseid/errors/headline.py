@@ -1,7 +1,7 @@
-"""The one line of an error's text that says why. Pure.
+"""The line of an error's text that states the cause. Pure.
 
-What Spark says of a failed task begins with words about the machinery, and has the cause in the
-last line of a Python traceback.
+Spark's text about a failed task begins with its own internals; the cause is the last line of a
+Python traceback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning)\b
 
 
 def headline(text: str) -> str:
-    r"""Of a Python traceback the line with the exception, else the first one that is not empty.
+    r"""Of a Python traceback the line with the exception, else the first non-empty line.
 
     >>> headline("PythonException: of:\nTraceback (most recent call last):\nArrowTypeError: no")
     'ArrowTypeError: no'

@@ -1,11 +1,10 @@
-"""When an answer of a broker that may pass is final.
+"""Decides when a broker's transient answer is final. Pure.
 
-While brokers restart, or right behind a topic's creation, one of them says for a second that it
-does not know the topic, or that we may not use it, although both is wrong. Who believed it at once
-would end a job for good. So it is final only once it was repeated for the time of its kind, with
-nothing else heard in between. Time in which nobody asked proves nothing: where an answer comes at
-once, a pause between two of them counts as PAUSE_S at most, so that two that are far apart are
-never enough. Pure.
+While brokers restart, or right after a topic's creation, a broker may report for a second that it
+does not know the topic, or denies access, although both is wrong. Believing it at once would stop a
+job permanently. So the answer is final only once it was repeated for the time of its kind, without
+another answer in between. Time without a request proves nothing: for an immediate answer, a pause
+between two of them counts as PAUSE_S at most, so two distant answers are never enough.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from dataclasses import dataclass
 from perseid.errors import PermanentError, TransientAnswer, UndecidedTransaction
 
 FINAL_S: dict[str, float] = {
-    TransientAnswer.__name__: 30.0,  # more than a broker needs to restart and to hear of all topics
-    # A dead owner's transaction is ended by its broker: mostly within half a minute, and after a
-    # slow epoch within the longest time that brokers allow, which is 15 minutes.
+    TransientAnswer.__name__: 30.0,  # longer than a broker needs to restart and to learn all topics
+    # The broker aborts a dead owner's transaction: mostly within 30 s, and after a slow epoch
+    # within the longest time that brokers allow, which is 15 minutes.
     UndecidedTransaction.__name__: 1000.0,
 }
-# Who says that a transaction is undecided has waited for it: that needs no such bound.
+# A reader that reports an undecided transaction has waited for it: no such limit needed.
 PAUSE_S: dict[str, float] = {TransientAnswer.__name__: 7.5, UndecidedTransaction.__name__: math.inf}
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """An answer of this kind was heard at `where` for so long, the last time at `last_s`."""
+    """The same kind of answer was received from `where` for `for_s`, the last time at `last_s`."""
 
     where: str
     kind: str
@@ -40,7 +39,7 @@ class Repeated:
 
 
 def heard(known: Repeated | None, where: str, kind: str, now_s: float) -> Repeated | None:
-    """What is known behind an error of `kind`; None for one that is no such answer."""
+    """The record after an error of `kind`; None for an error that is no such answer."""
     if kind not in FINAL_S:
         return None
     if known is None or (known.where, known.kind) != (where, kind):
@@ -50,10 +49,10 @@ def heard(known: Repeated | None, where: str, kind: str, now_s: float) -> Repeat
 
 
 def told(text: str, answer: Repeated) -> str:
-    """The text of an answer that is final."""
+    """The text of a final answer."""
     return f"{text} (the same answer for {answer.for_s:.0f} s)"
 
 
 def final(error: TransientAnswer, answer: Repeated) -> PermanentError:
-    """The error once it is final."""
+    """The permanent error for a final answer."""
     return PermanentError(told(str(error), answer))

@@ -1,24 +1,24 @@
-"""What an error says, as a text that can be written anywhere: short, and always valid UTF-8. Pure.
+"""The text of an error in a form that can be written anywhere: short, and valid UTF-8. Pure.
 
-An exception may say a megabyte or half of a surrogate pair, or raise when it is asked. Whatever
-tells of errors (a record, an event, a status) passes their text through here.
+An exception's text may have a megabyte or half of a surrogate pair, or `str` of it may raise.
+Records, events and statuses that report errors use these functions.
 """
 
 from __future__ import annotations
 
 import re
 
-TEXT_MAX = 4000  # bytes of all that is told of one error: a whole traceback is the logs' affair
-QUOTED_MAX = 1500  # of them, of what somebody else's exception says: place and advice stand around
+TEXT_MAX = 4000  # bytes of an error's whole report; full tracebacks are in the logs
+QUOTED_MAX = 1500  # of these, bytes of a foreign exception's text: place and advice surround it
 EVENT_MAX = 1000  # bytes of one event
-_HEAD = 0.7  # of a text that is cut: it says where, and its end says what to do
+_HEAD = 0.7  # kept from the start of a text that is cut: the place; its end has the advice
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def cut(text: str, bytes_max: int = TEXT_MAX) -> str:
-    r"""`text` in at most so many bytes of UTF-8; what is left out is in its middle, and is told.
+    r"""`text` in at most `bytes_max` bytes of UTF-8; a note replaces its middle if it is too long.
 
-    Control characters, and what UTF-8 has no form for, are escaped.
+    Control characters, and what UTF-8 cannot encode, are escaped.
 
     >>> cut("a lone \ud800")
     'a lone \\ud800'
@@ -35,7 +35,7 @@ def cut(text: str, bytes_max: int = TEXT_MAX) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What `error` says, uncut, whatever it is made of; its kind where it says nothing."""
+    """The text of `error`, uncut, even if `str` fails; its kind if the text is empty."""
     try:
         return str(error) or kind_of(error)
     except BaseException as wrong:
@@ -48,7 +48,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def named(error: BaseException) -> str:
-    """Kind and text, as Python writes them."""
+    """Kind and text, in Python's form."""
     kind, text = kind_of(error), said(error)
     return text if text.startswith(kind) else f"{kind}: {text}"
 

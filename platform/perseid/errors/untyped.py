@@ -1,4 +1,4 @@
-"""An exception that is none of the tree: passing where a service is away, else unexpected. Pure."""
+"""Types exceptions outside the tree: transient if a service is lost, else unexpected. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from perseid.errors import PerseidError, RetryableError, UnexpectedError
 from perseid.errors.texts import QUOTED_MAX, cut, named
 
-# Classes of Python and of libraries: what was asked does not answer.
+# Classes of Python and of libraries: a service does not answer.
 _LOST = frozenset({
     "ConnectionError", "TimeoutError", "Timeout", "gaierror",    # Python, requests, redis
     "TransportError",                                             # httpx
@@ -20,18 +20,18 @@ _LOST_NUMBERS = frozenset({
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
     errno.EAGAIN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN,
 })  # fmt: skip
-_QUOTED_MAX = 4 * QUOTED_MAX  # characters of a text that are looked at
-_DEPTH_MAX = 20  # of causes
-_FRAMES_MAX = 8  # that are shown, the last ones
+_QUOTED_MAX = 4 * QUOTED_MAX  # characters of a text that are examined
+_DEPTH_MAX = 20  # of the chain of causes
+_FRAMES_MAX = 8  # number of frames shown, the last ones
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether it, or what it came from, is about a service or a resource that is away for now."""
+    """Whether it, or one of its causes, is about a service or resource that is unavailable."""
     return any(map(_is_lost, _chain(error)))
 
 
 def typed(error: BaseException, where: str, quote: Callable[[str], str] = str) -> PerseidError:
-    """`error` as one of the tree. `where`: what raised it; `quote`: what is told of its text."""
+    """`error` as one of the tree. `where`: what raised it; `quote`: masks its text."""
     if isinstance(error, PerseidError):
         return error
     says = cut(quote(named(error)[:_QUOTED_MAX]), QUOTED_MAX)
@@ -55,6 +55,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _frames(error: BaseException) -> str:
-    """Where in the code it came from: places alone, without what stands there."""
+    """The places of the last frames, without their source lines."""
     found = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return "".join(f"  {f.filename}:{f.lineno} in {f.name}\n" for f in found)

@@ -1,6 +1,6 @@
-"""Compiles the kernels: `python -m perseid.kernels.build`, which installing does by itself.
+"""Compiles the kernels: `python -m perseid.kernels.build`; installation runs it.
 
-With the machine's C compiler, else with the one of the `ziglang` wheel. Imports nothing of perseid,
+Uses the machine's C compiler, else the one of the `ziglang` wheel. Imports nothing of perseid,
 since it runs before perseid is installed.
 """
 
@@ -24,7 +24,7 @@ _LIMIT_S = 300  # zig compiles its own C library first
 
 
 class BuildError(Exception):
-    """No compiler could do it; the text says which were tried and what to install."""
+    """No compiler succeeded; the text lists the attempts and what to install."""
 
 
 def sources() -> list[Path]:
@@ -32,7 +32,7 @@ def sources() -> list[Path]:
 
 
 def library() -> Path:
-    """Where the library of these sources is, or will be: a changed source has another name."""
+    """The path of the library for these sources: a changed source has another name."""
     digest = hashlib.sha256(sysconfig.get_platform().encode())
     for path in (FOLDER / "kernels.h", *sources()):
         digest.update(path.read_bytes())
@@ -40,10 +40,10 @@ def library() -> Path:
 
 
 def build() -> Path:
-    """Compiles the library unless it is there.
+    """Compiles the library unless it exists.
 
     Raises:
-        BuildError: no compiler could.
+        BuildError: no compiler succeeded.
     """
     wanted = library()
     if wanted.exists():
@@ -73,7 +73,7 @@ def _compilers() -> Iterator[list[str]]:
 
 
 def _compiled(compiler: list[str], wanted: Path) -> str | None:
-    """None, or what went wrong. Nobody sees half a library: it is renamed into its place."""
+    """Compiles into a scratch folder and renames the result; None, or the error."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=FOLDER) as scratch:
         made = Path(scratch, "kernels.so")
         command = [*compiler, *_FLAGS, "-o", str(made), *map(str, sources())]
@@ -92,7 +92,7 @@ def _compiled(compiler: list[str], wanted: Path) -> str | None:
 
 
 def _remove_older(wanted: Path) -> None:
-    """Libraries of other sources; whoever has one open keeps it."""
+    """Removes libraries of other sources; processes that have one open keep it."""
     for path in FOLDER.glob("kernels-*.so"):
         if path != wanted:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Folds over rows whose keys are numbered, where every step of the fold is wanted."""
+"""Folds over rows with numbered keys that return every intermediate result."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 def running_sums(keys: Int64s, amounts: Int64s, after: Int64s) -> Int64s | None:
-    """For each row the sum of its key up to it, when `after[k]` is that of key k behind them.
+    """For each row the sum of its key up to it, if `after[k]` is the sum of key k so far.
 
-    None: one does not fit into 64 bits.
+    None: a sum does not fit into 64 bits.
     """
     assert len(keys) == len(amounts), "an amount for each row"
     assert not len(keys) or 0 <= keys.min() <= keys.max() < len(after), "numbers of keys"

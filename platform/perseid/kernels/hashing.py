@@ -12,14 +12,14 @@ from perseid.kernels.library import binary, kernels
 
 
 def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """Kafka's 32-bit hash of every key, as its Java client has it; of a null that of no bytes."""
+    """Kafka's 32-bit hash of every key, as in its Java client; a null hashes like an empty key."""
     hashes = np.empty(len(keys), np.uint32)
     kernels().perseid_murmur2(byref(binary(keys)), len(keys), hashes.ctypes.data)
     return hashes
 
 
 def xxh64(values: pa.Array, seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """XXH64 of every value with its own seed; of a null that of no bytes."""
+    """XXH64 of every value with its own seed; a null hashes like an empty value."""
     hashes = np.array(seeds, np.uint64)
     assert len(hashes) == len(values), "a seed for each value"
     kernels().perseid_xxh64(byref(binary(values)), len(values), hashes.ctypes.data)

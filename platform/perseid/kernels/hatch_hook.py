@@ -1,4 +1,4 @@
-"""Makes packages with the compiled kernels in them; for hatchling alone (pyproject.toml)."""
+"""Builds packages that contain the compiled kernels; used by hatchling only (pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FOLDER = Path("platform/perseid/kernels")
 
 
 class CompiledKernels(BuildHookInterface):  # type: ignore[type-arg]
-    """A wheel is of one platform then; it fits every Python, since Python loads it by ctypes."""
+    """Makes wheels for one platform and every Python, since Python loads the library by ctypes."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         subprocess.run([sys.executable, str(Path(self.root, FOLDER, "build.py"))], check=True)
-        build_data["artifacts"].append(f"{FOLDER}/kernels-*.so")  # git does not know it
+        build_data["artifacts"].append(f"{FOLDER}/kernels-*.so")  # git ignores it
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

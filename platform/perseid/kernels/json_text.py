@@ -1,8 +1,8 @@
-"""Flat JSON objects to Arrow columns and back, where nothing in them is out of the ordinary.
+"""Flat JSON objects to Arrow columns and back, for plain values only.
 
-Strings without escapes, whole numbers, decimals of few digits, truths and nulls. All else, valid or
-not, is left to the caller, who does it in the general way: so a record's value never depends on
-which of the two ways its batch took.
+Plain values are strings without escapes, whole numbers, decimals of few digits, booleans and nulls.
+All else, valid or not, is left to the caller's general method: so a record's value never depends on
+which of the two methods its batch took.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS_MAX = 64  # the kernel keeps a bit for each
 _INT32_MAX = 2**31 - 1
 _STRING, _INT64, _FLOAT64, _BOOL, _TEXT = 1, 2, 3, 4, 5
 _READ = {pa.string(): _STRING, pa.int64(): _INT64, pa.float64(): _FLOAT64, pa.bool_(): _BOOL}
-_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # what does not stand in a JSON string as it is
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # characters that a JSON string must escape
 _CELLS = {_STRING: np.int32, _INT64: np.int64, _FLOAT64: np.float64, _BOOL: np.uint8}
 
 
@@ -50,7 +50,7 @@ class _WriteColumn(ctypes.Structure):
 
 
 def read(texts: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
-    """A row for each text, fields that `schema` does not have left out; None: not all are plain."""
+    """A row for each text, without fields that `schema` lacks; None: not all texts are plain."""
     if len(schema) > _COLUMNS_MAX or any(kind not in _READ for kind in schema.types):
         return None
     if any(_ESCAPED.search(name) for name in schema.names):
@@ -97,7 +97,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of objects that are written: `before` stands in front of each of its values.
+    """A column of objects to be written: `before` precedes each of its values.
 
     `is_json`: its strings are JSON texts already.
     """
@@ -110,11 +110,11 @@ class Field:
 def write(fields: Sequence[Field], rows: int) -> pa.BinaryArray | int:
     """A text for each row: the fields one after the other, and a brace.
 
-    Or the number of the first field that cannot be written so, since its type has another form or
-    one of its strings needs an escape.
+    Or the number of the first field that cannot be written, since its type is not plain or one of
+    its strings needs an escape.
 
     Raises:
-        PermanentError: it is more than one array can hold.
+        PermanentError: the result is too large for one array.
     """
     columns = []
     for number, field in enumerate(fields):
@@ -140,7 +140,7 @@ def write(fields: Sequence[Field], rows: int) -> pa.BinaryArray | int:
 
 
 class _Writing:
-    """One column that is written, as C sees it, and the most bytes that it needs."""
+    """One column to be written, as C sees it, and the most bytes that it needs."""
 
     def __init__(self, structure: _WriteColumn, bytes_max: int, *kept: Any) -> None:
         self.structure, self.bytes_max, self._kept = structure, bytes_max, kept

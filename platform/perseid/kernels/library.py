@@ -25,10 +25,10 @@ class BinaryColumn(ctypes.Structure):
 
 @cache
 def kernels() -> ctypes.CDLL:
-    """The library of these sources; a call of its functions lets other threads run meanwhile.
+    """The library of these sources; its functions release Python's lock.
 
     Raises:
-        PermanentError: nobody has compiled it.
+        PermanentError: it is not compiled.
     """
     path = build.library()
     try:
@@ -83,7 +83,7 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The column as one array.
 
     Raises:
-        PermanentError: it is more than one array can hold.
+        PermanentError: it is too large for one array.
     """
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -97,13 +97,13 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def text_bytes(array: pa.Array) -> int:
-    """The bytes of all strings or binaries together, what lies under nulls included."""
+    """The bytes of all strings or binaries together, including those under nulls."""
     ends = text_ends(array)
     return int(ends[-1] - ends[0])
 
 
 def text_ends(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each string or binary begins in the array's data, and at last where the last ends."""
+    """Where each string or binary begins in the array's data, and where the last one ends."""
     offsets = array.buffers()[1]
     if offsets is None or not len(array):
         return np.zeros(len(array) + 1, np.int32)
@@ -111,23 +111,23 @@ def text_ends(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def validity(flags: npt.NDArray[np.uint8]) -> pa.Buffer | None:
-    """Arrow's bitmap of a byte a row, 1 where there is a value; None where there is one in each."""
+    """Arrow's bitmap from one byte per row, 1 for a value; None when every row has a value."""
     return None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def too_much(what: str) -> PermanentError:
-    """What one Arrow array cannot hold."""
+    """The error for data that one Arrow array cannot hold."""
     smaller = "give the job smaller epochs (`epoch: {maxRecords: ...}`)"
     return PermanentError(f"{what}, and 2 GiB are possible: {smaller}")
 
 
 def all_bytes(array: pa.BinaryArray) -> bytes | memoryview:
-    """The bytes of all values, one behind the other; of a null none."""
+    """The concatenated bytes of all values; a null has none."""
     if array.null_count:
         array = pc.fill_null(array, b"")
     ends, data = text_ends(array), array.buffers()[2]
     return memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else b""
 
 
-_ZERO = (c_uint8 * 8)()  # the one offset of an array without rows
+_ZERO = (c_uint8 * 8)()  # the only offset of an array without rows
 _NOTHING = ctypes.addressof(_ZERO)

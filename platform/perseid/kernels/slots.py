@@ -12,9 +12,9 @@ Int32s = npt.NDArray[np.int32]
 
 
 def find(hashes: Int64s, slots: Int32s, wanted: Int64s, places: Int64s) -> Int64s:
-    """For each wanted hash the slot of the next key that has it, from its place in `places` on.
+    """For each wanted hash the slot of the next key with it, from its place in `places` on.
 
-    -1 where no further one has it. `places` becomes where they are.
+    -1 if there is none. `places` becomes the places found.
     """
     mask = _mask(hashes, slots)
     assert len(wanted) == len(places), "a place for each hash"
@@ -28,7 +28,7 @@ def find(hashes: Int64s, slots: Int32s, wanted: Int64s, places: Int64s) -> Int64
 
 
 def insert(hashes: Int64s, slots: Int32s, added: Int64s, given: Int64s) -> None:
-    """Adds keys, by their hashes, with the slots `given`; there is room for them and one more."""
+    """Adds keys, by their hashes, with the slots `given`; needs a free place beyond theirs."""
     mask = _mask(hashes, slots)
     assert len(added) == len(given) <= mask, "a slot for each key"
     added, given = np.ascontiguousarray(added), np.ascontiguousarray(given)
@@ -39,7 +39,7 @@ def insert(hashes: Int64s, slots: Int32s, added: Int64s, given: Int64s) -> None:
 
 
 def number(hashes: Int64s) -> tuple[Int64s, Int64s]:
-    """The number of each row's hash, by first appearance, and the row where each came first."""
+    """The number of each row's hash, by first appearance, and the first row of each number."""
     rows = len(hashes)
     hashes = np.ascontiguousarray(hashes, np.int64)
     places = np.full(1 << (rows * 2).bit_length(), -1, np.int32)

@@ -16,9 +16,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def take(heap: Bytes, starts: Int64s, widths: Int32s, kind: pa.DataType) -> pa.Array:
-    """The texts at `starts` as an array of `kind`, string or binary; a start below 0 is a null.
+    """The texts at `starts` as an array of `kind`, string or binary; a negative start is a null.
 
-    All of them together have less than 2 GiB.
+    Their total size must be below 2 GiB.
     """
     assert len(starts) == len(widths), "a width for each start"
     offsets = np.zeros(len(starts) + 1, np.int32)

@@ -1,9 +1,9 @@
-"""What processes write into their logs: one entry a line, as text or as JSON, and what it is about.
+"""Log entries of all processes: one entry per line, as text or as JSON, with its context.
 
-Modules log with the standard library as usual. `about` and `bind` say for the running thread which
-job, epoch, generation, operator and partition its entries are about; `extra={"job": ...}` says it
-for one entry. Only the fields below are ever written, and every text in an entry is escaped: a name
-or an error with a line break in it cannot look like another entry, nor move a terminal's cursor.
+Modules log with the standard library as usual. `about` and `bind` set the context (job, epoch,
+generation, operator, partition) for the running thread; `extra={"job": ...}` sets it for one entry.
+Only the fields below are written, and every text in an entry is escaped: a name or an error with a
+line break cannot look like another entry, nor move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from perseid.logs.thinning import Thinned
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = ("text", "json")
 FIELDS = ("job", "generation", "epoch", "operator", "partition", "coordinator_epoch")
-# In the environment, so that all children of a process write as it does.
+# In the environment, so that all children of a process write in the same way.
 FORMAT, LEVEL, PROCESS = "PERSEID_LOG_FORMAT", "PERSEID_LOG", "PERSEID_LOG_PROCESS"
-QUIET = ("kazoo", "py4j", "httpx", "httpcore")  # from WARNING on: they tell of every request
+QUIET = ("kazoo", "py4j", "httpx", "httpcore")  # from WARNING on: they log every request
 
-# Control characters, line ends of all kinds, and what changes the direction of writing.
+# Control characters, line ends of all kinds, and marks that change the writing direction.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PLAIN = re.compile(r"[\w.:/@+-]+")
 _SPELLED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -45,7 +45,7 @@ _of_process: dict[str, Any] = {}
 
 @contextmanager
 def about(**fields: Any) -> Iterator[None]:
-    """Entries of this thread are about that as well, while the block runs."""
+    """Adds fields to this thread's entries while the block runs."""
     before = _about.set({**_about.get({}), **fields})
     try:
         yield
@@ -54,17 +54,17 @@ def about(**fields: Any) -> Iterator[None]:
 
 
 def bind(**fields: Any) -> None:
-    """From now on entries of this thread are about that, and nothing else."""
+    """Sets the fields of this thread's entries, replacing all others."""
     _about.set(fields)
 
 
 def bind_process(**fields: Any) -> None:
-    """What all entries of this process are about, until None takes a field away."""
+    """Sets fields of all entries of this process; None removes a field."""
     _of_process.update(fields)
 
 
 def carried(call: Callable[P, T]) -> Callable[P, T]:
-    """`call` for another thread, whose entries are then about what this one's are."""
+    """`call` for another thread, with the fields of this one."""
     context = copy_context()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -74,7 +74,7 @@ def carried(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def escaped(text: str) -> str:
-    r"""`text` on one line, without what a terminal would act upon.
+    r"""`text` on one line, without characters that a terminal would interpret.
 
     >>> escaped("two\nlines")
     'two\\nlines'
@@ -83,11 +83,11 @@ def escaped(text: str) -> str:
 
 
 def set_up(process: str, log_format: str | None = None) -> None:
-    """This process's logging, on stderr: `process` is its name, such as w1.
+    """Sets up this process's logging, on stderr: `process` is its name, such as w1.
 
-    Without `log_format` $PERSEID_LOG_FORMAT decides, else it is text; the level is $PERSEID_LOG,
-    else INFO. UsageError when one of them is none. Errors that nobody catches are logged as well.
-    Repeats of a warning are thinned, and what is long is cut.
+    Without `log_format` $PERSEID_LOG_FORMAT decides, default text; the level is $PERSEID_LOG,
+    default INFO. UsageError for invalid values. Uncaught errors are logged as well. Repeated
+    warnings are thinned, and long texts are cut.
     """
     chosen, level = chosen_format(log_format), os.environ.get(LEVEL, "INFO").upper()
     if level not in logging.getLevelNamesMapping():
@@ -104,7 +104,7 @@ def set_up(process: str, log_format: str | None = None) -> None:
 
 
 def set_up_child() -> None:
-    """The same in a process that a process of ours has started by way of others.
+    """Like `set_up`, in a process that Spark has started for a perseid process.
 
     It runs the code of jobs, whose prints go into the log as well.
     """
@@ -114,7 +114,7 @@ def set_up_child() -> None:
 
 
 def chosen_format(asked: str | None = None) -> Format:
-    """The format asked for, else that of the environment; UsageError for another one."""
+    """The requested format, else that of the environment; UsageError for an unknown one."""
     found = asked or os.environ.get(FORMAT) or "text"
     for known in FORMATS:
         if found == known:
@@ -123,7 +123,7 @@ def chosen_format(asked: str | None = None) -> Format:
 
 
 def add_option(parser: ArgumentParser) -> None:
-    """`--log-format`; its value goes to `set_up`."""
+    """Adds `--log-format`; its value goes to `set_up`."""
     parser.add_argument(
         "--log-format", choices=FORMATS, help=f"of this process's log; default ${FORMAT}, or text"
     )
@@ -141,7 +141,7 @@ def line(logger: str, process: str, text: str, log_format: str | None = None) ->
 
 
 class _Text(logging.Formatter):
-    """`time LEVEL logger: message [job=j epoch=7]`; a traceback's lines behind it are indented."""
+    """`time LEVEL logger: message [job=j epoch=7]`; the lines of a traceback follow, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = " ".join(f"{name}={_value(value)}" for name, value in fields_of(record).items())
@@ -155,7 +155,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object a line. The time comes first, with its zone, so that lines sort."""
+    """One object per line. The time comes first, with its zone, so that lines sort."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -179,13 +179,13 @@ class _Json(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What an entry is about: what it says itself, else its thread, else its process."""
+    """An entry's fields: its own, else its thread's, else its process's."""
     found = {**_of_process, **_about.get({}), **vars(record)}
     return {name: found[name] for name in FIELDS if found.get(name) is not None}
 
 
 def job_of(record: logging.LogRecord) -> str:
-    """The job that an entry is about, "" when it is about none."""
+    """The job of an entry, "" without one."""
     return str(fields_of(record).get("job", ""))
 
 

@@ -1,7 +1,7 @@
-"""No line of a log is longer than a person would read: an operator may print what it has.
+"""Limits the length of log entries: an operator may print anything.
 
-What is cut says how much is missing. A traceback keeps its first and its last lines: these name the
-error, those where it began.
+The cut text ends with the number of missing characters or lines. A traceback keeps its first and
+its last lines, which show the origin and the error.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ TRACE_LINES_MAX = 400
 
 
 def cut_line(text: str) -> str:
-    """`text` with LINE_CHARS_MAX characters at most, and how many it lacks."""
+    """`text` with at most LINE_CHARS_MAX characters, and the number of missing ones."""
     missing = len(text) - LINE_CHARS_MAX
     return text if missing <= 0 else f"{text[:LINE_CHARS_MAX]}... ({missing} characters more)"
 
 
 def cut_trace(text: str) -> str:
-    """A traceback whose lines, and their number, are cut."""
+    """A traceback with long lines, and too many lines, cut."""
     lines = text.split("\n")
     if len(lines) <= TRACE_LINES_MAX and len(text) <= LINE_CHARS_MAX:
         return text
@@ -33,10 +33,10 @@ def cut_trace(text: str) -> str:
 
 
 class CutLines:
-    """A text stream that passes on what is written, its lines cut; all else is the stream's."""
+    """A text stream that cuts long lines and passes everything to another stream."""
 
     def __init__(self, to: TextIO) -> None:
-        self._to, self._column = to, 0  # characters of the line that is not ended yet
+        self._to, self._column = to, 0  # characters of the unfinished line
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._to, name)
@@ -46,7 +46,7 @@ class CutLines:
             self.write(line)
 
     def write(self, text: str) -> int:
-        if len(text) + self._column <= LINE_CHARS_MAX:  # as almost everything is
+        if len(text) + self._column <= LINE_CHARS_MAX:  # the usual case
             end = text.rfind("\n")
             self._column = len(text) - end - 1 if end >= 0 else self._column + len(text)
             self._to.write(text)

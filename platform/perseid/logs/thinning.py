@@ -1,8 +1,8 @@
-"""Repeats of a warning are thinned: a broker that is away fills no disk with one sentence.
+"""Thins repeated warnings, so that an unavailable broker cannot fill a disk with one sentence.
 
-Two hundred clients that lose one broker say the same, each again and again, with other numbers in
-it. What differs only in numbers is taken for the same; the first ones of a while are written, the
-rest are counted, and the next one that is written says how many there were.
+Two hundred clients that lose a broker log the same sentence repeatedly, with different numbers.
+Sentences that differ only in numbers count as one; in each period the first ones are written, the
+rest are counted, and the next one written has the count.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Callable
 from threading import Lock
 
 WHILE_S = 60.0
-WRITTEN_MAX = 20  # of one sentence in a while
-SENTENCES_MAX = 500  # that are remembered
-_KEY_CHARS = 120  # of a sentence, by which it is known
+WRITTEN_MAX = 20  # of one sentence per period
+SENTENCES_MAX = 500  # sentences remembered
+_KEY_CHARS = 120  # leading characters that identify a sentence
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Repeats:
-    """How often each sentence came in its while. Pure, and not for two threads at once."""
+    """Counts each sentence per period. Pure, not thread safe."""
 
     def __init__(self, written_max: int = WRITTEN_MAX, while_s: float = WHILE_S) -> None:
         self._written_max, self._while_s = written_max, while_s
-        self._known: dict[tuple[str, str], tuple[float, int]] = {}  # since when, how often
+        self._known: dict[tuple[str, str], tuple[float, int]] = {}  # start of the period, count
 
     def admit(self, source: str, text: str, now_s: float) -> int | None:
-        """None: not to be written. Else how many like it were not written since the last one."""
+        """None: do not write. Else the number of similar sentences omitted since the last one."""
         key = source, _NUMBERS.sub("#", text[:_KEY_CHARS])
         since_s, count = self._known.get(key, (now_s, 0))
         missed = 0
@@ -42,9 +42,10 @@ class Repeats:
 
 
 class Thinned(logging.Filter):
-    """For a handler: thins what is of WARNING or above, and all that Kafka's clients say.
+    """A handler's filter: thins entries of WARNING or above, and all entries of Kafka's clients.
 
-    `job_of`: entries of each job count on their own; of clients, which know no job, all together.
+    `job_of`: entries of each job are counted separately; those of clients, which have no job,
+    together.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Thinned(logging.Filter):
             return True
         try:
             said = record.getMessage()
-        except Exception:  # of an argument; who writes it says so, and does not raise
+        except Exception:  # invalid arguments; the handler reports them, and does not raise
             return True
         job = "" if record.name == "perseid.kafka" else self._job_of(record)
         with self._one_at_a_time:

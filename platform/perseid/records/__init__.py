@@ -1,4 +1,4 @@
-"""What ZooKeeper holds about a deployment, as frozen dataclasses, and the deployment's settings."""
+"""ZooKeeper's entries of a deployment, as frozen dataclasses, and the deployment's settings."""
 
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (

@@ -1,8 +1,9 @@
-"""How the clients of a deployment come in at its Kafka, ZooKeeper and Redis.
+"""How the clients of a deployment authenticate to its Kafka, ZooKeeper and Redis.
 
-An `Access` says who we are and whom we trust. It holds no secret, only the file that has one: so it
-may stand in the deployment's file, in a log and in a task that Spark pickles. Who makes a client
-reads the secret there and then, from that file or from the environment of its own process.
+An `Access` holds our identity and whom we trust. It holds no secret, only the name of a secret's
+file: so it may be in the deployment's file, in a log and in a task that Spark pickles. The code
+that makes a client reads the secret at that moment, from the file or from its process's
+environment.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _SETTINGS = ("ca", "cert", "key", "user", "password_file")
 
 
 class Access(BaseModel):
-    """Of one part. Each field is set by the environment: `ca` of Kafka by PERSEID_KAFKA_CA.
+    """The access to one part. The environment sets each field: `ca` of Kafka by PERSEID_KAFKA_CA.
 
-    `ca`: PEM file of who signs the servers' certificates, or "system"; with it the connection is
-    encrypted, and the server's name is verified. `cert`, `key`: PEM files of our own certificate.
-    `user`: its password is in `password_file`, else in the environment (PERSEID_KAFKA_PASSWORD).
+    `ca`: PEM file of the signer of the servers' certificates, or "system"; it enables encryption
+    and verification of the server's name. `cert`, `key`: PEM files of our own certificate. `user`:
+    its password is in `password_file`, else in the environment (PERSEID_KAFKA_PASSWORD).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +46,7 @@ class Access(BaseModel):
         name = self.variable
         if (self.cert is None) != (self.key is None):
             raise UsageError(f"{name('cert')} and {name('key')} belong together: set both or none")
-        if self.part == "KAFKA_JOB":  # its `ca` is that of KAFKA, if it has none
+        if self.part == "KAFKA_JOB":  # without a `ca` it uses that of KAFKA
             if self.user is not None and self.password_file is None:
                 raise UsageError(f"{name('user')} needs {name('password_file')}: one for each job")
             return self
@@ -62,7 +63,7 @@ class Access(BaseModel):
         return self
 
     def under(self, environment: Mapping[str, str]) -> Access:
-        """What the environment says, over what is here."""
+        """This access, with the environment's settings over its own."""
         names = {key: self.variable(key) for key in _SETTINGS}
         over = {k: environment[name] for k, name in names.items() if environment.get(name)}
         return Access.model_validate({**self.model_dump(), **over})
@@ -77,11 +78,11 @@ class Access(BaseModel):
 
     @property
     def known(self) -> bool:
-        """Whether the server knows who we are."""
+        """Whether we authenticate to the server."""
         return self.user is not None or self.cert is not None
 
     def of_job(self, job: str) -> Access:
-        """The same with the job's name in place of {job}; `job` is a validated name."""
+        """The same with the job's name in place of {job}; `job` must be a validated name."""
         filled = {
             key: value.replace(JOB, job)
             for key, value in self.model_dump().items()
@@ -90,7 +91,7 @@ class Access(BaseModel):
         return self.model_copy(update=filled)
 
     def password(self) -> str:
-        """Of `user`; UsageError, which names the place and not the password, without one."""
+        """The password of `user`; without one UsageError, which names its place."""
         if self.password_file is not None:
             return secret.of_file(self.password_file, self.variable("password_file"))
         found = os.environ.get(self.variable("password"))
@@ -114,7 +115,7 @@ class Access(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where a Kafka is, and how to come in."""
+    """The address of a Kafka, and the access to it."""
 
     bootstrap: str
     access: Access
@@ -123,4 +124,5 @@ class Brokers:
         return self.bootstrap
 
 
-Bootstrap = str | Brokers  # a bare address is of brokers that ask for nothing, as the embedded one
+# a bare address: brokers without authentication, such as the embedded one
+Bootstrap = str | Brokers

@@ -1,11 +1,10 @@
-"""Named points at which a test kills a process that reaches them, as `kill -9` would.
+"""Named points at which a test kills the process that reaches them, like `kill -9`.
 
-A point is armed by a file named after it in the folder that PERSEID_CRASH_POINTS names. The process
-that reaches the point takes the file away (only one can) and dies, so a point fires once, whatever
-process it is in. A file that says "driver" takes the worker's Spark driver along, whose pid the
-driver has put into PERSEID_DRIVER_PID. A file `point@operator` waits for a task of that operator,
-at points that say whose they are. Without the first variable, which is how everything runs
-outside tests, `reach` does nothing.
+A point is armed by a file of its name in the folder that PERSEID_CRASH_POINTS names. The process
+that reaches the point deletes the file (only one can) and dies, so a point fires once, in whatever
+process. A file with the content "driver" also kills the worker's Spark driver, whose pid is in
+PERSEID_DRIVER_PID. A file `point@operator` waits for a task of that operator. Without the first
+variable, as everywhere outside tests, `reach` does nothing.
 """
 
 from __future__ import annotations
@@ -53,5 +52,5 @@ def arm(folder: Path, name: str, target: KillTarget = "self") -> None:
 
 
 def armed(folder: Path, name: str) -> bool:
-    """Whether nobody has reached `name` yet."""
+    """Whether no process has reached `name` yet."""
     return (folder / name).exists()

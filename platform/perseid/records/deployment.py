@@ -18,7 +18,7 @@ _NAME = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")
 
 
 def parse_registries(text: str) -> dict[str, str]:
-    """The schema registries of "main=http://one:8081,other=https://two"; UsageError else."""
+    """Parses schema registries such as "main=http://one:8081,other=https://two"; or UsageError."""
     pairs = [pair.strip().partition("=") for pair in text.split(",") if pair.strip()]
     if any(not url for _, _, url in pairs) or len({name for name, _, _ in pairs}) < len(pairs):
         raise UsageError(
@@ -31,7 +31,7 @@ def parse_registries(text: str) -> dict[str, str]:
 class Deployment(BaseModel):
     """One cluster. A user's own Kafka, ZooKeeper, Redis or Spark master is one setting each.
 
-    The environment wins over the file: PERSEID_KAFKA, PERSEID_ZOOKEEPER, PERSEID_REDIS,
+    The environment overrides the file: PERSEID_KAFKA, PERSEID_ZOOKEEPER, PERSEID_REDIS,
     PERSEID_MASTER, PERSEID_STORE, PERSEID_STATE, PERSEID_SCHEMA_REGISTRIES, and those of `Access`.
     """
 
@@ -40,9 +40,9 @@ class Deployment(BaseModel):
     name: str = "local"
     kafka: str                                  # bootstrap servers
     zookeeper: str                              # hosts, without chroot
-    redis: str                                  # URL, which has no password
-    master: str = "local[2,4]"                  # local[k] without retries is made local[k,4]
-    cores: int = 2                              # of a Spark cluster, that one worker takes
+    redis: str                                  # URL, without a password
+    master: str = "local[2,4]"                  # local[k] without retries becomes local[k,4]
+    cores: int = 2                              # that one worker takes of a Spark cluster
     store: str                                  # checkpoint store: directory or pyarrow.fs URI
     state: str                                  # root of the state logs, on tmpfs if there is one
     logs: str                                   # folder of the processes' logs
@@ -72,7 +72,8 @@ class Deployment(BaseModel):
     @classmethod
     def _no_password(cls, found: str) -> str:
         parts = urlsplit(found)
-        if parts.password or parts.query:  # they would be in files, tasks and what `status` shows
+        # they would be in files, tasks and the output of `status`
+        if parts.password or parts.query:
             raise UsageError(
                 "the URL of Redis has a password or settings behind a '?': leave them out, and set "
                 "PERSEID_REDIS_PASSWORD_FILE or PERSEID_REDIS_PASSWORD, and PERSEID_REDIS_CA"
@@ -94,7 +95,7 @@ class Deployment(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Deployment:
-        """The deployment in `path` with the environment's settings over it."""
+        """The deployment in `path`, overridden by the environment's settings."""
         found = cls.model_validate_json(path.read_text())
         over = {
             key: os.environ[f"PERSEID_{key.upper()}"]
@@ -106,14 +107,14 @@ class Deployment(BaseModel):
         return cls.model_validate({**found.model_dump(), **over, **registries, **found.accesses()})
 
     def accesses(self) -> dict[str, Access]:
-        """How to come in, by field: the environment over what this deployment has."""
+        """The accesses by field: the environment over this deployment's own."""
         kept = (self.kafka_access, self.kafka_job_access, self.zookeeper_access, self.redis_access)
         return {
             f"{access.part.lower()}_access": access.under(os.environ) for access in kept
         }
 
     def brokers(self, job: str | None = None) -> Brokers:
-        """Kafka, as the deployment's own principal or as that of a job, if jobs have theirs."""
+        """Kafka, with the deployment's principal or with that of a job, if jobs have theirs."""
         if job is None or not self.kafka_job_access.known:
             return Brokers(self.kafka, self.kafka_access)
         own = self.kafka_job_access.of_job(job)
@@ -122,5 +123,5 @@ class Deployment(BaseModel):
 
     @property
     def chroot(self) -> str:
-        """The ZooKeeper path under which everything of this deployment lies."""
+        """The ZooKeeper path of all entries of this deployment."""
         return f"/perseid/{self.name}"

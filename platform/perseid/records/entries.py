@@ -1,7 +1,7 @@
-"""Entries of ZooKeeper (contracts.md, ZooKeeper): who runs what, from where.
+"""Entries of ZooKeeper (contracts.md, ZooKeeper): jobs, their plans, and the processes.
 
-Nothing here grows with the data; what is large lies in Kafka or in the checkpoint store and is
-pointed to. `perseid.registry` gives each entry its path, its JSON form and its CRC.
+No entry grows with the data; large content is in Kafka or in the checkpoint store, and entries
+point to it. `perseid.registry` gives each entry its path, its JSON form and its CRC.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LeaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorInfo:
-    """One life of one coordinator, whether it leads or stands by."""
+    """One life of one coordinator, whether it leads or is a standby."""
 
     id: str
     host: str
@@ -41,7 +41,7 @@ class CoordinatorInfo:
 class WorkerInfo:
     """One life of one worker. `pid` is the Spark driver's; `incarnation` is new at every start.
 
-    `leaving`: it ends what it has begun and takes nothing new. `version` and `protocol`: see
+    `leaving`: it completes its running epochs and gets nothing new. `version` and `protocol`: see
     `perseid.records.version`.
     """
 
@@ -63,10 +63,10 @@ class JobEntry:
     """What the user wants: written by the command line, read by the coordinator.
 
     `desired`: "running" | "stopped" | "removed". `archive` is the SHA-256 name of the validated
-    tree in the store (`archives/<sha256>.tar`). `counter` rises with every change, so that a
-    request made twice is seen twice. `stop_checkpoint`: take a checkpoint before stopping.
-    `start`: {"from": "checkpoint" | "scratch" | "<ISO time>"}. `checkpoint_above`: take a
-    checkpoint of an epoch above this one now; it changes nothing else, so `counter` stays.
+    tree in the store (`archives/<sha256>.tar`). `counter` increases with every change, so that a
+    repeated request is recognised. `stop_checkpoint`: take a checkpoint before stopping. `start`:
+    {"from": "checkpoint" | "scratch" | "<ISO time>"}. `checkpoint_above`: take a checkpoint of an
+    epoch above this one now; it changes nothing else, so `counter` stays.
     """
 
     name: str
@@ -85,9 +85,9 @@ class JobEntry:
 class CheckpointPointer:
     """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
 
-    `token_offset` is the offset of the token of `epoch` in the token log: replay goes on behind it.
-    `bytes`: what it has written. `needs`: the epochs whose files it needs, `base_epoch` the oldest
-    of them; one of protocol 2 has no `needs`.
+    `token_offset` is the offset of the token of `epoch` in the token log: replay resumes after it.
+    `bytes`: size of its own files. `needs`: the epochs whose files it needs, `base_epoch` the
+    oldest of them; one of protocol 2 has no `needs`.
     """
 
     epoch: int
@@ -103,7 +103,7 @@ class CheckpointPointer:
     needs: tuple[int, ...] = ()
 
     def shares_files(self, other: CheckpointPointer) -> bool:
-        """Whether a damaged file may take both along."""
+        """Whether one damaged file may damage both."""
         return not self._files.isdisjoint(other._files)
 
     @property
@@ -121,9 +121,9 @@ class CheckpointPointers:
 
 @dataclass(frozen=True, slots=True)
 class BackupMark:
-    """The record of the token log that a restore of a backup begins with.
+    """The record of the token log with which a restore of a backup begins.
 
-    `taken_ms`: when the backup was taken, since 1970, by the clock of who took it.
+    `taken_ms`: when the backup was taken, in ms since 1970, by the clock of its host.
     """
 
     job_uuid: str
@@ -141,12 +141,12 @@ class BackupMarks:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who runs a job's (one, fused) fragment. The highest generation is the truth.
+    """The owner of a job's (one, fused) fragment. The highest generation is valid.
 
-    `owner` is a worker incarnation, None while nobody may run it. `base_epoch` and `base_offset`
-    name the Begin, Rewind target or token behind which epochs are to run when there is neither a
-    log nor a checkpoint. `checkpoints` newest first. `rescaled`: the checkpoint of `base_epoch` has
-    another number of partitions, and is dealt out anew.
+    `owner` is a worker incarnation, None while no worker may run the job. `base_epoch` and
+    `base_offset` name the Begin, Rewind target or token after which epochs run when there is
+    neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the checkpoint of
+    `base_epoch` has another number of partitions, and is redistributed.
     """
 
     job: str
@@ -164,17 +164,17 @@ class Plan:
 
     @property
     def usable_checkpoints(self) -> tuple[CheckpointPointer, ...]:
-        """Those that this plan may restore from: none from before its revision began."""
+        """The checkpoints from which this plan may restore: none from before its revision."""
         return tuple(p for p in self.checkpoints if p.epoch >= self.base_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What the coordinator last knew of a job, for people.
+    """What the coordinator last knew of a job, for users.
 
     state: "waiting" | "restoring" | "rescaling" | "running" | "stopping" | "stopped" | "failed" |
-    "removed".
-    `error` has {"kind", "text", "next"} while failed. `counter` is the JobEntry's that it answers.
+    "removed". `error` has {"kind", "text", "next"} while failed. `counter` is that of the JobEntry
+    it answers.
     """
 
     job_uuid: str
@@ -186,12 +186,12 @@ class JobStatus:
     events: tuple[str, ...] = ()
 
 
-FAILING_MIN = 3  # failures without an epoch in between, from which on a job is failing
+FAILING_MIN = 3  # consecutive failures without an epoch from which on a job counts as failing
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailures:
-    """Passing faults of a job since it last made progress; they space the attempts out.
+    """Transient faults of a job since it last made progress; they delay the next attempts.
 
     `time_ms`: of the last one, `since_ms`: of the first. `counter`: of the entry that failed last.
     """
@@ -205,5 +205,5 @@ class JobFailures:
 
     @property
     def lasts(self) -> bool:
-        """Whether people should be told: one or two come with every worker that dies."""
+        """Whether users should be warned: one or two faults come with every worker that dies."""
         return self.count >= FAILING_MIN

@@ -1,4 +1,4 @@
-"""Which process is meant: a pid alone is not enough, because the kernel gives it out again.
+"""Identifies a process: a pid alone is not enough, because the kernel reuses it.
 
 A `Mark` is pid + start time. Zombies count as dead: they hold no port and no file.
 """
@@ -32,6 +32,6 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, UnicodeDecodeError):
         return None
-    # The name in parentheses may hold spaces and parentheses itself.
+    # The name in parentheses may itself contain spaces and parentheses.
     fields = text[text.rindex(")") + 2 :].split()
     return fields[0], int(fields[19])

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PartFile:
-    """What a checkpoint of `epoch` wrote for one operator partition.
+    """The file that a checkpoint of `epoch` wrote for one operator partition.
 
-    `path` is relative to the store's root; a large file lies there in pieces. `crc` is the one that
-    ends the file.
+    `path` is relative to the store's root; a large file is stored there in pieces. `crc` is the one
+    at the end of the file.
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""What a message may tell of a record: what it is like, never what it says. Pure.
+"""Describes a record in a message without its values. Pure.
 
 Messages go into logs, the status and the progress topic, which more people read than a job's data.
-Dead letters keep their reasons as they are: they have the record beside them.
+Dead letters keep their reasons unchanged: they contain the record itself.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-EXACT_MAX = 2**53  # up to it a float has every whole number
-# What a message of a library quotes: in quotes, to the end where they are not closed, and words
-# with digits or signs of other alphabets. What names a type stays.
+EXACT_MAX = 2**53  # up to it a float represents every whole number
+# Values quoted by a library: text in quotes, to the end if they are not closed, and words with
+# digits or characters of other alphabets. Names of types stay.
 _CLASSES = "'(?:int|str|float|bytes|bool|dict|list|tuple|NoneType|decimal.Decimal|UUID)'"
 _TYPES = r"(?:u?int|float|decimal|date|time|utf)(?:8|16|32|64|128|256)(?!\w)"
 _VALUES = re.compile(
@@ -26,19 +26,19 @@ _VALUES = re.compile(
 )
 _VALUE = "<value>"
 LEFT_OUT = "(what it says is left out: it is too long to be looked through for values)"
-WORK_MAX = 50_000_000  # characters times values that `blotted` looks at: some seconds
+WORK_MAX = 50_000_000  # characters times values that `blotted` compares: some seconds
 
 
 def redacted(row: pa.Table) -> str:
-    """What one row is like, without what it says: types, lengths, and values that are none."""
+    """One row without its values: types, lengths, and nulls and non-finite numbers."""
     shown = (f"{name}: {like(row[name][0])}" for name in row.column_names)
     return "{" + ", ".join(shown) + "}"
 
 
 def blotted(text: str, row: pa.Table) -> str:
-    """`text`, which somebody's exception said of `row`, with column names for the row's values.
+    """`text`, a user exception's text about `row`, with column names for the row's values.
 
-    Whole words only. What the operator has cut out of a value or made of it cannot be known.
+    Whole words only. Parts of a value, or values derived from it, cannot be recognised.
     """
     names = {form: f"<{name}>" for name in row.column_names for form in _forms(plain(row[name][0]))}
     if not names:
@@ -50,15 +50,15 @@ def blotted(text: str, row: pa.Table) -> str:
 
 
 def masked(text: str) -> str:
-    """`text`, which a library said of rows that are not at hand, without what may be their values.
+    """`text`, a library's text about unknown rows, without what may be their values.
 
-    A value that it quotes as a bare word stays.
+    A value quoted as a bare word stays.
     """
     return _VALUES.sub(_VALUE, text)
 
 
 def misfit(row: Mapping[str, Any], schema: pa.Schema) -> str:
-    """Why a decoded record is refused: its types, where Arrow would say its values."""
+    """Why a decoded record is refused: its types, where Arrow's message has its values."""
     kinds = [f"{f.name}: {_kind(row.get(f.name), f.type)}" for f in schema]
     wanted = [f"{field.name}: {field.type}" for field in schema]
     return (
@@ -68,7 +68,7 @@ def misfit(row: Mapping[str, Any], schema: pa.Schema) -> str:
 
 
 def _kind(value: Any, expected: pa.DataType) -> str:
-    """The Python type of `value`, and what is wrong with a number in a column of integers."""
+    """The Python type of `value`, and the fault of a number in a column of integers."""
     kind = "null" if value is None else type(value).__name__
     if not pa.types.is_integer(expected) or isinstance(value, bool):
         return kind
@@ -90,7 +90,7 @@ def _fits(value: int, kind: pa.DataType) -> bool:
 
 
 def like(value: Any) -> str:
-    """An Arrow scalar, without what it says."""
+    """An Arrow scalar without its value."""
     if not value.is_valid:
         return "null"
     found = plain(value)
@@ -103,10 +103,10 @@ def like(value: Any) -> str:
 
 
 def plain(value: pa.Scalar) -> Any:
-    """As Python has it; as text what Python has no value for, as a time of the year 10000."""
+    """The Python value; a text if Python has no value for it, such as a time in the year 10000."""
     try:
         return value.as_py()
-    except Exception:  # of many kinds, and a message about a record must come about all the same
+    except Exception:  # errors of many kinds; a message about a record must appear nevertheless
         try:
             return value.cast(pa.string()).as_py()
         except Exception:
@@ -114,7 +114,7 @@ def plain(value: pa.Scalar) -> Any:
 
 
 def _forms(value: Any) -> Iterator[str]:
-    """How a text may quote `value`; nothing for what `redacted` shows too, and for truth values."""
+    """How a text may quote `value`; none for booleans and for what `redacted` shows."""
     match value:
         case None | bool() | "" | b"":
             return

@@ -1,6 +1,6 @@
-"""The entry of the config repository that a deployment follows: what its last look has found.
+"""The entry of the config repository that a deployment follows: the result of the last check.
 
-Written by `perseid.jobs.following`, read by whoever shows the status.
+Written by `perseid.jobs.following`, read by status displays.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class RepoJob:
-    """What came of one job folder.
+    """The result for one job folder.
 
-    `job`: "" while its job file cannot be read. `tree`: digest of the files that `result` is about.
-    `commit` and `archive` are of what was applied last, "" before the first time. `text` says what
-    is wrong, and what to do.
+    `job`: "" while its job file cannot be read. `tree`: digest of the files of `result`.
+    `commit` and `archive` are of what was applied last, "" before the first time. `text` describes
+    the fault, and what to do.
 
     - applied: the registry has it
     - broken: its files are wrong, so only another commit helps
-    - refused: the cluster does not allow it now, so every look tries again
-    - gone: no commit has it any more, and it goes on running
+    - refused: the cluster does not allow it now, so every check retries
+    - gone: no commit has it any more, and it keeps running
     """
 
     folder: str
@@ -34,7 +34,7 @@ class RepoJob:
 
 @dataclass(frozen=True, slots=True)
 class RepoFault:
-    """Why a look came to nothing, and what to do. It leaves all jobs as they are."""
+    """Why a check failed, and what to do. It leaves all jobs unchanged."""
 
     kind: str
     text: str
@@ -45,9 +45,9 @@ class RepoFault:
 class RepoRecord:
     """State of the followed repository.
 
-    `commit` is the last one that was taken, `seen` the last that its ref was found at; "" before
-    that. `unfinished`: a look has begun to apply `seen`, and `jobs` are those of before it; whoever
-    looks next does it all again. `rewritten`: `seen` did not come behind `commit`.
+    `commit` is the last one applied, `seen` the last one found at its ref; "" before that.
+    `unfinished`: a check has begun to apply `seen`, and `jobs` are those of the previous check; the
+    next check applies everything again. `rewritten`: `seen` is no descendant of `commit`.
     """
 
     url: str

@@ -1,7 +1,7 @@
 """Secrets of a deployment: in the environment, or in files that the environment names.
 
-A file is better: `ps e` and crash reports do not show it, and it can be changed while all runs.
-What is read is handed to the one client that needs it and kept nowhere.
+A file is better: `ps e` and crash reports do not show it, and it can be changed at run time. A
+secret is passed to the one client that needs it and stored nowhere.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from perseid.errors import UsageError
 
-SECRET_BYTES_MAX = 4096  # a file that is longer is no password, but a wrong path
+SECRET_BYTES_MAX = 4096  # a longer file is no password, but a wrong path
 
 
 def of_environment(variable: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What is in the file that <variable>_FILE names, else what is in the variable itself."""
+    """The content of the file that <variable>_FILE names, else the value of the variable."""
     file = f"{variable}_FILE"
     if environment.get(file):
         return of_file(environment[file], file)
@@ -24,7 +24,7 @@ def of_environment(variable: str, environment: Mapping[str, str] = os.environ) -
 
 
 def of_file(path: str, setting: str) -> str:
-    """The one line of the file; UsageError names setting and path, and never what is in it."""
+    """The one line of the file; UsageError names setting and path, never the content."""
     if not path.startswith("/"):  # not quoted: it may be the secret itself, put in the wrong place
         raise UsageError(f"{setting}: expected the absolute path of a file that has the secret")
     try:

@@ -1,10 +1,10 @@
-"""Which processes may run side by side, and whose data a process may go on with.
+"""Which processes may run side by side, and with whose data a process can continue.
 
 All processes of a deployment speak one protocol: the control records, the entries in ZooKeeper, the
-state logs and checkpoints, and the names by which writers fence each other. PROTOCOL rises with any
-change of these that a process of before could misread; a change that it can read (a field that it
-ignores, a record that it never meets) does not raise it. `tests/unit/registry/test_versions.py`
-notices a change. Versions of one protocol may be mixed, so a cluster is upgraded while it runs.
+state logs and checkpoints, and the names by which writers fence each other. PROTOCOL increases with
+any change of these that an older process could misread, but not with a change that it can read (a
+field that it ignores, a record that it never meets). `tests/unit/registry/test_versions.py` detects
+changes. Versions of one protocol may be mixed, so a cluster is upgraded while it runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
 PROTOCOL = 4  # a token's ranges have a few bytes each, so that 10,000 partitions fit
-OLDEST = 1  # the oldest protocol whose data this version goes on with
+OLDEST = 1  # the oldest protocol whose data this version reads
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What one process is: perseid's version, the protocol it speaks, the oldest it reads."""
+    """The build of one process: perseid's version, its protocol, the oldest one it reads."""
 
     version: str
     protocol: int = PROTOCOL

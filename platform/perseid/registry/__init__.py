@@ -1,4 +1,4 @@
-"""Entries in ZooKeeper: who leads, who is there, what runs where. See README.md."""
+"""Entries in ZooKeeper: the leader, the members, and the jobs with their plans. See README.md."""
 
 from perseid.registry.facade import EpochEntry, Registry, Stored
 from perseid.registry.fenced import Fence, FencedRegistry, lead

@@ -1,7 +1,7 @@
 """Entries as JSON with a format version and a CRC-32, at most 256 KiB.
 
 The CRC covers the kind and the canonical JSON of the body, so a node that was edited by hand, cut
-off or swapped with another kind is told from a good one.
+off or replaced by another kind is detected.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from perseid.errors import DamagedFile, PermanentError
 
 FORMAT = 1
 
-# ZooKeeper refuses about 1 MiB, and does it by closing the connection, which looks like a network
-# fault and would suspend the leader. Nothing that belongs here comes near this limit.
+# ZooKeeper refuses about 1 MiB by closing the connection, which looks like a network fault and
+# would suspend the leader. No entry comes near this limit.
 ENTRY_BYTES_MAX = 256 * 1024
 
 Entry = TypeVar("Entry")
-_adapters: dict[Any, TypeAdapter[Any]] = {}  # making one costs a millisecond
+_adapters: dict[Any, TypeAdapter[Any]] = {}  # making one takes a millisecond
 
 
 def encode(entry: object) -> bytes:
@@ -39,13 +39,13 @@ def encode(entry: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[Entry], path: str) -> Entry:
-    """The entry in `data`, or DamagedFile naming `path` when it is not a good `kind`."""
+    """The entry in `data`, or DamagedFile naming `path` when it is not a valid `kind`."""
     asked: Any = kind
     entry: Entry = _decoded(data, asked, path)
     return entry
 
 
-@lru_cache(maxsize=64)  # workers look at the same few entries several times a second
+@lru_cache(maxsize=64)  # workers read the same few entries several times a second
 def _decoded(data: bytes, kind: type[Any], path: str) -> Any:
     try:
         document = orjson.loads(data)

@@ -1,7 +1,7 @@
-"""The entries of one deployment: what command line, workers, supervisors and coordinators read.
+"""The entries of one deployment, for command line, workers, supervisors and coordinators.
 
-Writes of the leader are in `perseid.registry.fenced`; here are only the writes that others may do:
-a user's job entry (version checked), a worker's own membership and a supervisor's hint.
+Writes of the leader are in `perseid.registry.fenced`; here are only the writes of others: a user's
+job entry (version checked), a worker's own membership and a supervisor's hint.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[Entry]):
-    """An entry and the version to give when it is changed."""
+    """An entry, and the version to pass when it is changed."""
 
     value: Entry
     version: int
@@ -56,9 +56,9 @@ class Stored(Generic[Entry]):
 
 @dataclass(frozen=True, slots=True)
 class JobsLook:
-    """Entries and plans by job. `damaged`: why those of a job, which are left out, are unreadable.
+    """Entries and plans by job. `damaged`: the jobs with unreadable ones, and why.
 
-    Removed jobs are in none of them.
+    Damaged and removed jobs are in neither `entries` nor `plans`.
     """
 
     entries: dict[str, JobEntry]
@@ -68,18 +68,18 @@ class JobsLook:
 
 @dataclass(frozen=True, slots=True)
 class EpochEntry:
-    """Content of the fence: the highest coordinator epoch ever given out, and to whom."""
+    """Content of the fence: the highest coordinator epoch so far, and its leader."""
 
     epoch: int
     leader: str
 
 
 class Registry:
-    """All methods raise RetryableError while ZooKeeper is out of reach."""
+    """All methods raise RetryableError while ZooKeeper is unavailable."""
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
-        self._damaged: set[str] = set()  # paths of entries that could not be read at the last look
+        self._damaged: set[str] = set()  # paths of entries that were unreadable at the last read
         self._make_skeleton()
 
     @classmethod
@@ -100,12 +100,12 @@ class Registry:
     # -- jobs ------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, JobEntry]:
-        """Every applied job by name; removed ones are absent. DamagedFile when one is damaged."""
+        """Every applied job by name, without removed ones. DamagedFile when one is damaged."""
         found = {name: self.job_entry(name) for name in self.job_names()}
         return {name: stored.value for name, stored in found.items() if stored is not None}
 
     def look(self) -> JobsLook:
-        """All jobs and plans, and what is damaged: one job's nodes must not hold up the others."""
+        """All jobs and plans, and the damaged ones, which must not block the others."""
         entries, plans, damaged = {}, {}, {}
         for name in self.job_names():
             try:
@@ -158,22 +158,22 @@ class Registry:
         return self._value(paths.failures(name), JobFailures)
 
     def backups(self, name: str) -> tuple[BackupMark, ...]:
-        """What the job's backups of before need, newest first."""
+        """The marks of the job's backups, newest first."""
         found = self._value(paths.backups(name), BackupMarks)
         return found.marks if found is not None else ()
 
     def put_backups(self, name: str, marks: tuple[BackupMark, ...]) -> None:
-        """ConflictError when somebody else changes them at the same moment."""
+        """Replaces the marks; ConflictError after a concurrent change."""
         path, data = paths.backups(name), codec.encode(BackupMarks(marks))
         node = self.coordination.get(path)
         write = Set(path, data, node.version) if node is not None else Create(path, data)
         self.coordination.write(write)
 
     def deployment_id(self) -> str:
-        """A random id, made when it is first asked for."""
+        """A random id, made at the first request."""
         node = self.coordination.get(paths.DEPLOYMENT)
         if node is None:
-            with suppress(ConflictError):  # somebody else was faster
+            with suppress(ConflictError):  # another process was faster
                 self.coordination.write(Create(paths.DEPLOYMENT, uuid4().hex.encode()))
             node = self.coordination.get(paths.DEPLOYMENT)
         data = node.data if node is not None else b""
@@ -182,7 +182,7 @@ class Registry:
         return data.decode()
 
     def generation(self, name: str) -> int:
-        """The highest generation ever given out under this job name; 0 before the first."""
+        """The highest generation ever used under this job name; 0 before the first."""
         node = self.coordination.get(paths.generation(name))
         if node is not None and not node.data.isdigit():
             raise DamagedFile(f"{paths.generation(name)} is {node.data[:40]!r}, and no number")
@@ -193,7 +193,7 @@ class Registry:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """The live workers, in the order of their incarnations.
 
-        One whose entry cannot be read is left out, as if it were gone, and logged.
+        One whose entry is unreadable is left out, as if it were gone, and logged.
         """
         names = self.coordination.children(paths.WORKERS)
         found = (self._readable(paths.worker(name), WorkerInfo) for name in names)
@@ -203,24 +203,24 @@ class Registry:
         return self._value(paths.LEADER, LeaderInfo)
 
     def coordinators(self) -> tuple[CoordinatorInfo, ...]:
-        """Those that lead or stand by now."""
+        """The live coordinators, leader and standbys."""
         names = self.coordination.children(paths.COORDINATORS)
         found = (self._value(f"{paths.COORDINATORS}/{n}", CoordinatorInfo) for n in names)
         return tuple(coordinator for coordinator in found if coordinator is not None)
 
     def register_coordinator(self, info: CoordinatorInfo) -> None:
-        """Announces this process as long as the session lives. Calling it again is harmless."""
+        """Registers this process for as long as the session lives. Idempotent."""
         if self.coordination.get(paths.COORDINATORS) is None:
             with suppress(ConflictError):  # another process was faster
                 self.coordination.write(Create(paths.COORDINATORS, b""))
         self._announce(paths.coordinator(info.id, info.pid), codec.encode(info))
 
     def register_worker(self, info: WorkerInfo) -> None:
-        """Announces this process as long as the session lives. Calling it again is harmless."""
+        """Registers this process for as long as the session lives. Idempotent."""
         self._announce(paths.worker(info.incarnation), codec.encode(info))
 
     def _announce(self, path: str, data: bytes) -> None:
-        """An ephemeral node of this session; one of an earlier life is replaced."""
+        """Makes an ephemeral node of this session; replaces one of an earlier life."""
         node = self.coordination.get(path)
         if node is not None and node.mine:
             return
@@ -228,31 +228,34 @@ class Registry:
         try:
             self.coordination.write(*stale, Create(path, data, ephemeral=True))
         except ConflictError:
-            # A first try whose outcome was unknown may have come through in the meantime.
+            # An earlier attempt with an unknown outcome may have succeeded meanwhile.
             node = self.coordination.get(path)
             if node is None or not node.mine:
                 raise
 
     def change_worker(self, info: WorkerInfo) -> None:
-        """What a registered worker says anew; watchers are told. ConflictError if it is gone."""
+        """Changes a registered worker's entry and notifies watchers.
+
+        ConflictError if it is gone.
+        """
         changed = Set(paths.CHANGED, info.incarnation.encode())
         self.coordination.write(Set(paths.worker(info.incarnation), codec.encode(info)), changed)
 
     def remove_worker(self, worker_id: str, pid: int) -> bool:
-        """A supervisor's hint that this process is dead, so that nobody waits for its session."""
+        """A supervisor's hint that this process is dead: its session need not expire first."""
         for worker in self.workers():
             if worker.id == worker_id and worker.pid == pid:
                 try:
                     self.coordination.write(Delete(paths.worker(worker.incarnation)))
                 except ConflictError:
-                    return False  # it went by itself
+                    return False  # it was removed already
                 return True
         return False
 
     def remove_leader(self, coordinator_id: str, pid: int) -> bool:
-        """The same hint for a leader that is dead: another one can lead at once.
+        """The same hint for a dead leader: another coordinator can lead at once.
 
-        Harmless when it is wrong: a living leader goes on until another one moves the fence.
+        Harmless when it is wrong: a living leader continues until another one moves the fence.
         """
         node = self.read(paths.LEADER, LeaderInfo)
         if node is None or (node.value.id, node.value.pid) != (coordinator_id, pid):
@@ -281,14 +284,14 @@ class Registry:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, path: str, kind: type[Entry]) -> Stored[Entry] | None:
-        """The entry at `path` with its version. Raises DamagedFile when it is not a good one."""
+        """The entry at `path` with its version. Raises DamagedFile when it is not valid."""
         node = self.coordination.get(path)
         if node is None:
             return None
         return Stored(codec.decode(node.data, kind, path), node.version)
 
     def _readable(self, path: str, kind: type[Entry]) -> Entry | None:
-        """The entry; None for one that is damaged, which is logged once."""
+        """The entry; None for a damaged one, which is logged once."""
         try:
             found = self._value(path, kind)
         except DamagedFile as error:

@@ -1,8 +1,8 @@
 """Writes of the leading coordinator: each one is a transaction that checks the fence.
 
-The fence is the version of `/epoch`. Whoever becomes leader raises it in the same transaction that
-creates `/leader`, so from that moment every write of an older leader fails with FenceLostError,
-however late it arrives.
+The fence is the version of `/epoch`. A new leader increases it in the same transaction that creates
+`/leader`, so from that moment every write of an older leader fails with FenceLostError, however
+late it arrives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fence:
 def lead(registry: Registry, describe: Callable[[int], LeaderInfo], above: int = 0) -> Fence | None:
     """Tries to become leader; None while another one leads. `describe` gets the new epoch.
 
-    One transaction creates the ephemeral `/leader` and raises `/epoch`, above `above` as well.
+    One transaction creates the ephemeral `/leader` and raises `/epoch`, to a value above `above`.
     """
     found = registry.read(paths.EPOCH, EpochEntry)
     node = registry.coordination.get(paths.LEADER)
@@ -52,7 +52,7 @@ def lead(registry: Registry, describe: Callable[[int], LeaderInfo], above: int =
     try:
         registry.coordination.write(*writes)
     except (ConflictError, UnknownOutcomeError):
-        # Unknown: if it came through after all, `/leader` is ours and the next call goes on.
+        # Unknown: if it succeeded, `/leader` is ours and the next call continues.
         return None
     return Fence(epoch, found.version + 1)
 
@@ -66,11 +66,11 @@ class FencedRegistry:
         self._known: set[str] = set()
 
     def confirm(self) -> None:
-        """One round trip that proves that the session lives and the fence still stands."""
+        """One round trip that proves that the session lives and the fence has not moved."""
         self._write()
 
     def put_plan(self, plan: Plan) -> None:
-        """The plan and its generation in one transaction; watchers are told."""
+        """Writes the plan and its generation in one transaction, and notifies watchers."""
         generation = str(plan.generation).encode()
         self._put(
             {paths.generation(plan.job): generation, paths.plan(plan.job): codec.encode(plan)},
@@ -87,7 +87,7 @@ class FencedRegistry:
         self._put({paths.failures(job): codec.encode(failures)})
 
     def remove_job(self, job: str) -> None:
-        """Deletes all of the job's nodes but its generation, which must never restart."""
+        """Deletes all of the job's nodes except its generation, which must never restart."""
         nodes = (
             paths.plan, paths.checkpoint, paths.failures, paths.status, paths.backups, paths.spec
         )  # fmt: skip
@@ -96,7 +96,7 @@ class FencedRegistry:
         self._known.difference_update(present)
 
     def _put(self, entries: dict[str, bytes], *more: Write) -> None:
-        """Creates or sets each path; a node that is not as remembered is looked up once more."""
+        """Creates or sets each path; after a conflict it reads again which nodes exist."""
         try:
             self._write(*(self._upsert(path, data) for path, data in entries.items()), *more)
         except ConflictError:

@@ -1,4 +1,4 @@
-"""Where each entry lies (contracts.md, ZooKeeper), relative to the deployment's root."""
+"""The path of each entry (contracts.md, ZooKeeper), relative to the deployment's root."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ EPOCH = "/epoch"        # the fence: its version guards every write of the leade
 LEADER = "/leader"      # ephemeral, of the leading coordinator
 COORDINATORS = "/coordinators"  # one ephemeral child per life of a coordinator
 WORKERS = "/workers"    # one ephemeral child per worker incarnation
-DEPLOYMENT = "/deployment"  # a random id, so that two with one checkpoint store are told apart
+DEPLOYMENT = "/deployment"  # a random id, which distinguishes deployments with one checkpoint store
 JOBS = "/jobs"
-PROTOCOL = "/protocol"  # of what is written here, see `versions`
-CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch sees them all
-REPOSITORY = "/repository"       # what the last look at the config repository found
-LOOK_ASKED = "/repository-look"  # set by whoever wants a look now; its version counts them
+PROTOCOL = "/protocol"  # of the deployment's data, see `versions`
+CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch covers them all
+REPOSITORY = "/repository"       # what the last check of the config repository found
+LOOK_ASKED = "/repository-look"  # set to request a check now; its version counts the requests
 FOLLOWER = "/follower"           # ephemeral, of the process that follows the repository
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def part(name: str) -> str:
-    """`name` as one step of a path, or UsageError: a name must never reach another node."""
+    """`name` as one step of a path; UsageError for a name that could reach another node."""
     if not _PART.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a node name: expected letters, digits, '.', '_', '-'")
     return name
@@ -45,7 +45,7 @@ def spec(name: str) -> str:
 
 
 def generation(name: str) -> str:
-    """Outlives `jobs remove`: a job applied again goes on above it."""
+    """Survives `jobs remove`: a job applied again continues above it."""
     return f"{job(name)}/generation"
 
 

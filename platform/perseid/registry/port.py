@@ -1,8 +1,8 @@
 """The coordination service as a port: nodes with versions, atomic writes, watches, a session.
 
-Everything that ZooKeeper must do for perseid goes through the five methods of `Coordination`; the
-adapter is `perseid.registry.zookeeper`, the fake is `perseid.testing.registry`. Paths start with
-"/" and are relative to the deployment's root.
+Everything that perseid needs of ZooKeeper goes through `Coordination`; the adapter is
+`perseid.registry.zookeeper`, the fake is `perseid.testing.registry`. Paths start with "/" and are
+relative to the deployment's root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANY_VERSION = -1
 
 
 class ConflictError(RetryableError):
-    """A version did not match, or a node was there or not there: read again, then decide anew."""
+    """A version did not match, or a node did or did not exist: read again, then decide again."""
 
     def __init__(self, message: str, path: str) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class ConflictError(RetryableError):
 
 
 class FenceLostError(FencedError):
-    """The fence of a write is gone: another coordinator leads. Nothing was written."""
+    """The fence of a write has moved: another coordinator leads. Nothing was written."""
 
 
 class UnknownOutcomeError(RetryableError):
@@ -34,7 +34,7 @@ class UnknownOutcomeError(RetryableError):
 
 
 class SessionState(Enum):
-    """SUSPENDED: start nothing new. LOST: everything ephemeral of this session is gone."""
+    """SUSPENDED: start nothing new. LOST: all ephemeral nodes of this session are gone."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Fails with a conflict when the node is there, or its parent is not or is ephemeral."""
+    """Fails with a conflict when the node exists, or its parent is missing or ephemeral."""
 
     path: str
     data: bytes
@@ -91,8 +91,8 @@ Write = Create | Set | Delete | Check
 class Coordination(Protocol):
     """Linearisable writes, reads that are at least as new as this client's own last write.
 
-    All methods raise RetryableError (UnknownOutcomeError for writes) when the service is out of
-    reach; none may block longer than the request timeout that the adapter was made with.
+    All methods raise RetryableError (UnknownOutcomeError for writes) when the service is
+    unavailable; none may block longer than the adapter's request timeout.
     """
 
     def get(self, path: str) -> Node | None: ...
@@ -108,7 +108,7 @@ class Coordination(Protocol):
     def watch(self, path: str, callback: Callable[[], None]) -> None:
         """Calls back after the node or its list of children changed, and after each reconnection.
 
-        Stands until the client is closed. Calls are merged, so the callback must read the state
+        Active until the client is closed. Calls are merged, so the callback must read the state
         again and must not count calls. It runs in the client's thread and must not block.
         """
         ...
@@ -118,5 +118,5 @@ class Coordination(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes vanish at once. Must not raise."""
+        """Ends the session: its ephemeral nodes are deleted at once. Must not raise."""
         ...

@@ -1,4 +1,4 @@
-"""What a ZooKeeper says to somebody who looks after it: its clock, and who may write there."""
+"""Checks a ZooKeeper for diagnosis: its clock, and who may write there."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from perseid.registry.zookeeper import is_open_to_all, new_client
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """`ahead_s`: its clock less ours, in the middle of the `asked_s` that the question took.
+    """`ahead_s`: its clock minus ours, at the middle of the `asked_s` that the request took.
 
-    `open_to_all`: whoever reaches it may change what is below the deployment's root.
+    `open_to_all`: any client may change the nodes below the deployment's root.
     """
 
     ahead_s: float
@@ -26,7 +26,7 @@ class Probed:
 
 
 def look(hosts: str, root: str, session_s: float, timeout_s: float, access: Access) -> Probed:
-    """Opens a session of its own and makes a node that goes with it.
+    """Opens a session of its own and makes a node, which it deletes.
 
     RetryableError when ZooKeeper does not answer.
     """

@@ -1,8 +1,8 @@
-"""The nodes of a followed config repository: its record, who follows, and who wants a look now.
+"""The nodes of a followed config repository: its record, its follower, and requested checks.
 
-The ephemeral node says which of several followers looks. It is no fence: one that was paused may go
-on when it is gone. So each look begins with a new version of the record, and every job entry that
-is written by it checks that version.
+The ephemeral node selects which of several followers checks the repository. It is no fence: a
+paused follower may continue after losing it. So each check begins with a new version of the record,
+and every job entry that it writes is conditional on that version.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from perseid.registry.port import Check, ConflictError, Create, Set, UnknownOutc
 
 
 class RepoNodes:
-    """All methods raise RetryableError while ZooKeeper is out of reach."""
+    """All methods raise RetryableError while ZooKeeper is unavailable."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._coordination = registry.coordination
 
     def record(self) -> Stored[RepoRecord] | None:
-        """None: nobody has ever followed a repository here."""
+        """The record; None: this deployment has never followed a repository."""
         return self._registry.read(paths.REPOSITORY, RepoRecord)
 
     def put(self, record: RepoRecord, version: int | None) -> int:
-        """Writes over `version`, None for the first record; the new version.
+        """Writes over `version`, None for the first record; returns the new version.
 
         Raises FencedError when another follower has written since.
         """
@@ -49,42 +49,45 @@ class RepoNodes:
         return new
 
     def guard(self, version: int) -> Check:
-        """What a write needs beside it to fail once another look has begun."""
+        """A condition with which a write fails once another check has begun."""
         return Check(paths.REPOSITORY, version)
 
     def hold(self, who: str) -> bool:
-        """Whether this session is the one that follows; asking again is harmless."""
+        """Whether this session is the follower; idempotent."""
         node = self._coordination.get(paths.FOLLOWER)
         if node is not None:
             return node.mine
         try:
             self._coordination.write(Create(paths.FOLLOWER, who.encode(), ephemeral=True))
         except (ConflictError, UnknownOutcomeError):
-            return False  # if it came through after all, the next call sees it
+            return False  # if it succeeded, the next call sees it
         return True
 
     def follower(self) -> str | None:
-        """Who follows now."""
+        """The present follower."""
         node = self._coordination.get(paths.FOLLOWER)
         return node.data.decode() if node is not None else None
 
     def ask(self, accept: str = "") -> None:
-        """Asks for a look now; `accept`: a commit to take although it is not behind the last."""
+        """Requests a check now.
+
+        `accept`: a commit to apply although it does not follow the last one.
+        """
         data = accept.encode()
         try:
             self._coordination.write(Set(paths.LOOK_ASKED, data))
         except ConflictError:
             try:
                 self._coordination.write(Create(paths.LOOK_ASKED, data))
-            except ConflictError:  # somebody else asks at the same moment
+            except ConflictError:  # another process requests one at the same moment
                 self._coordination.write(Set(paths.LOOK_ASKED, data))
 
     def asked(self) -> tuple[int, str]:
-        """How often a look was asked for, and the commit that was accepted with it."""
+        """The number of requested checks, and the commit accepted with the last one."""
         node = self._coordination.get(paths.LOOK_ASKED)
         return (node.version + 1, node.data.decode()) if node is not None else (0, "")
 
     def watch(self, callback: Callable[[], None]) -> None:
-        """Calls back when a look is asked for or the follower goes; it must not block."""
+        """Calls back when a check is requested or the follower is gone; it must not block."""
         for path in (paths.LOOK_ASKED, paths.FOLLOWER):
             self._coordination.watch(path, callback)

@@ -1,9 +1,9 @@
-"""Who is let into a deployment: a process announces its protocol, another one is refused.
+"""Admits processes to a deployment: a process with another protocol is refused.
 
-`/protocol` holds the protocol of what is written. It is raised by the first process of a newer
-version that finds nobody of the older one alive, and never falls: what a newer version has written
-an older one must not touch. Whoever slips in between look and registration (an older worker that
-was about to register) gets no job: `perseid.coordinator.placement`.
+`/protocol` holds the protocol of the deployment's data. The first process of a newer version that
+finds no live process of the older one raises it, and it never falls: an older version must not
+touch data of a newer one. A process that registers between another's check and registration (such
+as an older worker) gets no job: `perseid.coordinator.placement`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import ConflictError, Create, Set, Write
 
-TRIES_MAX = 5  # of a write that others are in the way of: each try looks again
+TRIES_MAX = 5  # of a write with conflicts: each attempt reads again
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Content of `/protocol`: of what lies in this deployment. `version`: who wrote it first."""
+    """Content of `/protocol`: the protocol of the data, and the `version` that first wrote it."""
 
     protocol: int
     version: str
@@ -38,9 +38,9 @@ class Member:
 
 
 def admit(registry: Registry, name: str, mine: Build) -> None:
-    """Returns when process `name` may take part; RefusedError with what to do when it must not.
+    """Returns when process `name` may take part; RefusedError, with advice, when it must not.
 
-    Raises RetryableError while ZooKeeper is out of reach.
+    Raises RetryableError while ZooKeeper is unavailable.
     """
     for _ in range(TRIES_MAX):
         found = registry.read(paths.PROTOCOL, Written)
@@ -56,13 +56,13 @@ def admit(registry: Registry, name: str, mine: Build) -> None:
         try:
             registry.coordination.write(write)
         except ConflictError:
-            continue  # another process was faster: it may have been a newer one
+            continue  # another process was faster, possibly a newer one
         return
     raise ConflictError(f"{paths.PROTOCOL} changed {TRIES_MAX} times meanwhile", paths.PROTOCOL)
 
 
 def members(registry: Registry) -> Iterator[Member]:
-    """Coordinators and workers; also a leader of a version that does not announce itself else."""
+    """Coordinators and workers; also a leader whose version registers no coordinator node."""
     coordinators = registry.coordinators()
     leader = registry.leader()
     if leader is not None and leader.id not in {c.id for c in coordinators}:
@@ -72,7 +72,7 @@ def members(registry: Registry) -> Iterator[Member]:
 
 
 def refuse(name: str, mine: Build, written: Written | None, others: Sequence[Member]) -> None:
-    """Raises RefusedError unless `mine` may take part beside `others`, in what is `written`."""
+    """RefusedError unless `mine` may take part beside `others` in a deployment with `written`."""
     me = f"{name} is perseid {mine.version}, which speaks protocol {mine.protocol}"
     if written is not None and written.protocol > mine.protocol:
         raise RefusedError(

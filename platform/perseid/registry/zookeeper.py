@@ -1,10 +1,9 @@
 """`Coordination` on a real ZooKeeper through kazoo.
 
 Only kazoo's connection, requests, retries and one-shot watches are used, none of its recipes. Every
-request has a timeout, because kazoo itself would wait without limit while the connection is
-suspended, and the results of every transaction are inspected, because kazoo returns failures
-instead of raising. A read is asked again when the connection or session ended under it, since it
-belongs to neither; a write never is.
+request has a timeout, because kazoo would wait without limit while the connection is suspended, and
+the results of every transaction are inspected, because kazoo returns failures instead of raising. A
+read is retried when its connection or session ended; a write never is.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _STATES = {
 
 
 class KazooCoordination:
-    """One session. `root` is put before every path and created if it is not there."""
+    """One session. `root` is prepended to every path and created if it does not exist."""
 
     def __init__(
         self, hosts: str, root: str, session_s: float, request_timeout_s: float | None = None,
@@ -80,8 +79,8 @@ class KazooCoordination:
         """Connects and makes the root.
 
         Raises:
-            RetryableError: nobody answers; it names the hosts.
-            RefusedError: we are not who made the root, or others could change what is below it.
+            RetryableError: no answer; it names the hosts.
+            RefusedError: another user made the root, or others could change the nodes below it.
         """
         try:
             self._client.start(timeout=timeout_s)
@@ -191,7 +190,7 @@ class _StandingWatch:
         self._callback = callback
 
     def arm(self) -> None:
-        # Requests are answered in order: when the second is, the first is armed, too. kazoo keeps
+        # Requests are answered in order: when the second is, the first is armed, too. kazoo stores
         # watchers in a set, so arming twice does not call twice.
         self._client.exists_async(self._path, watch=self._fired)
         self._client.get_children_async(self._path, watch=self._fired).rawlink(self._armed)
@@ -233,10 +232,11 @@ def _names(writes: Sequence[Write]) -> str:
 
 
 def new_client(hosts: str, session_s: float, access: Access, **over: Any) -> KazooClient:
-    """A client that has not connected yet.
+    """A client that is not connected yet.
 
-    What it makes is its user's alone. Without one everybody may change it: the embedded ZooKeeper
-    listens on loopback only. With TLS the server's name is verified, which kazoo leaves out.
+    Nodes that it makes belong to its user alone; without a user any client may change them (the
+    embedded ZooKeeper listens on loopback only). With TLS the server's name is verified, which
+    kazoo omits.
     """
     access.check_files()
     auth = [("digest", f"{access.user}:{access.password()}")] if access.user is not None else []
@@ -250,13 +250,13 @@ def new_client(hosts: str, session_s: float, access: Access, **over: Any) -> Kaz
 
 
 def is_open_to_all(client: KazooClient, path: str) -> bool:
-    """Whether whoever reaches the server may change what is below `path`."""
+    """Whether any client of the server may change the nodes below `path`."""
     rights, _ = client.get_acls(path)
     return any(r.id.scheme == "world" and r.perms & _CHANGES for r in rights)
 
 
 def quiet_logger() -> logging.Logger:
-    """Without it kazoo logs each reconnection attempt as a warning with a traceback."""
+    """A quiet logger: by default kazoo logs each reconnection attempt with a traceback."""
     logger = logging.getLogger("perseid.registry.kazoo")
     logger.setLevel(logging.ERROR)
     return logger

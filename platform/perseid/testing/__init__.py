@@ -1,1 +1,1 @@
-"""Fakes, the independent verifier, generators and what tests share. See README.md."""
+"""Fakes, the independent verifier, generators and shared test helpers. See README.md."""

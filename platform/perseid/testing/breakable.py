@@ -1,7 +1,7 @@
 """An embedded cluster whose links and disks a test breaks, one at a time or by a schedule.
 
-Kafka and ZooKeeper are a test's own, behind proxies and each on a disk of its own; state logs have
-a third disk. Links are cut, carry one way only, or flap; disks are full.
+Kafka and ZooKeeper belong to the test alone, each with a proxy and a disk of its own; state logs
+have a third disk. Links are cut, carry only one direction, or flap; disks are filled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEGABYTES = {"kafka": 900, "zookeeper": 200, "state": 200}
 
 
 class BreakableCluster:
-    """Used by `with`; needs root for the disks."""
+    """A context manager; needs root for the disks."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster(folder / "data", tied=True)
@@ -62,7 +62,7 @@ class BreakableCluster:
 
     @contextmanager
     def cut(self, part: str) -> Iterator[None]:
-        """Connections to `kafka` or `zookeeper` end, and new ones are closed at once."""
+        """Ends connections to `kafka` or `zookeeper`, and closes new ones at once."""
         self.links[part].cut()
         try:
             yield
@@ -71,7 +71,7 @@ class BreakableCluster:
 
     @contextmanager
     def half_open(self, part: str, lost: str) -> Iterator[None]:
-        """Connections stay, and what goes one way is lost: "requests", "answers" or "both"."""
+        """Keeps connections, but drops one direction: "requests", "answers" or "both"."""
         link = self.links[part]
         link.requests_pass, link.answers_pass = lost == "answers", lost == "requests"
         try:
@@ -80,17 +80,17 @@ class BreakableCluster:
             link.mend()
 
     def owner(self, job: str) -> str:
-        """The worker that has the job now, or the first one while nobody has it."""
+        """Returns the worker that runs the job, or the first one if no worker does."""
         owner = str(self.running.job(job).get("owner") or "")
         return owner.rpartition("-")[0] or "w1"
 
     def kill(self, name: str) -> None:
-        """SIGKILL; a process that is being started again just then is left alone."""
+        """Sends SIGKILL; ignores a process that is being restarted at this moment."""
         with suppress(PerseidError):
             self.cluster.kill(name)
 
     def kill_task(self, job: str) -> None:
-        """SIGKILL for one Python process that computes for the job's owner, if there is one."""
+        """Sends SIGKILL to one Python process of the job's owner, if there is one."""
         with suppress(PerseidError, psutil.NoSuchProcess):
             for process in self.running.below(self.owner(job), "perseid.worker.spark.daemon")[-1:]:
                 process.send_signal(signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""A real Kafka for tests: one broker of its own that may lose the ends of its logs.
+"""A real Kafka for tests: one broker per test, which may lose the ends of its logs.
 
-Its background work runs every fifth of a second, so that retention and timed-out transactions are
-seen soon. `kill -9` keeps the page cache, so a power failure is played: the broker is killed, the
-log file of a partition cut, and what was derived from it removed; the broker rebuilds that.
+Its background work runs every 0.2 s, so that retention and transaction timeouts act soon. `kill -9`
+keeps the page cache, so a power failure is emulated: the broker is killed, the log file of a
+partition truncated, and the files derived from it removed; the broker rebuilds those.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SETTINGS = {
 
 
 class KafkaServer(Server):
-    """One of its own for a test. It is formatted when it is entered."""
+    """A broker of the test's own. Entering it formats its folder."""
 
     name = "Kafka"
     start_timeout_s = 60.0
@@ -56,7 +56,7 @@ class KafkaServer(Server):
         return super().__enter__()
 
     def prepare(self) -> None:
-        """Writes its settings and formats its folder; what `launch` needs."""
+        """Writes the settings and formats the folder; `launch` needs both."""
         self._java = java_home()
         self._jars = kafka_jars(self._java)
         broker = parts.broker_properties(self.folder, self.port, self.ports["controller"])
@@ -68,10 +68,10 @@ class KafkaServer(Server):
             check=True, capture_output=True, timeout=self.start_timeout_s,
         )  # fmt: skip
         binary, *rest = parts.broker(self._java, self.folder, self._jars).command
-        self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # up a second sooner
+        self._command = [binary, "-XX:TieredStopAtLevel=1", *rest]  # starts a second sooner
 
     def settings(self) -> str:
-        """Lines that a special broker has behind all others."""
+        """Returns the settings that follow all others, for special brokers."""
         return ""
 
     def format_command(self) -> list[str]:
@@ -81,14 +81,14 @@ class KafkaServer(Server):
         return self._command
 
     def power_failure(self, ends: Mapping[Partition, int]) -> None:
-        """The broker starts again, and these partitions end at these offsets."""
+        """Restarts the broker; then these partitions end at these offsets."""
         self.kill()
         for place, end in ends.items():
             self._cut(place, end)
         self.start()
 
     def _cut(self, place: Partition, end: int) -> None:
-        """Only logs of a single segment; `end` is the base offset of a batch, or the end."""
+        """Cuts a log of one segment; `end` is a batch's base offset or the log's end."""
         folder = self.folder / "data" / f"{place[0]}-{place[1]}"
         log = folder / f"{0:020d}.log"
         size = next((at for at, offset in _batches(log) if offset >= end), None)
@@ -105,7 +105,7 @@ class KafkaServer(Server):
 
 
 class KafkaBehind(KafkaServer):
-    """A broker whose clients come through the proxy that a test cuts; `proxy` aims at it."""
+    """A broker whose clients connect through a proxy that a test cuts; `proxy` leads to it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -120,7 +120,7 @@ class KafkaBehind(KafkaServer):
 
 
 class JoiningBroker(KafkaServer):
-    """Node 2 of the cluster of `first`, a broker alone; its controller is the first's."""
+    """Node 2 of the cluster of `first`, which is a single broker and its controller."""
 
     def __init__(self, folder: Path, first: KafkaServer) -> None:
         super().__init__(folder)
@@ -139,7 +139,7 @@ class JoiningBroker(KafkaServer):
 
 
 def _batches(log: Path) -> Iterator[tuple[int, int]]:
-    """Position and base offset of each record batch, and last the file's end."""
+    """Yields position and base offset of each record batch, and last the file's end."""
     data = log.read_bytes()
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of the test's own, and what it signs, as PEM files."""
+"""Certificates for tests: an authority of the test's own and the certificates it signs, as PEM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALID = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """`both` is one file with key and certificate, as Java's PEM stores want it."""
+    """`both` is one file with key and certificate, as Java's PEM stores expect."""
 
     cert: Path
     key: Path
@@ -44,7 +44,7 @@ class Authority:
         self.ca.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, hosts: Sequence[str] = ()) -> Certificate:
-        """For the common name, and as a server at `hosts`."""
+        """Issues a certificate for the common name, also as a server at `hosts`."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._begun(_named(name), key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)

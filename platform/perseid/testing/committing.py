@@ -1,7 +1,7 @@
-"""Epochs of one operator partition that are committed to a Kafka, and judged record by record.
+"""Commits epochs of one operator partition to a Kafka, and checks them record by record.
 
-The smallest thing that loses or doubles output when the exactly-once sink is wrong: no Spark, no
-coordinator, only the sink session and the broker that a test kills, pauses or cuts off.
+The smallest setup that loses or doubles output when the exactly-once sink is wrong: only the sink
+session and the broker that a test kills, pauses or cuts off, without Spark and coordinator.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
-RECORDS = 500  # of an epoch
+RECORDS = 500  # per epoch
 PATIENCE_S = 180.0
 
 
 class Committing:
-    """Epochs of one operator partition, each with records that no other has."""
+    """Epochs of one operator partition, each with unique records."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.topic = kafka.topic(2)
@@ -29,7 +29,7 @@ class Committing:
         self.epoch = 0
 
     def commit(self) -> None:
-        """The next epoch, tried until it is committed, as a fragment does."""
+        """Retries the next epoch until it is committed, as a fragment does."""
         epoch = self.epoch + 1
 
         def committed() -> bool:
@@ -44,7 +44,7 @@ class Committing:
         self.epoch = epoch
 
     def try_once(self) -> bool:
-        """Whether the next epoch is acknowledged now; it may be there all the same."""
+        """Returns whether the next epoch is acknowledged; without that it may be committed too."""
         try:
             self._session.commit(self.epoch + 1, self.epoch + 1, 1, [self.batch(self.epoch + 1)])
         except RetryableError:
@@ -60,7 +60,7 @@ class Committing:
         return sorted(b"%d:%d" % (e + 1, i) for e in range(self.epoch) for i in range(RECORDS))
 
     def found(self) -> list[bytes]:
-        """By the verifier's own reader."""
+        """Reads the topic with the verifier's own reader."""
         return sorted(r.value or b"" for r in read_topic(self._kafka.bootstrap, self.topic))
 
     def _open(self) -> SinkSession:

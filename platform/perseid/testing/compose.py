@@ -1,7 +1,7 @@
-"""A deployment of compose/compose.yaml in the hands of a test, on testcontainers.
+"""A deployment of compose/compose.yaml for tests, on testcontainers.
 
-The daemon's images are named as PERSEID_IMAGES says; `compose/build-offline` makes them where none
-can be pulled. `docker compose` and docker-compose 1.29 do alike.
+PERSEID_IMAGES names the daemon's images; `compose/build-offline` builds them where none can be
+pulled. Works with `docker compose` and docker-compose 1.29.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
 PREFIX = "PERSEID_IMAGES"
-WHY_NOT = "PERSEID_NO_CONTAINERS"  # `perseid test` says why it has none
+WHY_NOT = "PERSEID_NO_CONTAINERS"  # `perseid test` sets the reason why it has none
 HEALTHY_S = 180.0  # a worker on two cores: two Sparks warm up
 FILES = ("compose.yaml", "ports.yaml")
 COORDINATORS = ("coordinator-1", "coordinator-2")
@@ -39,7 +39,7 @@ STACK = ("kafka", "zookeeper", "redis", *COORDINATORS, *WORKERS)
 
 
 def folder() -> Path:
-    """Where compose.yaml is: in the work tree, else in the installed package."""
+    """The folder of compose.yaml: in the work tree, else in the installed package."""
     root = repository()
     return root / "compose" if root is not None else Path(__file__).parents[1] / "compose"
 
@@ -50,7 +50,7 @@ def image() -> str:
 
 
 def why_not() -> str | None:
-    """Why this machine has no containers of perseid; None: it can."""
+    """Returns why this machine cannot run perseid's containers; None if it can."""
     if os.environ.get(WHY_NOT):
         return os.environ[WHY_NOT]
     if shutil.which("docker") is None:
@@ -79,7 +79,7 @@ def _compose_command() -> list[str] | None:
 
 
 class Project(DockerCompose):
-    """testcontainers' DockerCompose with a project of its own, for docker-compose 1.29 as well."""
+    """testcontainers' DockerCompose with its own project name, also for docker-compose 1.29."""
 
     def __init__(self, files: list[str], settings: dict[str, str]) -> None:
         self.name = f"perseid-{uuid.uuid4().hex[:8]}"
@@ -97,7 +97,7 @@ class Project(DockerCompose):
         return [*command, "--env-file", self._settings.name]
 
     def change(self, settings: dict[str, str]) -> None:
-        """Writes the file of settings anew."""
+        """Rewrites the file of settings."""
         self._values |= settings
         self._settings.seek(0)
         self._settings.truncate()
@@ -105,7 +105,7 @@ class Project(DockerCompose):
         self._settings.flush()
 
     def compose(self, *arguments: str) -> str:
-        """A compose command on this project; AssertionError with what it said unless it works."""
+        """Runs a compose command on this project; AssertionError with its output if it fails."""
         ran = subprocess.run(
             [*self.compose_command_property, *arguments],
             check=False, capture_output=True, text=True, cwd=self.context, timeout=HEALTHY_S,
@@ -115,7 +115,7 @@ class Project(DockerCompose):
 
 
 class ComposeStack(Stack):
-    """Containers, killed by `docker kill`. Nobody starts again what was killed but `restart`."""
+    """Containers, killed by `docker kill`. Only `restart` starts a killed one again."""
 
     def __init__(self, more: tuple[str, ...] = (), settings: dict[str, str] | None = None) -> None:
         """`more`: further compose files. Nothing is started yet."""
@@ -126,13 +126,13 @@ class ComposeStack(Stack):
         self.kafka = f"localhost:{self.ports['kafka']}"
 
     def up(self, *services: str, healthy: bool = True) -> None:
-        """Starts them and what they depend on; `healthy`: waits until they are."""
+        """Starts the services and their dependencies; `healthy`: waits until they are healthy."""
         self.project.compose("up", "-d", "--no-build", *services)
         if healthy:
             self.wait_healthy(*services)
 
     def change(self, **settings: str) -> None:
-        """Other values in the environment of compose.yaml; `up` makes anew what they concern."""
+        """Changes the environment of compose.yaml; `up` recreates the affected containers."""
         self.project.change(settings)
 
     def execute(self, name: str, *command: str) -> str:
@@ -152,7 +152,7 @@ class ComposeStack(Stack):
         return health == "healthy"
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """What Docker knows of a service's container."""
+        """Returns Docker's description of a service's container."""
         found = _ran("docker", "inspect", self._id(name))
         assert found.returncode == 0, found.stderr
         first: dict[str, Any] = json.loads(found.stdout)[0]
@@ -168,7 +168,7 @@ class ComposeStack(Stack):
         return found[0]
 
     def docker(self, *arguments: str) -> str:
-        """A docker command; AssertionError with what it said unless it works."""
+        """Runs a docker command; AssertionError with its output if it fails."""
         ran = _ran("docker", *arguments)
         assert ran.returncode == 0, f"docker {' '.join(arguments)}: {ran.stdout}{ran.stderr}"
         return ran.stdout
@@ -182,14 +182,14 @@ class ComposeStack(Stack):
         return Ran(ran.returncode, document, ran.stderr)
 
     def _tool(self) -> str:
-        """A coordinator's container that runs: commands are run there."""
+        """Returns a running coordinator's container, in which commands are run."""
         for name in COORDINATORS:
             if self.inspect(name)["State"]["Status"] == "running":
                 return name
         raise AssertionError("no coordinator's container runs")
 
     def apply(self, folder: Path) -> Any:
-        """The folder is copied into a container first."""
+        """Copies the folder into a container first."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             archive.add(folder, arcname=folder.name)
@@ -226,11 +226,11 @@ class ComposeStack(Stack):
         self.docker("unpause", self._id(name))
 
     def disconnect(self, name: str) -> None:
-        """Takes the container off its network."""
+        """Disconnects the container from its network."""
         self.docker("network", "disconnect", self._network(), self._id(name))
 
     def connect(self, name: str) -> None:
-        """Puts it back, under its name."""
+        """Reconnects it, under its name."""
         self.docker("network", "connect", "--alias", name, self._network(), self._id(name))
 
     def _network(self) -> str:

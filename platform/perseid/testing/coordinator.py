@@ -1,8 +1,8 @@
-"""The world as the coordinator's core sees it, in memory: entries, logs, topics and one worker.
+"""The world that the coordinator's core sees, in memory: entries, logs, topics and one worker.
 
-`World` keeps what ZooKeeper, Kafka and the store would keep. A `Leader` runs the real core on it
-and performs its actions as the shell does; it can be crashed between any two writes, and an old one
-can go on after a new one has taken over. Nothing here is a thread, so a test decides every order.
+`World` replaces ZooKeeper, Kafka and the store. A `Leader` runs the real core on it and performs
+its actions as the shell does. It can be crashed between any two writes, and an old leader can
+continue after a new one has taken over. There are no threads, so a test decides every order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RECORD_BYTES = 100
 
 
 class Crashed(Exception):
-    """The leader died in front of a write, as a test wanted."""
+    """The leader crashed before a write, as the test requested."""
 
 
 def job_spec(name: str = "wordcount", parallelism: int = 2, **changes: object) -> JobSpec:
@@ -85,12 +85,12 @@ def worker_info(incarnation: str) -> WorkerInfo:
 
 @dataclass
 class World:
-    """What outlives every leader."""
+    """The state that outlives every leader."""
 
     programs: dict[str, JobSpec] = field(default_factory=lambda: {"archive-1": job_spec()})
     entries: dict[str, JobEntry] = field(default_factory=dict)
     workers: list[str] = field(default_factory=list)
-    leaving: set[str] = field(default_factory=set)  # of the workers
+    leaving: set[str] = field(default_factory=set)  # draining workers
     leader_epoch: int = 0
     plans: dict[str, Plan] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
@@ -104,10 +104,10 @@ class World:
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     time_s: float = 100.0
-    wall_ahead_s: float = 0.0  # the leading machine's wall clock is wrong by so much
-    broker_ahead_s: float = 0.0  # likewise the broker's
-    stamps: dict[str, list[int]] = field(default_factory=dict)  # of the broker, on each of `tokens`
-    states: tuple[OperatorState, ...] = ()  # what the owner reports of each epoch
+    wall_ahead_s: float = 0.0  # error of the leading machine's wall clock
+    broker_ahead_s: float = 0.0  # error of the broker's wall clock
+    stamps: dict[str, list[int]] = field(default_factory=dict)  # by the broker, on each of `tokens`
+    states: tuple[OperatorState, ...] = ()  # reported by the owner for each epoch
     record_bytes: dict[str, int] = field(default_factory=dict)  # by source; else RECORD_BYTES
     codes: dict[str, str] = field(default_factory=dict)  # of archives; else each has its own
 
@@ -122,7 +122,7 @@ class World:
         return round((self.time_s + self.broker_ahead_s) * 1000)
 
     def valid(self, job: str, base: Base | None = None) -> dict[int, Token]:
-        """The tokens that count, by offset, read from `base`."""
+        """Returns the valid tokens by offset, read from `base`."""
         start = base.offset if base is not None else 0
         entries = list(enumerate(self.tokens.get(job, [])))[start:]
         return valid_tokens(Chain(base), entries)
@@ -131,7 +131,7 @@ class World:
         self.ends[topic, partition] = self.ends.get((topic, partition), 0) + records
 
     def work(self, job: str, epochs: int = 1, *, duration_ms: int = 100) -> int:
-        """The owner runs up to `epochs` epochs; returns how many it ran."""
+        """Lets the owner run up to `epochs` epochs; returns how many it ran."""
         plan = self.plans.get(job)
         if plan is None or plan.owner not in self.workers:
             return 0
@@ -142,13 +142,13 @@ class World:
         return len(waiting[:epochs])
 
     def done(self, job: str, job_uuid: str) -> int:
-        """The last epoch that the ledger has; the chain's Begin when it has none."""
+        """Returns the last epoch in the ledger, else the epoch of the chain's Begin."""
         found = self.ledger.get(job, {})
         begun = [r.epoch for r in self.tokens.get(job, []) if isinstance(r, Begin)]
         return min(found.values()) if found else max(begun, default=0)
 
     def say(self, job: str, state: str, **changes: object) -> FragmentState:
-        """The owner's fragment says how it is."""
+        """Reports the state of the owner's fragment."""
         plan = self.plans[job]
         record = FragmentState(
             plan.job_uuid, plan.generation, plan.owner or "", state, self.done(job, plan.job_uuid)
@@ -189,7 +189,7 @@ class World:
 
 
 def event_times(spec: JobSpec, token: Token) -> tuple[EventTime, ...]:
-    """What a worker reports: the row at offset o of a timed source has the event time 1000 o."""
+    """A worker's report: the row at offset o of a timed source has the event time 1000 o."""
     return tuple(
         EventTime(r.source, r.partition, 1000 * (r.end - 1))
         for split in token.splits
@@ -199,14 +199,14 @@ def event_times(spec: JobSpec, token: Token) -> tuple[EventTime, ...]:
 
 
 class Leader:
-    """One coordinator's life as leader. `writes_left`: it crashes in front of the one after."""
+    """One coordinator's term as leader. It crashes before the write after `writes_left` writes."""
 
     def __init__(self, world: World, *, writes_left: int | None = None) -> None:
         world.leader_epoch += 1
         self.world = world
         self.state = ClusterState(world.leader_epoch, token_time.started(world.now))
         self.writes_left = writes_left
-        self.loads = True  # else the store does not give programs of switches
+        self.loads = True  # False: the store fails to load programs of switches
         self.performed: list[act.Action] = []
         self._read: dict[str, int] = {}
 
@@ -214,7 +214,7 @@ class Leader:
         return self.state.jobs[name]
 
     def feed(self, event: ev.Event) -> list[act.Action]:
-        """Decides on `event` and performs what follows, then feeds in the outcomes."""
+        """Decides on `event` and performs the actions, then feeds in the outcomes."""
         self.state, actions = decide(self.state, event, self.world.now)
         done = list(actions)
         outcomes = [outcome for a in actions if (outcome := self._perform(a)) is not None]
@@ -233,7 +233,7 @@ class Leader:
         self.feed(ev.EndsSeen(dict(self.world.ends), self.world.time_s))
 
     def listen(self) -> None:
-        """Reads what is new on the progress topics."""
+        """Reads the new records of the progress topics."""
         for job in list(self.state.jobs):
             records = self.world.progress.get(job, [])
             start = self._read.get(job, 0)
@@ -360,7 +360,7 @@ def _program(world: World, revision: str, archive: str, spec: JobSpec) -> Progra
 
 
 def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:
-    """Where a part lies."""
+    """Returns the path of a part."""
     folder = checkpoint_folder(plan.job, plan.job_uuid, epoch, plan.generation, offset)
     return f"{folder}/{name}"
 

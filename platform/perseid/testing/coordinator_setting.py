@@ -1,4 +1,4 @@
-"""A deployment in memory, for tests of what a leader reads and writes: fakes of all its ports."""
+"""A deployment in memory for tests of a leader's reads and writes: fakes of all its ports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Setting:
         self.fenced = FencedRegistry(self.registry, fence)
 
     def apply(self, **texts: str) -> JobEntry:
-        """An entry whose archive is the example with texts of job.yaml replaced."""
+        """Applies the example with texts of job.yaml replaced; returns the entry."""
         tree = self.folder / f"tree-{len(self.store.list())}"
         shutil.copytree(example(JOB), tree, ignore=shutil.ignore_patterns("__pycache__"))
         text = (tree / "job.yaml").read_text()
@@ -88,7 +88,7 @@ def token(epoch: int, previous: int, start: int, end: int, **changes: object) ->
 
 
 def running(setting: Setting) -> None:
-    """Three tokens, the second one a checkpoint; a rewind took another third one back."""
+    """Appends three tokens, the second one a checkpoint; an earlier third was rolled back."""
     setting.source(records=50)
     setting.append(
         Claim(1, "c0"), Begin(1, "u1", 0), token(1, 1, 0, 10), token(2, 2, 10, 20, checkpoint=True),

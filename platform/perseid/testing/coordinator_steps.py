@@ -1,4 +1,4 @@
-"""What happens to the one job of a world in memory, for tests of several of its decisions."""
+"""Common steps on the one job of a world in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JOB = "wordcount"
 
 
 def want(world: World, leader: Leader, **changes: object) -> None:
-    """The user's entry changes, with a higher counter."""
+    """Changes the user's entry, with a higher counter."""
     before = world.entries[JOB]
     world.entries[JOB] = replace(before, counter=before.counter + 1, **changes)  # type: ignore[arg-type]
     leader.look()

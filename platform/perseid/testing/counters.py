@@ -1,7 +1,7 @@
 """A Redis in memory: one `FakeRedis`, any number of `FakeCounters` on it.
 
-It forgets: it is emptied by a restart, goes back in time when a replica that lagged takes over, and
-may not answer.
+It loses data: a restart empties it, a lagging replica that takes over sets it back, and it may not
+answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perseid.state.durability.counters import CounterKey, Divergence, decode, en
 
 @dataclass
 class FakeRedis:
-    """The server. Texts by name, so that a test may put there what is no counter."""
+    """The server. Texts by name, so that a test may store an invalid counter."""
 
     answers: bool = True
     texts: dict[str, str] = field(default_factory=dict)
@@ -24,15 +24,15 @@ class FakeRedis:
         return FakeCounters(self)
 
     def empty(self) -> None:
-        """Restarted without its data, or flushed."""
+        """Restarts without data, or flushes."""
         self.texts.clear()
 
     def save(self) -> None:
-        """What a replica has, or a snapshot on disk."""
+        """Takes a replica's copy or a snapshot on disk."""
         self._saved = dict(self.texts)
 
     def fall_back(self) -> None:
-        """The replica takes over, or the snapshot is loaded: acknowledged writes since are gone."""
+        """The replica takes over, or the snapshot is loaded: later acknowledged writes are lost."""
         self.texts = dict(self._saved)
 
 

@@ -1,7 +1,7 @@
-"""Disks of a test's own: small file systems in memory that are filled and freed.
+"""Disks for tests: small file systems in memory that are filled and freed.
 
-Mounting needs root. A file system of its own is what makes a full disk harmless to everything else
-on the machine, and real to the server that writes there.
+Mounting needs root. With a file system of its own, a full disk is harmless to the rest of the
+machine and real to the server that writes there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = (16 << 20, 1 << 20, 4096)  # bytes; the last is a page
 
 
 class Disk:
-    """A file system of `megabytes` at `folder`. Used by `with`."""
+    """A file system of `megabytes` at `folder`; a context manager."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
@@ -31,12 +31,12 @@ class Disk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Lazily: a server that is being killed may have files open there for a moment.
+        # Lazily: a killed server may keep files open there for a moment.
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True)
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """While the block runs nothing can be written, not even by who writes at this moment."""
+        """Fills the disk while the block runs, also for writes in progress."""
         ballast = self.folder / BALLAST
         descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -1,6 +1,6 @@
-"""Coordinators and workers of an embedded cluster that a test runs, as on hosts of their own.
+"""Coordinators and workers of an embedded cluster that a test runs, as on separate hosts.
 
-The cluster is `up(workers=0, coordinators=0)`; no supervisor starts again what ends.
+The cluster is `up(workers=0, coordinators=0)`; no supervisor restarts a process that ends.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from types import TracebackType
 
 from perseid.embedded import Cluster
 
-_MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
+_MAIN = "from perseid.cli.main import main; main()"  # as the `perseid` script
 GONE_S = 60.0
 
 
 class Engine:
-    """One process; in a `with` it has ended behind it, with all that it started."""
+    """One process; a context manager that ends it with all its children."""
 
     def __init__(
         self, cluster: Cluster, kind: str, name: str, environment: Mapping[str, str]
     ) -> None:
-        """`kind`: worker or coordinator. `environment`: what its host has beside this process's."""
+        """`kind`: worker or coordinator. `environment`: additions to this process's environment."""
         command = [sys.executable, "-c", _MAIN, kind]
         command += ["--deployment", str(cluster.home.deployment), "--id", name]
         with open(cluster.home.log(name), "ab") as log:
@@ -46,16 +46,16 @@ class Engine:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, for it and what it started."""
+        """Sends SIGKILL to the process and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(GONE_S)
 
 
 class WallClock:
-    """A wall clock that a test sets, of the processes that have `environment`.
+    """A wall clock that a test sets, for the processes that have `environment`.
 
-    Monotonic clocks go on as they are. By libfaketime, and by `wall_clock.c` what that leaves out.
+    Monotonic clocks are not changed. Uses libfaketime.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class WallClock:
         }
 
     def set(self, ahead_s: int) -> None:
-        """From now on it is `ahead_s` ahead of the machine's."""
+        """Sets it `ahead_s` ahead of the machine's clock from now on."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{ahead_s:+d}", encoding="ascii")
         fresh.replace(self._file)

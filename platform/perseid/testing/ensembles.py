@@ -1,4 +1,4 @@
-"""Kafka and ZooKeeper as production has them: three members each, of which one or two are lost.
+"""Kafka and ZooKeeper as in production: three members each, of which one or two are lost.
 
 Kafka: three nodes that are broker and controller, replication factor 3 and `min.insync.replicas=2`
 everywhere, no unclean election. ZooKeeper: a quorum of three, which serves while two are alive.
@@ -21,7 +21,7 @@ MEMBER = TypeVar("MEMBER", bound=Server)
 
 
 class Ensemble(Generic[MEMBER]):
-    """Members that need each other to answer. Used by `with`; members are killed and started."""
+    """Members that need each other to answer; a context manager that kills and starts members."""
 
     members: Sequence[MEMBER]
 
@@ -60,7 +60,7 @@ class EnsembleBroker(KafkaServer):
             "offsets.topic.replication.factor": SIZE,
             "transaction.state.log.replication.factor": SIZE,
             "transaction.state.log.min.isr": 2,
-            # A dead follower leaves the in-sync replicas after this long.
+            # A dead follower leaves the in-sync replicas after this time.
             "replica.lag.time.max.ms": 5000,
         }
         return "".join(f"{name}={value}\n" for name, value in own.items())
@@ -85,7 +85,7 @@ class KafkaEnsemble(Ensemble[EnsembleBroker]):
         return ",".join(broker.bootstrap for broker in self.members)
 
     def await_in_sync(self, timeout_s: float = 120.0) -> None:
-        """Until every partition has all its replicas in sync, as a rolling restart waits for."""
+        """Waits until every partition has all its replicas in sync, as in a rolling restart."""
         from confluent_kafka.admin import AdminClient
 
         client = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -99,7 +99,7 @@ class KafkaEnsemble(Ensemble[EnsembleBroker]):
 
 
 class EnsembleZooKeeper(ZooKeeperServer):
-    """One of three. Its own port is the clients'."""
+    """One of three. Its own port serves the clients."""
 
     start_timeout_s = 60.0
 
@@ -113,7 +113,7 @@ class EnsembleZooKeeper(ZooKeeperServer):
         return f"{super().settings()}initLimit=20\nsyncLimit=10\n{self._others}"
 
     def command(self) -> list[str]:
-        # The same program as of one server alone starts the quorum's.
+        # The same program starts a single server or a quorum member.
         command = super().command()
         return [part.replace("ZooKeeperServerMain", "quorum.QuorumPeerMain") for part in command]
 

@@ -1,10 +1,10 @@
-"""Files in memory that crash where a test says, and lose what a power failure loses.
+"""Files in memory that crash at a step a test chooses, and lose what a power failure loses.
 
-Every change is made in steps (make the temporary file, write a chunk, sync, link, remove the
-temporary name, ...). `crash_at(n)` lets the n-th step from now kill the process: of a write, half
-the chunk is done; of everything else, nothing. Until `restart` nothing works. `restart(lost=rng)`
-is a power failure: what was not synced is missing, cut off, zeroed or whole, as chance will have
-it, and removals that were not synced may be undone. Renames of directories count as durable.
+Every change is made in steps (create the temporary file, write a chunk, sync, link, remove the
+temporary name, ...). `crash_at(n)` kills the process at the n-th step from now: of a write, half
+the chunk is done; of any other step, nothing. All calls fail until `restart`. `restart(lost=rng)`
+is a power failure: unsynced files are missing, truncated, zeroed or whole at random, and unsynced
+removals may be undone. Renames of directories count as durable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perseid.state.durability.files import TEMPORARY, faults
 
 
 class Crashed(BaseException):
-    """The process died here. Not an Exception: nothing may handle it but the test."""
+    """The process died here. Not an Exception: only the test may handle it."""
 
 
 class MemoryFiles:
@@ -29,7 +29,7 @@ class MemoryFiles:
     def __init__(self, *, sync: bool = False) -> None:
         self._sync = sync
         self._directories: set[str] = set()
-        self._listed: dict[str, list[str]] = {}  # what `list` said, kept until directories change
+        self._listed: dict[str, list[str]] = {}  # cached answers of `list` until directories change
         self._files: dict[str, bytes] = {}
         self._durable: dict[str, bytes] = {}
         self._synced: set[str] = set()  # whose content is safe, while the name may not be
@@ -49,18 +49,18 @@ class MemoryFiles:
         self._faults[what] = error
 
     def restart(self, lost: random.Random | None = None) -> None:
-        """A new process; after a power failure when `lost` is given."""
+        """Starts a new process; after a power failure when `lost` is given."""
         self._crash_at = None
         if lost is not None:
             self._lose(lost)
 
     def damage(self, path: str, content: bytes) -> None:
-        """Replaces what a file holds, as a bad disk or a person would."""
+        """Replaces a file's content, as a bad disk or a user would."""
         assert path in self._files
         self._files[path] = self._durable[path] = content
 
     def below(self, directory: str) -> list[str]:
-        """The paths of all files in it, at any depth."""
+        """Returns the paths of all files in it, at any depth."""
         return sorted(path for path in self._files if path.startswith(directory + "/"))
 
     # Files --------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class MemoryFiles:
         self._files[path] = content
 
     def _drop(self, path: str) -> bool:
-        """Whether there was such a file."""
+        """Removes the file; returns whether it existed."""
         directory, _, name = path.rpartition("/")
         found = self._files.pop(path, None) is not None
         if found and directory in self._listed:

@@ -4,10 +4,10 @@ In the conftest.py at the top of your tests:
 
     pytest_plugins = ["perseid.testing.fixtures"]
 
-`perseid_stack` is a deployment with two coordinators and two workers (`Stack`), `kafka`,
-`zookeeper` and `redis` are addresses of its parts, each started when a test asks for it. With
-Docker and the images they are containers by testcontainers, else the embedded cluster; the run's
-last lines say which, and why. `--perseid-stack containers` or `embedded` wants one of them.
+`perseid_stack` is a deployment with two coordinators and two workers (`Stack`); `kafka`,
+`zookeeper` and `redis` are addresses of its parts. Each starts when a test requests it. With Docker
+and the images they are containers by testcontainers, else the embedded cluster; the run's last
+lines report which, and why. `--perseid-stack containers` or `embedded` requires one of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without containers their tests do not run, which is said at the end."""
+    """Deselects the containers' tests without containers, and reports that at the end."""
     needing = [item for item in items if item.get_closest_marker("containers") is not None]
     missing = _missing(config) if needing else None
     if missing is not None:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _missing(config: pytest.Config) -> str | None:
-    """Why there are no containers."""
+    """Returns why there are no containers."""
     if config.getoption("--perseid-stack") == "embedded":
         return "--perseid-stack embedded"
     return compose.why_not()
@@ -61,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def perseid_compose_files() -> tuple[str, ...]:
-    """Compose files of your own beside perseid's, with whole paths; override it."""
+    """Compose files of your own in addition to perseid's, with whole paths; override it."""
     return ()
 
 
@@ -69,7 +69,7 @@ def perseid_compose_files() -> tuple[str, ...]:
 def _containers(
     request: pytest.FixtureRequest, perseid_compose_files: tuple[str, ...]
 ) -> Iterator[compose.ComposeStack | None]:
-    """The project; nothing of it runs yet. None: the embedded cluster takes its place."""
+    """The project; no container runs yet. None: the embedded cluster is used instead."""
     missing = _missing(request.config)
     if missing is not None:
         if request.config.getoption("--perseid-stack") == "containers":
@@ -85,7 +85,7 @@ def _containers(
 
 @pytest.fixture(scope="session")
 def perseid_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The embedded cluster of the fallback; override it to share one that you have."""
+    """The embedded cluster of the fallback; override it to share one of your own."""
     cluster = Cluster(tmp_path_factory.mktemp("perseid") / "data", tied=True)
     cluster.up()
     yield cluster
@@ -96,7 +96,7 @@ def perseid_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
 def perseid_stack(
     request: pytest.FixtureRequest, _containers: compose.ComposeStack | None
 ) -> Stack:
-    """A deployment to apply jobs to; one a session."""
+    """A deployment to apply jobs to; one per session."""
     if _containers is None:
         return RunningCluster(request.getfixturevalue("perseid_embedded"))
     _containers.up(*compose.STACK)

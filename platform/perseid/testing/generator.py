@@ -1,11 +1,11 @@
 """Writes lines of words, or payments, to a topic: the input of demo, benchmarks and soak.
 
-Ten words a line, uniform over 100,000, about 97 bytes. A seed decides the content; the lines of a
-seed are cut from a pool of blocks that is made once and then sent again and again, so that making
-lines never limits the rate. Plain confluent-kafka, idempotent: a broker that dies under it neither
-loses nor doubles a line. It runs as a process of its own (`python -m perseid.testing.generator`),
-reports what it sent as JSON lines on stdout, and with `--controlled` takes orders
-`{"rate": r, "limit": n}` as JSON lines on stdin and ends when stdin ends.
+Ten words a line, uniform over 100,000, about 97 bytes. The seed decides the content. Lines are cut
+from a pool of blocks that is made once and sent repeatedly, so that making lines never limits the
+rate. Plain confluent-kafka, idempotent: a broker that dies neither loses nor doubles a line. Runs
+as a process of its own (`python -m perseid.testing.generator`) and reports what it sent as JSON
+lines on stdout. With `--controlled` it reads orders `{"rate": r, "limit": n}` as JSON lines from
+stdin, and ends when stdin ends.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from perseid.testing.lines import BLOCK_LINES, Blocks, Lines, UniqueLines
 from perseid.testing.payments import Payments
 
 _STRIPE_LINES = 20  # so many lines go to one partition before the next one's turn
-_QUEUE_RECORDS_MAX = 200_000  # what librdkafka may hold of ours; more would only be memory
-_BURST_S = 1.0  # so much of a stall is caught up with, the rest of it is forgone
+_QUEUE_RECORDS_MAX = 200_000  # limit of librdkafka's queue; a longer one would only use memory
+_BURST_S = 1.0  # a stall is caught up for this long, the rest of it is skipped
 _TICK_S = 0.005
 _REPORT_S = 0.2
 _FLUSH_S = 120.0
-PARTITION_UA = -1  # the client's partitioner says
+PARTITION_UA = -1  # the client's partitioner decides
 
 
 def stripe_of(blocks: Blocks, start: int, count: int) -> tuple[int, list[dict[str, bytes]]]:
-    """Up to `count` lines from line `start` on that share a partition, and its stripe number.
+    """Returns up to `count` lines from line `start` on that share a partition, and their stripe.
 
     The partition is the stripe number modulo the partitions, so it depends on nothing else.
     """
@@ -54,7 +54,7 @@ class Allowance:
         self._then_s: float | None = None
 
     def due(self, now_s: float, sent: int) -> int:
-        """Lines to send now; the caller sends exactly so many, or fewer and loses the rest."""
+        """Returns how many lines to send now; lines that the caller does not send are skipped."""
         passed_s = 0.0 if self._then_s is None else now_s - self._then_s
         self._then_s = now_s
         left = max(self.limit - sent, 0)
@@ -67,7 +67,7 @@ class Allowance:
 
 
 class Sender:
-    """Sends lines in order; `sent` counts what Kafka has acknowledged or librdkafka holds."""
+    """Sends lines in order; `sent` counts those acknowledged by Kafka or queued by librdkafka."""
 
     def __init__(self, bootstrap: str, topic: str, lines: Blocks, *, stamped: bool = False) -> None:
         self._producer = Producer(
@@ -114,7 +114,7 @@ class Sender:
 
 
 def run(sender: Sender, allowance: Allowance, orders: queue.SimpleQueue[Any], until: int) -> None:
-    """Sends until `until` lines are out or an order says stop (None)."""
+    """Sends until `until` lines are sent or an order is None."""
     reported_s = 0.0
     while sender.sent < until:
         while not orders.empty():

@@ -1,6 +1,6 @@
-"""A git server for tests: `git http-backend` behind HTTP on loopback, and repositories to serve.
+"""A git server for tests: `git http-backend` over HTTP on loopback, and repositories to serve.
 
-Nothing of it is a mock: what a client gets is what git itself sends.
+No part of it is a mock: a client receives git's own answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WHO = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "gc.auto=0"
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
-    """Runs git as its user would; what it says, without the last line's end."""
+    """Runs git as its user would; returns its output without the last newline."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(
@@ -31,7 +31,7 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
 
 
 class Origin:
-    """A bare repository that gets any tree, also one that no `git add` would make."""
+    """A bare repository for any tree, also one that no `git add` would make."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,13 +42,13 @@ class Origin:
         return git(self.path, "hash-object", "-w", "--stdin", stdin=content)
 
     def tree(self, entries: dict[str, tuple[str, str]]) -> str:
-        """A tree of mode and id by name."""
+        """Makes a tree from mode and id by name."""
         kinds = {"040000": "tree", "160000": "commit"}
         lines = [f"{m} {kinds.get(m, 'blob')} {i}\t{n}\0" for n, (m, i) in entries.items()]
         return git(self.path, "mktree", "-z", "--missing", stdin="".join(lines).encode())
 
     def files(self, files: dict[str, bytes | str]) -> dict[str, tuple[str, str]]:
-        """Entries for files by path; folders become trees."""
+        """Returns entries for files by path; folders become trees."""
         entries: dict[str, tuple[str, str]] = {}
         folders: dict[str, dict[str, bytes | str]] = {}
         for path, content in files.items():
@@ -64,7 +64,7 @@ class Origin:
         self, entries: dict[str, tuple[str, str]], *, ref: str = "refs/heads/main",
         on: str | None = None, key: Path | None = None,
     ) -> str:  # fmt: skip
-        """Makes a commit of the entries and sets the ref to it; `on`: its parent, "" for none.
+        """Commits the entries and sets the ref to the commit; `on`: its parent, "" for none.
 
         `key`: the ssh key that signs it.
         """
@@ -82,7 +82,7 @@ class Origin:
 
 
 class GitServer:
-    """Serves the repositories in `folder`; with `login` ("user:password") only to who has it.
+    """Serves the repositories in `folder`; `login` ("user:password") restricts access.
 
     `asked` has the path of each request, and `refused` counts those without the login.
     """
@@ -108,7 +108,7 @@ class GitServer:
         self.stop()
 
     def stop(self) -> None:
-        """Nobody answers at its address any more."""
+        """Stops answering at its address."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

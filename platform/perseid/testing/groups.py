@@ -1,4 +1,4 @@
-"""Consumer groups in memory: offsets, and the one writer of each that is let in."""
+"""Consumer groups in memory: offsets, and the one permitted writer of each group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perseid.topics.admin import Partition
 
 @dataclass
 class ModelGroups:
-    """What a broker keeps. `commits`: each that was taken, with its group. `away`: no answers."""
+    """A broker's groups. `commits`: accepted commits with their groups. `away`: no answers."""
 
     offsets: dict[str, dict[Partition, int]] = field(default_factory=dict)
     writers: dict[str, FakeGroupWriter] = field(default_factory=dict)

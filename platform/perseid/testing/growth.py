@@ -1,4 +1,4 @@
-"""How the work of a function grows with its input: operations are counted, nothing is timed."""
+"""Measures how a function's work grows with its input, by counting operations instead of time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-Case = tuple[float, Callable[[], Any]]  # the size, and what is counted
+Case = tuple[float, Callable[[], Any]]  # the size, and the counted call
 
 
 def case(size: float, decide: Callable[..., Any], *arguments: Any, **more: Any) -> Case:
-    """One size with the call that is counted for it."""
+    """Returns one size with the call that is counted for it."""
     return size, partial(decide, *arguments, **more)
 
 
@@ -39,9 +39,9 @@ def exponent(cases: Sequence[Case], counter: Callable[[Callable[[], Any]], int])
 
 
 def instructions(run: Callable[[], Any], folder: Path) -> int:
-    """Bytecode instructions of the files in a folder that `run` executes.
+    """Counts the bytecode instructions of a folder's files that `run` executes.
 
-    What C code does within one of them, as in `sorted` or numpy, is not seen.
+    Work of C code within one instruction, as in `sorted` or numpy, is not counted.
     """
     counted = 0
 

@@ -10,7 +10,7 @@ from http.server import ThreadingHTTPServer
 
 @contextmanager
 def running(server: ThreadingHTTPServer) -> Iterator[str]:
-    """Its address; nobody answers there afterwards."""
+    """Yields the server's address; afterwards it does not answer."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -1,9 +1,9 @@
-"""Refuses clocks and chance inside an operator: the same input must give the same output.
+"""Refuses clocks and randomness inside an operator: equal input must give equal output.
 
-Calls of clocks and of the system's entropy are seen by the interpreter's profiler as they happen;
-the global generators of `random` and NumPy are compared afterwards. What a module looks up while it
-is imported and what `logging` stamps its lines with is no business of the operator's results. No
-garbage is collected meanwhile: test tools time that, and it comes at any moment.
+The interpreter's profiler detects calls of clocks and of the system's entropy as they happen; the
+global generators of `random` and NumPy are compared afterwards. Imports and the time stamps of
+`logging` are excused, since they do not affect results. Garbage collection is off meanwhile: test
+tools time it, and it may start at any moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXCUSED = ("logging", "importlib", "_frozen_importlib")
 
 @contextlib.contextmanager
 def pure(operator: str) -> Iterator[None]:
-    """Raises RefusedError when the block looks at a clock or draws a number of its own."""
+    """Raises RefusedError when the block reads a clock or draws a random number of its own."""
     found: list[str] = []
 
     def seen(frame: FrameType, event: str, function: Any) -> None:
@@ -43,7 +43,7 @@ def pure(operator: str) -> Iterator[None]:
 
     generators = random.getstate(), _numpy_state()
     before, collects = sys.getprofile(), gc.isenabled()
-    gc.disable()  # others' callbacks on a collection look at clocks, and are no part of this
+    gc.disable()  # collection callbacks of other tools read clocks, and do not matter here
     sys.setprofile(seen)
     try:
         yield
@@ -61,7 +61,7 @@ def pure(operator: str) -> Iterator[None]:
 
 
 def _impure(function: Any) -> str:
-    """The name of a clock or a source of chance, empty for every other function."""
+    """Returns the name of a clock or a source of randomness, empty for any other function."""
     if function is os.urandom:
         return "os.urandom"
     if function in _CLOCKS:
@@ -73,7 +73,7 @@ def _impure(function: Any) -> str:
 
 
 def _excused(frame: FrameType) -> bool:
-    """Whether logging, or an import, has asked."""
+    """Whether logging or an import made the call."""
     at: FrameType | None = frame
     while at is not None:
         package, _, _ = str(at.f_globals.get("__name__", "")).partition(".")

@@ -1,4 +1,4 @@
-"""Kafka in memory behind this project's ports: readers and writers on the model."""
+"""Kafka in memory for this project's ports: readers and writers on the model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
 class FakeLogReader:
     """LogReader on the model; waiting is the clock's `sleep`.
 
-    Going on from where it stands it knows, as a consumer does by the leaders' epochs, when the log
-    was cut below that in the meantime.
+    A continued read detects, as a consumer does by the leader epochs, that the log was truncated
+    below its position in the meantime.
     """
 
     def __init__(self, kafka: ModelKafka) -> None:
@@ -71,9 +71,9 @@ class FakeLogReader:
 
 
 class SequenceCheck:
-    """What a broker knows of an idempotent producer: it refuses a record that leaves a gap.
+    """A broker's state of an idempotent producer: it refuses a record that leaves a gap.
 
-    There is one when a power failure took the producer's last records and left earlier ones.
+    A gap arises when a power failure loses the producer's last records and keeps earlier ones.
     """
 
     def __init__(self, kafka: ModelKafka) -> None:
@@ -81,7 +81,7 @@ class SequenceCheck:
         self._known: dict[Partition, tuple[int, int, int]] = {}  # failures seen, first, last offset
 
     def check(self, place: Partition) -> None:
-        """Raises RetryableError without effect; the producer is of no use after it."""
+        """Raises RetryableError without effect; afterwards the producer is unusable."""
         seen, first, last = self._known.get(place, (0, 0, 0))
         for where, end in self._kafka.lost_tails[seen:]:
             if where == place and first < end <= last:
@@ -103,7 +103,7 @@ class FakeLogWriter:
 
     def append(self, topic: str, partition: int, value: bytes) -> int:
         place = (topic, partition)
-        sequence, self._sequence = self._sequence, SequenceCheck(self._kafka)  # new after any error
+        sequence, self._sequence = self._sequence, SequenceCheck(self._kafka)  # new after errors
 
         def effect() -> int:
             sequence.check(place)
@@ -120,7 +120,7 @@ class FakeLogWriter:
 
 @dataclass(frozen=True, slots=True)
 class FakeMessage:
-    """A consumed record with the methods of the real client's that readers use."""
+    """A consumed record with the real client's methods that readers use."""
 
     record: ModelRecord
 
@@ -169,7 +169,7 @@ class FakeColumnReader:
         self._ranges = FakeRangeReader(kafka)
 
     def prepare(self, starts: Mapping[tuple[str, int], int]) -> None:
-        """Nothing is to be opened."""
+        """Nothing to open."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]:
         for found in self._ranges.read(topic, partition, start, end):
@@ -226,7 +226,7 @@ class FakeTransaction:
 
     def flush(self, timeout_s: float) -> Mapping[Partition, Written]:
         def effect() -> None:
-            if self._sent:  # the client asks the broker about nothing else
+            if self._sent:  # the client queries the broker only then
                 self._kafka.transaction(self._id, self._epoch)
 
         self._kafka.does("flush", effect)
@@ -239,7 +239,7 @@ class FakeTransaction:
                 raise RetryableError(f"{self._id}: no transaction is begun")
             if self._sent:
                 self._kafka.end_request(self._id, self._epoch, "committed")
-            else:  # the client does not ask the broker
+            else:  # the client does not query the broker
                 with suppress(RetryableError):
                     self._kafka.end(self._id, self._epoch, "committed")
             self._begun = False
@@ -248,7 +248,7 @@ class FakeTransaction:
         return True
 
     def idle_s(self) -> float | None:
-        """The model takes all at once, or nothing."""
+        """None: the model accepts all records at once, or none."""
         return None
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""What the disk below the model of Kafka does: tails that are lost, and retention.
+"""The disk of the model of Kafka: lost tails, and retention.
 
-A broker acknowledges what its page cache holds. A power failure takes what was not flushed, from
-each partition by itself, so records of one transaction may stay in one log and be gone from
-another. The broker's own notes (who has which producer epoch, how transactions ended) are kept.
+A broker acknowledges what its page cache holds. A power failure loses what was not flushed, for
+each partition independently, so records of one transaction may survive in one log and be lost in
+another. The broker's own records (producer epochs, how transactions ended) are kept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class ModelDisk:
         self._durable: dict[tuple[str, int], int] = {}  # by topic id and partition
 
     def flush(self) -> None:
-        """All that is written by now survives a power failure."""
+        """Makes everything written so far survive a power failure."""
         for place, log in self._logs():
             self._durable[self._identity(place)] = log.end
 
     def power_failure(self, chance: random.Random) -> dict[Partition, int]:
-        """Every log ends somewhere at or behind its durable end; the new ends of those cut."""
+        """Cuts every log at or after its durable end; returns the new ends of those cut."""
         ends = {}
         for place, log in self._logs():
             low = max(log.start, self._durable.get(self._identity(place), 0))
@@ -39,7 +39,7 @@ class ModelDisk:
         return ends
 
     def cut(self, place: Partition, end: int) -> None:
-        """The log ends at `end`. Transactions whose marker is lost are undecided there again."""
+        """Ends the log at `end`. Transactions whose marker is lost are undecided there again."""
         log = self._kafka.log(*place)
         kept = [r for r in log.records if r.offset < end]
         markers = [r.transaction for r in log.records[len(kept) :] if r.marker and r.transaction]
@@ -54,7 +54,7 @@ class ModelDisk:
         self._kafka.lost_tails.append((place, end))
 
     def retain(self) -> None:
-        """Removes what is older or more than the topics say; each record is a segment here."""
+        """Removes records beyond the topics' limits of age or size; a record is a segment here."""
         for place, log in self._logs():
             settings = self._kafka.topics[place[0]].settings
             oldest_ms = self._kafka.clock.wall_ms() - int(settings.get("retention.ms", 0))
@@ -77,7 +77,7 @@ class ModelDisk:
 
 
 def _moved(record: ModelRecord, old: ModelTransaction, new: ModelTransaction) -> ModelRecord:
-    """Identity decides: two transactions may look the same."""
+    """Compares by identity: two transactions may be equal."""
     return replace(record, transaction=new) if record.transaction is old else record
 
 

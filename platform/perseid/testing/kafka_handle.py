@@ -42,33 +42,33 @@ class Kafka:
         return KafkaLogReader(self.bootstrap)
 
     def ledger(self) -> LedgerReader:
-        """One that remembers nothing."""
+        """Returns a reader without a cache."""
         return LedgerReader(self.reader(), self.topics)
 
     def topic(self, partitions: int = 1, **config: str) -> str:
-        """A new topic; underscores in the settings stand for dots."""
+        """Creates a topic; underscores in the settings stand for dots."""
         name = f"t{next(_names)}"
         self.topics.create(name, partitions, {k.replace("_", "."): v for k, v in config.items()})
         return name
 
     def job(self, ledger_partitions: int = 2) -> str:
-        """The name of a new job that has a ledger."""
+        """Returns the name of a new job that has a ledger."""
         job = f"job{next(_names)}"
         self.topics.create(f"perseid.{job}.ledger", ledger_partitions)
         return job
 
     def values(self, topic: str, partition: int = 0) -> list[bytes]:
-        """Every committed value, by a reader of its own."""
+        """Returns every committed value, read by a reader of its own."""
         place = (topic, partition)
         start = self.topics.starts([place])[place]
-        # A commit's answer comes before its markers, so the end is the high watermark.
+        # A commit is acknowledged before its markers, so the end is the high watermark.
         end = self.topics.ends([place], committed=False)[place]
         found = self.reader().read_range(topic, partition, start, end, timeout_s=20)
         return [e.value for e in found]
 
 
 def real(bootstrap: str) -> Kafka:
-    """The broker at `bootstrap`."""
+    """Returns a handle for the broker at `bootstrap`."""
     return Kafka(
         TopicAdmin(bootstrap),
         KafkaTransactions(bootstrap),
@@ -80,7 +80,7 @@ def real(bootstrap: str) -> Kafka:
 
 
 def fake() -> Kafka:
-    """A model of its own."""
+    """Returns a handle for a new model."""
     model = ModelKafka()
     return Kafka(
         FakeTopics(model),

@@ -1,9 +1,9 @@
 """A model of a broker: what matters to the protocols, in memory and in one thread.
 
-Offsets that markers and aborted records take up, a last stable offset that an open transaction
-holds back, producers that a later one with the same transactional id fences, requests of the old
-transaction protocol that come late. What another process would do at a bad moment is done by a
-hook; what a disk does is in `perseid.testing.kafka_disk`.
+It models offsets of markers and aborted records, a last stable offset that an open transaction
+holds back, producers that a later one with the same transactional id fences, and late requests of
+the old transaction protocol. Hooks act as other processes at a bad moment;
+`perseid.testing.kafka_disk` models the disk.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _OVERHEAD_BYTES = 100  # of a record batch around one record; more than it ever 
 
 @dataclass(slots=True, eq=False)
 class ModelTransaction:
-    """One transaction; shared by all its records, so that its end decides them all.
+    """One transaction, shared by all its records, so that its end decides them all.
 
-    `was_aborted`: the broker has lost the marker that said so, and the producer's next one decides.
+    `was_aborted`: the broker has lost the marker of the abort, and the producer's next one decides.
     """
 
     state: Literal["open"] | Ending = "open"
@@ -44,7 +44,7 @@ class ModelTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """What stands at one offset. A marker has no value, and the transaction that it decided."""
+    """The record at one offset. A marker has no value, and the transaction that it decided."""
 
     offset: int
     key: bytes | None
@@ -60,7 +60,7 @@ class ModelLog:
     """One topic partition, from `start`, below which records were trimmed."""
 
     start: int = 0
-    records: list[ModelRecord] = field(default_factory=list)  # no offset is left out
+    records: list[ModelRecord] = field(default_factory=list)  # without gaps
     undecided: dict[ModelTransaction, int] = field(default_factory=dict)  # to its first offset
 
     @property
@@ -72,17 +72,17 @@ class ModelLog:
         return min(self.undecided.values(), default=self.end)
 
     def between(self, start: int, end: int) -> list[ModelRecord]:
-        """What stands at [start, end)."""
+        """Returns the records at [start, end)."""
         first = self.records[0].offset if self.records else 0
         return self.records[max(start - first, 0) : max(end - first, 0)]
 
     def trim(self, start: int) -> None:
-        """Removes what lies below `start`."""
+        """Removes the records below `start`."""
         self.start = max(self.start, start)
         self.replace([r for r in self.records if r.offset >= self.start])
 
     def replace(self, records: list[ModelRecord]) -> None:
-        """Other records than before."""
+        """Replaces the records."""
         self.records, self.undecided = records, {}
         for record in records:
             if record.transaction is not None and record.transaction.state == "open":
@@ -100,7 +100,7 @@ class ModelTopic:
 
 @dataclass(slots=True)
 class _Producer:
-    """`ended`: how this epoch's last transaction did. `hanging`: parts whose marker was lost."""
+    """`ended`: how this epoch's last transaction ended. `hanging`: logs whose marker was lost."""
 
     epoch: int = 0
     transaction: ModelTransaction | None = None
@@ -109,20 +109,20 @@ class _Producer:
 
 
 class ModelKafka:
-    """The broker. `fail` and `before` plant faults; everything else is what a broker does."""
+    """The broker. `fail` and `before` plant faults; all other methods do what a broker does."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or ManualClock()
         self.topics: dict[str, ModelTopic] = {}
         self._topics_made = 0
-        self.changed: set[str] = set()  # topics, since whoever looks at them last cleared it
+        self.changed: set[str] = set()  # topics changed since a reader last cleared this
         self.lost_tails: list[tuple[Partition, int]] = []  # where power failures cut, in order
         self._producers: dict[str, _Producer] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._hooks: dict[str, list[Callable[[], None]]] = {}
 
     def new_topic_id(self) -> str:
-        """Another one each time: a topic that is made anew is another topic."""
+        """Returns a new id each time: a topic that is created again is another topic."""
         self._topics_made += 1
         return f"{self._topics_made:032x}"
 
@@ -135,11 +135,11 @@ class ModelKafka:
         self._hooks.setdefault(operation, []).append(hook)
 
     def forget_hooks(self) -> None:
-        """Hooks whose operation did not come are not run by a later one."""
+        """Discards hooks whose operation did not happen."""
         self._hooks.clear()
 
     def does(self, operation: str, effect: Callable[[], Any]) -> Any:
-        """`effect` with the hooks and the fault that are planted for `operation`."""
+        """Runs `effect` with the hooks and the fault that are planted for `operation`."""
         for hook in self._hooks.pop(operation, []):
             hook()
         planted = self._faults.get(operation, [])
@@ -165,7 +165,7 @@ class ModelKafka:
         headers: Headers = (),
         transaction: ModelTransaction | None = None,
     ) -> int:
-        """One record at the end of the log; its offset."""
+        """Appends one record to the log; returns its offset."""
         log, limit = self.log(*place), self.topics[place[0]].info.message_bytes_max
         if len(value or b"") + len(key or b"") + _OVERHEAD_BYTES > limit or headers:
             if record_batch_bytes(key, value or b"", headers) > limit:
@@ -179,7 +179,7 @@ class ModelKafka:
         return offset
 
     def readable(self, topic: str, partition: int, start: int, end: int) -> list[ModelRecord]:
-        """Committed records of [start, end) below the last stable offset."""
+        """Returns the committed records of [start, end) below the last stable offset."""
         log = self.log(topic, partition)
         if start < log.start:
             raise ReplayDataLost(topic, partition, start, log.start)
@@ -191,20 +191,20 @@ class ModelKafka:
         ]  # fmt: skip
 
     def fence(self, transactional_id: str) -> int:
-        """A new producer epoch for the id; what was open under it is aborted."""
+        """Returns a new producer epoch for the id; aborts what was open under it."""
         producer = self._producers.setdefault(transactional_id, _Producer())
         self.end(transactional_id, producer.epoch, "aborted")
         self._next_epoch(producer)
         return producer.epoch
 
     def epoch(self, transactional_id: str) -> int:
-        """The producer epoch that the id has now."""
+        """Returns the id's current producer epoch."""
         return self._producers[transactional_id].epoch
 
     def begin(self, transactional_id: str, epoch: int) -> None:
-        """The client's own affair: the broker knows of it with the first record.
+        """Begins in the client only: the broker learns of it with the first record.
 
-        So nobody is refused here, and records behind an open transaction join it.
+        So no producer is refused here, and records after an open transaction join it.
         """
         producer = self._producers[transactional_id]
         if producer.epoch == epoch and producer.transaction is None:
@@ -219,8 +219,8 @@ class ModelKafka:
     def end_request(self, transactional_id: str, epoch: int, state: Ending) -> None:
         """EndTxn of the old protocol: it names a producer epoch and no transaction.
 
-        So one that comes late decides whatever this epoch has open by then. Without anything open
-        it is taken for a repetition, which has to say the same as the one before.
+        So a late request decides whatever this epoch has open by then. Without an open transaction
+        it counts as a repetition, which must match the previous request.
         """
         producer = self._producer(transactional_id, epoch)
         if producer.transaction is not None and producer.transaction.touched:
@@ -229,7 +229,7 @@ class ModelKafka:
             raise RetryableError(f"{transactional_id}: no transaction is open to be {state}")
 
     def end(self, transactional_id: str, epoch: int, state: Ending) -> None:
-        """Decides the open transaction and writes its markers; nothing to do without one."""
+        """Decides the open transaction and writes its markers; does nothing without one."""
         producer = self._producer(transactional_id, epoch)
         transaction, producer.transaction = producer.transaction, None
         if transaction is None:
@@ -239,7 +239,7 @@ class ModelKafka:
             if name not in self.topics:
                 continue  # it was deleted meanwhile
             log, hanging = self.log(name, partition), producer.hanging.pop((name, partition), None)
-            if hanging is not None:  # for the partition there is one transaction, open since then
+            if hanging is not None:  # the partition has one transaction, open since then
                 hanging.state = state
                 log.undecided.pop(hanging, None)
             log.undecided.pop(transaction, None)
@@ -248,15 +248,15 @@ class ModelKafka:
             log.records.append(ModelRecord(log.end, None, None, (), now_ms, transaction, True))
 
     def hang(self, place: Partition, transaction: ModelTransaction) -> None:
-        """The marker was lost that decided `transaction` at `place`, and nobody will repeat it.
+        """The marker of `transaction` at `place` was lost and will not be repeated.
 
-        Readers wait there until the next transaction of the same id has come and gone: its marker
-        decides both. (The broker knows the id's transaction as long ended.)
+        Readers wait there until the next transaction of the same id has ended: its marker decides
+        both. (For the broker the id's transaction has long ended.)
         """
         self._producers[transaction.transactional_id].hanging[place] = transaction
 
     def expire(self, transactional_id: str) -> None:
-        """What the broker does when a transaction is open for too long: abort it, and fence."""
+        """Aborts a transaction that is open for too long, and fences its producer."""
         producer = self._producers[transactional_id]
         self.end(transactional_id, producer.epoch, "aborted")
         self._next_epoch(producer)

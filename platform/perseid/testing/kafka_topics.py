@@ -11,7 +11,7 @@ from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelTopic
 from perseid.topics.admin import MESSAGE_BYTES_MAX, RETENTION_MS, Partition, TopicInfo
 from perseid.topics.names import check_topic
 
-# What a broker takes of the settings that this project uses.
+# The settings that the model accepts: those that this project uses.
 _SETTINGS = {
     "cleanup.policy": re.compile(r"compact|delete|compact,delete|delete,compact"),
     "max.message.bytes": re.compile(r"\d+"),
@@ -81,7 +81,7 @@ class FakeTopics:
         return True
 
     def brokers(self) -> dict[int, dict[str, str]]:
-        """The model has one, which takes what is asked for."""
+        """Returns the one broker of the model, which accepts all settings."""
         return {1: {}}
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -96,7 +96,7 @@ class FakeTopics:
             self._kafka.topics.pop(topic, None)
 
     def delete_group(self, group: str) -> None:
-        """Groups are `perseid.testing.groups`'s: here is none to delete."""
+        """Does nothing: groups are modelled in `perseid.testing.groups`."""
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         for (topic, partition), offset in before.items():
@@ -108,7 +108,7 @@ class FakeTopics:
             log.trim(offset)
 
     def _led(self, place: Partition) -> ModelLog:
-        """To an admin client a partition that is not there is one that nobody leads right now."""
+        """Raises RetryableError for a missing partition: to an admin client it has no leader."""
         topic = self._kafka.topics.get(place[0])
         if topic is not None and not 0 <= place[1] < len(topic.logs):
             raise RetryableError(f"offsets of {place[0]}[{place[1]}]: nobody leads it")

@@ -1,7 +1,7 @@
-"""Kafka requests that no client sends when asked: those of a retry that comes late, and quotas.
+"""Kafka requests that clients do not send on demand: late retries of EndTxn, and quotas.
 
-The client repeats EndTxn by itself when an answer is missing; a request that was on its way for
-long can so arrive after the next transaction has begun. Only by bytes can that be provoked.
+The client repeats EndTxn by itself when an answer is missing; a request that is delayed can so
+arrive after the next transaction has begun. Only raw bytes can provoke that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TIMEOUT_S = 10.0
 
 
 def describe(port: int, transactional_id: str) -> tuple[str, int, int]:
-    """State of the id's last transaction, and the producer id and epoch that it has now."""
+    """Returns the state of the id's last transaction, and the id's producer id and epoch."""
     encoded = transactional_id.encode()
     body = bytes([2, len(encoded) + 1]) + encoded + b"\0"  # compact array of one, no tags
     header = struct.pack(">hhi", _DESCRIBE_TRANSACTIONS, 0, 1) + _string("late") + b"\0"
@@ -30,7 +30,7 @@ def describe(port: int, transactional_id: str) -> tuple[str, int, int]:
 def end_transaction(
     port: int, transactional_id: str, producer: int, epoch: int, *, commit: bool
 ) -> int:
-    """EndTxn of that producer epoch; 0 when the broker took it."""
+    """Sends EndTxn of that producer epoch; returns 0 when the broker accepts it."""
     body = _string(transactional_id) + struct.pack(">qh?", producer, epoch, commit)
     answer = _ask(port, struct.pack(">hhi", _END_TXN, 1, 1) + _string("late") + body)
     code: int = struct.unpack(">h", answer[8:10])[0]  # correlation id, throttle time
@@ -38,11 +38,11 @@ def end_transaction(
 
 
 def limit_producers(port: int, client_id: str, bytes_s: float | None) -> int:
-    """Lets clients of that id produce so much a second, None: as much as they can; 0 when done."""
+    """Limits producers with that client id to `bytes_s`, None: no limit; returns 0 when done."""
     entity = struct.pack(">i", 1) + _string("client-id") + _string(client_id)
     change = struct.pack(">d?", bytes_s or 0.0, bytes_s is None)
     changes = struct.pack(">i", 1) + _string("producer_byte_rate") + change
-    body = struct.pack(">i", 1) + entity + changes + b"\0"  # not only validated
+    body = struct.pack(">i", 1) + entity + changes + b"\0"  # apply, do not only validate
     answer = _ask(port, struct.pack(">hhi", _ALTER_CLIENT_QUOTAS, 0, 1) + _string("quota") + body)
     code: int = struct.unpack(">h", answer[12:14])[0]  # correlation id, throttle time, length
     return code

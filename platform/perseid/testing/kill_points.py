@@ -1,8 +1,8 @@
-"""All points at which kill tests kill, in one list: who may die there, and whose they are.
+"""All points at which kill tests kill, in one list: the possible victims and their scope.
 
-`of` says who can be told apart at a point: an operator partition with state, the writer of an
-operator's output, or nobody, since what dies works for the whole job. Points of a `takeover` are
-reached only while another process takes the job, or the leadership, over.
+`of` is the scope of a point: an operator partition with state, the writer of an operator's output,
+or the whole job, if the process works for all operators. Points of a `takeover` are reached only
+while another process takes over the job or the leadership.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Of = Literal["state", "writer", "job"]
 
 @dataclass(frozen=True, slots=True)
 class KillPoint:
-    """`victims`: who may be killed there, the process itself or its driver with it."""
+    """`victims`: what may be killed there, the process itself or its driver with it."""
 
     name: str
     of: Of
@@ -44,13 +44,13 @@ POINTS = (
     KillPoint("coordinator.put-plan", "job", ("self",), takeover=True),
     KillPoint("coordinator.put-status", "job", ("self",), takeover=True),
 )
-REACH_S = 240.0  # a worker that was killed is back after 75 s on a slow machine
-OF_THE_JOB = 3  # are drawn for one run, beside those of the operators
+REACH_S = 240.0  # a killed worker is back after 75 s on a slow machine
+OF_THE_JOB = 3  # are drawn for one run, in addition to those of the operators
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One death: at a point, of an operator's process or, without an operator, of whose it is."""
+    """One death at a point, of an operator's process or, without an operator, for the job."""
 
     point: KillPoint
     target: KillTarget
@@ -58,7 +58,7 @@ class Kill:
 
     @property
     def moves(self) -> bool:
-        """Whether the job goes to another driver, before it or by it."""
+        """Whether the job moves to another driver, before the death or because of it."""
         return self.point.takeover or self.target == "driver"
 
     @property
@@ -67,19 +67,19 @@ class Kill:
 
 
 def kills(*, takeover: bool) -> list[tuple[str, KillTarget]]:
-    """Every point with everyone who may die there, for a job in which nobody is told apart."""
+    """Every point with each of its victims, for a job whose operators are not distinguished."""
     return [(p.name, v) for p in POINTS if p.takeover == takeover for v in p.targets]
 
 
 def fits(point: KillPoint, operator: str, stateless: Collection[str]) -> bool:
-    """Whether a process of this very operator can be told apart at the point."""
+    """Whether a process of this operator can be identified at the point."""
     return point.of == "writer" or (point.of == "state" and operator not in stateless)
 
 
 def matrix(
     point: KillPoint, target: KillTarget, operators: Collection[str], stateless: Collection[str]
 ) -> list[Kill]:
-    """Deaths at the point of everyone who can be told apart there."""
+    """Returns the deaths of all victims that can be identified at the point."""
     if point.of == "job":
         return [Kill(point, target)]
     return [Kill(point, target, name) for name in operators if fits(point, name, stateless)]
@@ -88,7 +88,7 @@ def matrix(
 def drawn(
     chance: random.Random, operators: Collection[str], stateless: Collection[str]
 ) -> list[Kill]:
-    """One death of each operator, and deaths at some points of the job as a whole."""
+    """Draws one death of each operator, and deaths at some points of the job as a whole."""
     names = chance.sample(sorted(operators), len(operators))
     own = [
         Kill(chance.choice([p for p in POINTS if fits(p, name, stateless)]), "self", name)
@@ -99,9 +99,9 @@ def drawn(
 
 
 def together(wanted: Sequence[Kill], at_once: int) -> Iterator[list[Kill]]:
-    """Deaths that can be waited for together: `at_once` of operators and one of the job.
+    """Groups deaths that one test can await together: `at_once` of operators and one of the job.
 
-    Last come those that take the job over to another driver, and those that only happen then.
+    Those that move the job to another driver, or happen only then, come last.
     """
     last = [kill for kill in wanted if kill.moves]
     own = [kill for kill in wanted if not kill.moves and kill.operator]

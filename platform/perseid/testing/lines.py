@@ -1,4 +1,4 @@
-"""Lines of words, the records of the word counts, and what the generator asks of any records."""
+"""Lines of words for the word counts, and the interface of all generated records."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 VOCABULARY = 100_000
 WORDS_PER_LINE = 10
 BLOCK_LINES = 1_000
-_POOL_BLOCKS = 200  # 200,000 different lines hold practically every word
+_POOL_BLOCKS = 200  # 200,000 different lines contain practically every word
 
 
 class Blocks(Protocol):
     """An endless sequence of lines, in blocks of 1,000.
 
-    `keyed`: each has a key, which says the partition; else it depends on the place in the sequence.
+    `keyed`: each line has a key that determines the partition; else its place in the sequence does.
     """
 
     keyed: bool
@@ -25,7 +25,7 @@ class Blocks(Protocol):
 
     @staticmethod
     def stamped(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
-        """The messages with the time of sending in them."""
+        """Returns the messages with the time of sending added."""
         ...
 
 
@@ -40,7 +40,7 @@ class Lines:
         self._pool: dict[int, list[dict[str, bytes]]] = {}
 
     def block(self, number: int) -> list[dict[str, bytes]]:
-        """Lines as `produce_batch` takes them. The caller must not change them."""
+        """Returns lines as `produce_batch` takes them. The caller must not change them."""
         number %= _POOL_BLOCKS
         if number not in self._pool:
             random = np.random.default_rng([self._seed, number])
@@ -51,7 +51,7 @@ class Lines:
 
     @staticmethod
     def stamped(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
-        """The lines with the time of sending in place of their first word, a nanosecond apart."""
+        """Replaces each line's first word by the time of sending, a nanosecond apart."""
         now_ns = time.time_ns()
         return [
             {"value": b"@%d " % (now_ns + i) + m["value"].partition(b" ")[2]}
@@ -71,7 +71,7 @@ class UniqueLines(Lines):
         self._made: tuple[int, list[dict[str, bytes]]] = (-1, [])
 
     def block(self, number: int) -> list[dict[str, bytes]]:
-        """Lines as `produce_batch` takes them; the last block asked for is kept."""
+        """Returns lines as `produce_batch` takes them; caches the last block."""
         if self._made[0] != number:
             self._made = (number, self._make(number))
         return self._made[1]

@@ -1,12 +1,12 @@
-"""Nexmark: auctions, persons and bids, and what the shipped queries must answer to them.
+"""Nexmark: auctions, persons and bids, and the right answers of the shipped queries.
 
-Of 50 events one is a person, three are auctions, 46 are bids, as in the Nexmark benchmark of Apache
-Beam; half of the bids are for one of the hot auctions. `answers` computes each query again from the
-list of all events, with dictionaries and for one event at a time: it shares nothing with the jobs.
+Of 50 events one is a person, three are auctions, 46 are bids, as in Apache Beam's Nexmark; half of
+the bids are for one of the hot auctions. `answers` computes each query from the list of all events,
+with dictionaries and one event at a time: it shares no code with the jobs.
 
-An event's time is up to `JITTER_MS` off the order of the events, which is less than the delay of
-the jobs' watermark, so no event is late. `Events.closing` is an event of each kind an hour later:
-one in every partition lets the watermark pass all windows but its own.
+An event's time is off the order of the events by at most `JITTER_MS`, which is less than the delay
+of the jobs' watermark, so no event is late. `Events.closing` is an event of each kind an hour
+later: one in every partition lets the watermark pass all windows but its own.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Events:
 
     @property
     def closing(self) -> list[Event]:
-        """One event of each topic, behind all others; no query but q0 and q1 answers to them."""
+        """Returns one event of each topic, after all others; only q0 and q1 answer to them."""
         time = START_MS + self.count * STEP_MS + CLOSING_MS
         return [
             ("persons", {"id": 0, "name": "", "city": "", "state": "", "time": time}),
@@ -83,7 +83,7 @@ class Events:
 
 
 def key_of(topic: str, event: dict[str, Any]) -> bytes:
-    """The record's key: a person's or auction's number, and the auction of a bid."""
+    """Returns the record's key: a person's or auction's number, and the auction of a bid."""
     return str(event["auction" if topic == "bids" else "id"]).encode()
 
 
@@ -92,7 +92,7 @@ def value_of(event: dict[str, Any]) -> bytes:
 
 
 def answers(query: str, events: Sequence[Event]) -> Counter[Row]:
-    """The rows that `query` must put out, in the order of its sink's columns; closed windows only.
+    """Returns the rows that `query` must emit, in its sink's column order; closed windows only.
 
     A window is closed when its end is not above the latest event time less the jobs' delay of 2 s.
     """

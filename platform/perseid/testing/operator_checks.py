@@ -1,10 +1,10 @@
-"""What every operator must pass, on epochs that its author gives.
+"""Checks that every operator must pass, on epochs that its author gives.
 
     check(Path("my-job"), "spent", [{"customer": ["ann"], "amount": [3]}, None])
 
-The same epochs are run again with something changed that must not matter; an AssertionError names
-the epoch and what came out instead. None is an epoch without input; `Behind(5000, rows)` one whose
-token has the watermark 5000.
+Each check runs the same epochs again with an irrelevant change; an AssertionError names the epoch
+and the different result. None is an epoch without input; `Behind(5000, rows)` an epoch whose token
+has the watermark 5000.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perseid.testing.files import Crashed
 from perseid.testing.operators import Harness, Inputs
 
 PARALLELISM = 2  # more than one, so that partitions meet; few, so that a failure can be read
-HASH_SEEDS = (1, 2)  # of the order of sets of strings, which differs from process to process
+HASH_SEEDS = (1, 2)  # of the order of sets of strings, which differs between processes
 
 OTHER = "from perseid.testing.operator_checks import answer_all; answer_all()"
 
@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Behind:
-    """The input of an epoch that is behind the watermark, in milliseconds since 1970."""
+    """The input of an epoch whose token has this watermark, in milliseconds since 1970."""
 
     watermark: int
     rows: Inputs = None
@@ -47,19 +47,19 @@ class Behind:
 
 Epoch: TypeAlias = "Inputs | Behind"
 Question = tuple[Path, str, Sequence[Epoch]]
-_others: dict[int, subprocess.Popen[bytes]] = {}  # by seed; they answer until this one ends
+_others: dict[int, subprocess.Popen[bytes]] = {}  # by seed; they live until this process ends
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one epoch emitted by output, and the state behind it by primitive."""
+    """What one epoch emitted by output, and the state after it by primitive."""
 
     outputs: dict[str, list[Record]]
     state: dict[str, list[Record]]
 
 
 def check(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
-    """All checks that concern the operator; `order: free` in job.yaml asks for its own."""
+    """Runs all checks that apply to the operator; `order: free` in job.yaml adds its own."""
     check_deterministic(folder, operator, epochs)
     check_recovery(folder, operator, epochs)
     if Harness(folder, operator).spec.order == "free":
@@ -67,7 +67,7 @@ def check(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
 
 
 def check_deterministic(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
-    """Runs in two other processes, with sets in another order, give the same bytes."""
+    """Checks that two other processes, with sets in another order, give the same bytes."""
     for seed in HASH_SEEDS:
         _ask(seed, (folder, operator, epochs))
     try:
@@ -82,7 +82,7 @@ def check_deterministic(folder: Path, operator: str, epochs: Sequence[Epoch]) ->
 
 
 def check_recovery(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None:
-    """Crashes at every step of every epoch's log entry, and a move to another host, change nothing.
+    """Checks that crashes at every step of a log entry, and a change of host, change nothing.
 
     Finds state that is kept outside of the primitives.
     """
@@ -99,7 +99,7 @@ def check_recovery(folder: Path, operator: str, epochs: Sequence[Epoch]) -> None
 def check_order_free(
     folder: Path, operator: str, epochs: Sequence[Epoch], *, tries: int = 5, seed: int = 0
 ) -> None:
-    """Shuffled rows, cut into other splits, give the same records and state in any order."""
+    """Checks that shuffled rows in other splits give the same records and state, in any order."""
     wanted = [_unordered(seen) for seen in run(_harness(folder, operator), epochs)]
     chance = np.random.default_rng(seed)
     for attempt in range(tries):
@@ -112,7 +112,7 @@ def check_order_free(
 
 
 def run(harness: Harness, epochs: Sequence[Epoch]) -> list[Seen]:
-    """What each epoch gave, one after the other."""
+    """Returns what each epoch gave, in order."""
     seen = []
     for rows in epochs:
         _feed(harness, rows)
@@ -125,7 +125,7 @@ def _feed(harness: Harness, given: Epoch) -> None:
 
 
 def _told(harness: Harness, given: Epoch) -> Inputs:
-    """The rows, when the harness has the epoch's watermark."""
+    """Sets the harness's watermark to the epoch's; returns the rows."""
     if not isinstance(given, Behind):
         return given
     harness.watermark = given.watermark
@@ -141,7 +141,7 @@ def _seen(harness: Harness) -> Seen:
 
 
 def _through_crashes(harness: Harness, rows: Epoch) -> None:
-    """One epoch, which is begun anew after a crash at its first file step, its second, ..."""
+    """Runs one epoch, restarted after a crash at its first file step, its second, ..."""
     step = 0
     while True:
         harness.files.crash_at(step)
@@ -156,7 +156,7 @@ def _through_crashes(harness: Harness, rows: Epoch) -> None:
 
 
 def _ask(seed: int, question: Question) -> None:
-    """Asks for a run. Two processes that are asked at once work at once."""
+    """Requests a run. Two processes work concurrently if both are asked first."""
     if seed not in _others:
         _others[seed] = subprocess.Popen(
             [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -170,7 +170,7 @@ def _ask(seed: int, question: Question) -> None:
 
 
 def _answer(seed: int) -> list[Seen] | str:
-    """What each epoch gave, or how it failed."""
+    """Returns what each epoch gave, or how it failed."""
     pipe = _others[seed].stdout
     assert pipe is not None
     try:
@@ -188,7 +188,7 @@ def _end_all() -> None:
 
 
 def _end(other: subprocess.Popen[bytes]) -> None:
-    """A process without questions ends."""
+    """Ends a process by closing its input."""
     with contextlib.suppress(BrokenPipeError):
         other.communicate()
 
@@ -203,7 +203,7 @@ def _shuffled(harness: Harness, rows: Inputs, chance: np.random.Generator) -> In
 
 
 def _mixed(rows: Any, chance: np.random.Generator) -> pa.Table:
-    """The rows in another order and in chunks of other lengths."""
+    """Returns the rows in another order and in chunks of other lengths."""
     table = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
     mixed = table.take(pa.array(chance.permutation(table.num_rows)))
     at = int(chance.integers(0, table.num_rows + 1))
@@ -218,7 +218,7 @@ def _unordered(seen: Seen) -> Seen:
 
 
 def _same(where: str, wanted: Seen, found: Seen) -> None:
-    """Compared as text: NaN is then equal to itself."""
+    """Compares as text: then NaN is equal to itself."""
     for name, rows in wanted.outputs.items():
         if repr(rows) != repr(found.outputs[name]):
             to = "" if name == MAIN else f" to {name}"

@@ -6,9 +6,9 @@
     spent.crash()
     assert spent.rows("state") == [{"key": "ann", "total": 3}]
 
-Operators are driven by the worker's own `PartitionState` over its state log, on files in memory: so
-what an operator may do and what it finds after a crash is here what it is in a job. Whoever looks
-at a clock or draws a random number of its own is refused (`perseid.testing.impure`).
+The worker's own `PartitionState` drives the operators over its state log, on files in memory: so
+permitted actions and the state after a crash are the same as in a job. An operator that reads a
+clock or draws a random number of its own is refused (`perseid.testing.impure`).
 `perseid.testing.operator_checks` has the checks that every operator should pass.
 """
 
@@ -54,7 +54,7 @@ ROOT = "/state"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at the end of `epoch`: what a checkpoint holds, one file a partition."""
+    """The state at the end of `epoch`: the content of a checkpoint, one file per partition."""
 
     epoch: int
     now: int
@@ -65,9 +65,8 @@ class Harness:
     """All partitions of one Python operator; epochs are numbered from 1 and take 500 ms each.
 
     `now` is the token time of the last epoch (ms since 1970) and may be set; `watermark` that of
-    the next tokens. `outputs` are the last epoch's rows by output, `letters` its dead letters, of
-    an operator that bisects.
-    `files` is the host's disk, which crashes where a test says.
+    the next tokens. `outputs` are the last epoch's rows by output, `letters` its dead letters, if
+    the operator bisects. `files` is the host's disk, which crashes when a test requests it.
     """
 
     def __init__(self, folder: Path, operator: str, *, parallelism: int = 1) -> None:
@@ -84,20 +83,21 @@ class Harness:
         self.outputs: dict[str, list[dict[str, Any]]] = {}
         self.letters: list[dict[str, Any]] = []
         self._job = job
-        self._issued = 0  # tokens ever made: their offsets, which no two of them share
+        self._issued = 0  # tokens ever made: their unique offsets
         self._begin([{}] * parallelism)
 
     # Time ---------------------------------------------------------------------------------------
 
     def advance(self, duration: str) -> None:
-        """Moves the time of the next epoch on: "10s", "5m", "1h"."""
+        """Advances the time of the next epoch: "10s", "5m", "1h"."""
         self.now += round(units.seconds(duration) * 1000)
 
     def epoch(self, rows: Inputs = None, splits: int = 1) -> list[dict[str, Any]]:
-        """One epoch; what it emitted to the main output, partition after partition.
+        """Runs one epoch; returns the rows of the main output, partition after partition.
 
-        `inputs:` in job.yaml: a dict of rows by input name. `splits` deals the input to that many
-        source tasks, each with a combiner of its own. Without rows: an idle job's epoch.
+        With `inputs:` in job.yaml: a dict of rows by input name. `splits` distributes the input
+        over that many source tasks, each with a combiner of its own. Without rows: an idle job's
+        epoch.
         """
         tables = self._tables(rows)
         self.letters = []
@@ -124,29 +124,29 @@ class Harness:
     # State --------------------------------------------------------------------------------------
 
     def state(self, name: str) -> pa.Table:
-        """The content of the primitive `name` in all partitions."""
+        """Returns the content of the primitive `name` in all partitions."""
         known = list(self._states[0].live)
         if name not in known:
             raise UsageError(f"operator {self.name} has no state {name!r}; it has {known}")
         for state in self._states:
-            state.bring_to(self.number)  # one that only handed out a retained output is behind
+            state.bring_to(self.number)  # one that only returned a retained output lags
         return pa.concat_tables([state.live[name].snapshot() for state in self._states])
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """`state` as a list of rows."""
+        """Returns `state` as a list of rows."""
         found: list[dict[str, Any]] = self.state(name).to_pylist()
         return found
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The primitives that the operator declares."""
+        """Returns the primitives that the operator declares."""
         return tuple(self._states[0].live)
 
     def crash(self, epoch: int | None = None) -> None:
         """Kills all processes; new ones restore the end of `epoch` from the state log.
 
-        Without `epoch` the last one. What came after `epoch` is taken back, time and watermark
-        too: they are those behind it, before anybody moved them on.
+        Without `epoch` the last one. Later epochs are rolled back, as are time and watermark: both
+        are set to their values at the end of `epoch`.
         """
         wanted = self.number if epoch is None else epoch
         if not self._base <= wanted <= self.number:
@@ -158,7 +158,7 @@ class Harness:
         self._start()
 
     def snapshot(self) -> Snapshot:
-        """The state of now, as a checkpoint has it."""
+        """Returns the current state, as a checkpoint has it."""
         parts = []
         for state in self._states:
             order = state.part_order(self._job.name, 1, self.number, self._issued, None)
@@ -167,9 +167,9 @@ class Harness:
         return Snapshot(self.number, self.now, tuple(parts))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Another host, which has nothing but `snapshot`, perhaps of another parallelism.
+        """Moves to another host, which has only `snapshot`, perhaps of another parallelism.
 
-        That of an earlier revision (another `Harness`) becomes this one's by `Operator.migrate`.
+        A snapshot of an earlier revision (another `Harness`) is converted by `Operator.migrate`.
         """
         self.number, self.now = snapshot.epoch, snapshot.now
         count = len(snapshot.parts)
@@ -200,7 +200,7 @@ class Harness:
         self._start()
 
     def _start(self) -> None:
-        """New processes: instances with the state that the log has."""
+        """Starts new processes: instances with the state from the log."""
         self._states = []
         for index in range(self.parallelism):
             operator = self._instance(index)
@@ -238,7 +238,7 @@ class Harness:
         return {name: _table(rows[name]) for name in names}
 
     def _with_keys(self, token: Token, name: str, rows: pa.Table, split: int) -> pa.Table:
-        """The rows that have a key; the others are letters, or stop the job."""
+        """Returns the rows that have a key; the others are dead letters, or stop the job."""
         without = null_keys.rows_of(rows, self.spec.key)
         if not len(without):
             return rows
@@ -260,7 +260,7 @@ class Harness:
         return found
 
     def _dealt(self, token: Token, name: str, rows: pa.Table, splits: int) -> list[pa.Table]:
-        """The rows of each partition, through combiners and shuffle."""
+        """Returns the rows of each partition, after combiners and shuffle."""
         size = max(1, -(-rows.num_rows // splits))
         cut = [rows.slice(at, size) for at in range(0, rows.num_rows, size)] or [rows]
         cut = [self._with_keys(token, name, part, i) for i, part in enumerate(cut)]
@@ -279,7 +279,7 @@ class Harness:
 
 
 def sections_as_rows(sections: blob.Sections) -> dict[str, list[dict[str, Any]]]:
-    """What a snapshot's part holds, by primitive: for tests that look into one."""
+    """Returns the content of a snapshot's part by primitive, for tests that inspect one."""
     return {
         name.removeprefix(STATE): ipc_table(data).to_pylist() for name, data in sections.items()
     }

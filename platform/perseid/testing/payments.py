@@ -1,11 +1,10 @@
-"""Payments: the records of the benchmarks that send every update, and what is right for them.
+"""Payments: the records of the benchmarks that emit every update, and their right answers.
 
     key a00042, value {"account": "a00042", "amount": 17, "sent": 0}
 
-Accounts are uniform over 100,000, amounts over 0..999. A key goes to the partition that Kafka's own
-partitioner says. `sent` is the time of sending in ns where a feed is stamped, else 0. What a job
-must answer is written here once more, for one payment at a time and with a dictionary: it shares
-nothing with any of the systems that are judged by it.
+Accounts are uniform over 100,000, amounts over 0..999. Kafka's own partitioner chooses a key's
+partition. `sent` is the time of sending in ns if the load is stamped, else 0. The right answers are
+computed for one payment at a time and with a dictionary, without code of the systems under test.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Payments:
         self._pool: dict[int, list[dict[str, bytes]]] = {}
 
     def block(self, number: int) -> list[dict[str, bytes]]:
-        """Payments as `produce_batch` takes them. The caller must not change them."""
+        """Returns payments as `produce_batch` takes them. The caller must not change them."""
         number %= _POOL_BLOCKS
         if number not in self._pool:
             random = np.random.default_rng([self._seed, number])
@@ -47,7 +46,7 @@ class Payments:
 
     @staticmethod
     def stamped(messages: list[dict[str, bytes]]) -> list[dict[str, bytes]]:
-        """The payments with the time of sending, a nanosecond apart."""
+        """Returns the payments with the time of sending, a nanosecond apart."""
         now_ns = time.time_ns()
         cut = len(_UNSTAMPED)
         return [
@@ -62,7 +61,7 @@ def _payment(account: int, amount: int) -> dict[str, bytes]:
 
 
 def balances() -> Callable[[dict[str, Any]], Answer]:
-    """What the job `balances` must answer to one payment after the other."""
+    """Returns the right answers of the job `balances`, one payment after the other."""
     total: dict[str, int] = {}
 
     def answer(payment: dict[str, Any]) -> Answer:
@@ -74,7 +73,7 @@ def balances() -> Callable[[dict[str, Any]], Answer]:
 
 
 def enriched() -> Callable[[dict[str, Any]], Answer]:
-    """What the job `enrich` must answer."""
+    """Returns the right answers of the job `enrich`."""
 
     def answer(payment: dict[str, Any]) -> Answer:
         amount = payment["amount"]

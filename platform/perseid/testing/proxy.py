@@ -1,8 +1,8 @@
-"""A loopback TCP proxy that a test cuts: connections that end, and bytes that go only one way.
+"""A loopback TCP proxy that a test cuts: connections end, or bytes pass in one direction only.
 
-A socket is closed by the thread that reads it, behind its last read, and never by another: the
-kernel restarts an interrupted `accept` or `recv` with the number of a file that may meanwhile be
-somebody else's socket, whose connections it would then take.
+Only the thread that reads a socket closes it, after its last read: the kernel restarts an
+interrupted `accept` or `recv` with a file number that may meanwhile belong to another socket, whose
+connections it would then take.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 65_536
 
 
 class Proxy:
-    """Between clients and the server at `port`. Used by `with`; `.port` is the clients' one."""
+    """Between clients and the server at `port`; `.port` is for the clients. A context manager."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -45,7 +45,7 @@ class Proxy:
             self._end_all()
 
     def mend(self) -> None:
-        """All is well, over new connections."""
+        """Lets new connections pass."""
         with self._lock:
             self._cut, self.requests_pass, self.answers_pass = False, True, True
             self._end_all()
@@ -95,6 +95,6 @@ def _pump(source: socket.socket, target: socket.socket, passes: Callable[[], boo
 
 
 def _end(connection: socket.socket) -> None:
-    """Whoever reads it has the end of it."""
+    """Shuts the connection down; its reader sees the end."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

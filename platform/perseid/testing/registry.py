@@ -1,12 +1,12 @@
 """A ZooKeeper in memory: one `FakeZooKeeper`, any number of `FakeCoordination` sessions.
 
-Sessions end on the server's clock: one that is silent for `session_s` is gone for everybody else at
-once, and its own client hears of it when it is connected again. Watches are one-shot; the session
-arms them again before it calls back, so changes in between are merged and none is missed. They are
-delivered at once, in the caller's thread, or collected until `deliver` when the fake is made with
-`deliver_at_once=False`. Faults are given by hand: `suspend` and `resume` a connection, `expire` a
-session, or let the next write have an unknown outcome, "done" or "not done". What is written while
-suspended is unknown to its caller, too, and is done when the connection is back.
+Sessions end on the server's clock: one that is silent for `session_s` is gone for all others at
+once; its own client learns of it on reconnection. Watches are one-shot; the session arms them again
+before the callback, so changes in between are merged and none is missed. They are delivered in the
+caller's thread, or with `deliver_at_once=False` collected until `deliver`. Tests inject faults:
+`suspend` and `resume` a connection, `expire` a session, or let the next write have an unknown
+outcome, "done" or "not done". A write while suspended has an unknown outcome for its caller, and is
+done when the connection is back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perseid.registry.port import (
 )
 from perseid.testing.znodes import Tree, parent
 
-# ZooKeeper closes the connection on a larger request (jute.maxbuffer), before it looks at it.
+# ZooKeeper closes the connection on a larger request (jute.maxbuffer), before it parses it.
 REQUEST_BYTES_MAX = 1_048_575
 _REQUEST_OVERHEAD_BYTES = 100  # around the data of one write, about
 
@@ -46,13 +46,13 @@ class _Watch:
     armed: bool = True
 
     def call(self) -> None:
-        self.armed = True  # before the callback reads, so that nothing falls in between
+        self.armed = True  # before the callback reads, so that no change is missed
         self.callback()
 
 
 @dataclass
 class FakeZooKeeper:
-    """The server. Every method takes its lock, so sessions may live in different threads."""
+    """The server. Every method takes its lock, so sessions may be used from different threads."""
 
     deliver_at_once: bool = True
     tree: Tree = field(default_factory=Tree)
@@ -72,7 +72,7 @@ class FakeZooKeeper:
         return self.sessions
 
     def expire_silent(self) -> None:
-        """Ends the sessions that have been silent for too long. Every call to the server does."""
+        """Ends sessions that have been silent for too long. Every call to the server does so."""
         if not self.silent_since_s:
             return
         with self.lock:
@@ -82,7 +82,7 @@ class FakeZooKeeper:
                     self.drop_session(session)
 
     def apply(self, session: int, writes: tuple[Write, ...]) -> None:
-        """All writes or none, like one ZooKeeper transaction."""
+        """Applies all writes or none, like one ZooKeeper transaction."""
         self.expire_silent()
         with self.lock:
             self.tree.apply(session, writes)
@@ -94,7 +94,7 @@ class FakeZooKeeper:
             self._touch(self.tree.drop(session))
 
     def deliver(self) -> None:
-        """Calls the watches that fired and whose clients hear it; each once, however often."""
+        """Calls fired watches whose clients are connected; each once, however often it fired."""
         with self.lock:
             pending = [w for w in self.pending if w.session.hears]
             self.pending = [w for w in self.pending if not w.session.hears]
@@ -120,7 +120,7 @@ class FakeCoordination:
         self._session = session
         self._listeners: list[Callable[[SessionState], None]] = []
         self._late: list[tuple[Write, ...]] = []
-        self._silent = False  # the server has not heard of it lately
+        self._silent = False  # the server receives nothing of it
         self.state = SessionState.CONNECTED
         self.unknown_next: Literal["done", "not done"] | None = None
 
@@ -140,7 +140,7 @@ class FakeCoordination:
 
     def write(self, *writes: Write) -> None:
         if self.state is not SessionState.CONNECTED:
-            self._late.append(writes)  # the client keeps it, although its caller has given up
+            self._late.append(writes)  # the client keeps it, although its caller got an error
             raise UnknownOutcomeError("the session is suspended")
         unknown, self.unknown_next = self.unknown_next, None
         if unknown == "not done":
@@ -169,25 +169,25 @@ class FakeCoordination:
 
     @property
     def hears(self) -> bool:
-        """Whether what the server says gets to it."""
+        """Whether the server's messages reach it."""
         return True
 
     def fall_silent(self) -> None:
-        """The server hears nothing of this client any more, who need not know: its clock runs."""
+        """Drops this client's messages to the server unnoticed; the session timeout starts."""
         if not self._silent:
             self._silent = True
             self._server.silent_since_s[self._session] = self._server.clock.monotonic_s()
 
     def suspend(self) -> None:
-        """The connection is gone, and the client knows."""
+        """Breaks the connection; the client knows."""
         self.fall_silent()
         self._become(SessionState.SUSPENDED)
 
     def resume(self) -> None:
-        """The connection is back, with a new session if the old one has expired meanwhile.
+        """Restores the connection, with a new session if the old one has expired meanwhile.
 
-        Writes that were waiting are done now, whatever became of those who asked for them; those
-        of a session that is gone are not.
+        Waiting writes are done now, whatever became of their callers; writes of an expired session
+        are not.
         """
         self._server.expire_silent()
         late, self._late = self._late, []
@@ -204,7 +204,7 @@ class FakeCoordination:
             watch.call()
 
     def expire(self) -> None:
-        """The server forgets the session; this client hears of it when it is next connected."""
+        """Expires the session on the server; its client learns of it on reconnection."""
         self._server.drop_session(self._session)
         self._session, self._late = self._server.new_session(), []
         self._become(SessionState.SUSPENDED)

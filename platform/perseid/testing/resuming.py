@@ -1,7 +1,7 @@
-"""`--resume FILE`: a run in pieces. What has passed on this commit is not run again.
+"""`--resume FILE`: a run in pieces. Tests that have passed on this commit are not run again.
 
-FILE begins with the commit, a line for each test that passed follows. It is refused on another
-commit or with uncommitted changes: then what it holds says nothing about the code that runs.
+FILE begins with the commit; a line for each passed test follows. It is refused on another commit or
+with uncommitted changes, because its results would be for other code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """Notes a test when setup, call and teardown have passed."""
+    """Records a test when setup, call and teardown have passed."""
     failed = item.session.testsfailed
     ran = yield
     path = item.config.stash.get(_FILE, None)
@@ -52,7 +52,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def commit_of(root: Path) -> str:
-    """The commit whose tree is in `root`; a pytest.UsageError when files differ from it."""
+    """Returns the commit of the tree in `root`; raises pytest.UsageError when files differ."""
     if changed := _git(root, "status", "--porcelain"):
         raise pytest.UsageError(
             f"--resume: uncommitted changes in {root}: commit them first, so that what has passed "
@@ -62,7 +62,7 @@ def commit_of(root: Path) -> str:
 
 
 def open_for(path: Path, commit: str) -> None:
-    """Begins the file; a pytest.UsageError when it is of another commit."""
+    """Begins the file; raises pytest.UsageError when it is of another commit."""
     if not path.is_file() or not path.read_text():
         path.write_text(f"{_COMMIT}{commit}\n")
         return

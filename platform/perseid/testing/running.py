@@ -1,4 +1,4 @@
-"""The embedded cluster in the hands of a test."""
+"""The embedded cluster as a test uses it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from perseid.embedded import Cluster
 from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
-_MAIN = "from perseid.cli.main import main; main()"  # what the `perseid` script does
-WORKERS_S = 300.0  # a new one beside a busy one, on the same two slow cores
+_MAIN = "from perseid.cli.main import main; main()"  # as the `perseid` script
+WORKERS_S = 300.0  # a new one next to a busy one, on the same two slow cores
 
 
 class RunningCluster(Stack):
-    """A cluster and what a test does to it; supervisors start again what is killed."""
+    """A cluster and a test's actions on it; supervisors restart what is killed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -64,7 +64,7 @@ class RunningCluster(Stack):
         self.cluster.resume(name)
 
     def job(self, name: str) -> dict[str, Any]:
-        """The leader's view of a job; an empty one while there is no leader that knows it."""
+        """Returns the leader's view of a job; empty while no leader knows it."""
         import httpx
 
         from perseid.registry import Registry
@@ -84,7 +84,7 @@ class RunningCluster(Stack):
         return next((j for j in jobs if j["name"] == name), {})
 
     def keep_tokens(self, job: str) -> None:
-        """For a test that looks at all of them: none is trimmed from now on."""
+        """Switches the trimming of tokens off, for a test that reads all of them."""
         from perseid.clocks import SystemClock
         from perseid.jobs.operations import backup
         from perseid.registry import Registry
@@ -97,21 +97,21 @@ class RunningCluster(Stack):
             registry.close()
 
     def logs(self) -> dict[Path, str]:
-        """What coordinators and workers have written so far, by file."""
+        """Returns the logs of coordinators and workers so far, by file."""
         found = [path for path in self.cluster.home.logs.glob("[cw]*.log") if path.is_file()]
         return {path: path.read_text(errors="replace") for path in found}
 
     def below(self, name: str, command: str) -> list[psutil.Process]:
-        """Live processes that `name` has started, with `command` in their command line."""
+        """Returns live descendants of `name` with `command` in their command line."""
         found = []
         for process in psutil.Process(self.cluster.pid(name)).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # about to be gone, a zombie or gone
+            with suppress(psutil.NoSuchProcess):  # ending, a zombie or gone
                 if command in " ".join(process.cmdline()):
                     found.append(process)
         return found
 
     def wait_workers(self, count: int) -> None:
-        """Until so many are live, so that a kill hits a job that can go on at once."""
+        """Waits until so many are live, so that a killed job can move at once."""
         from perseid.registry import Registry
 
         registry = Registry.connect(self.cluster.deployment)

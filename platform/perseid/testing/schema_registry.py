@@ -1,11 +1,11 @@
-"""A schema registry of a test's own: the part of Confluent's REST API that perseid uses, over HTTP.
+"""A schema registry for tests: the part of Confluent's REST API that perseid uses, over HTTP.
 
-    python -m perseid.testing.schema_registry PORT [USER:PASSWORD]
+python -m perseid.testing.schema_registry PORT [USER:PASSWORD]
 
-Schemas are in memory and are gone with the process. Subjects are BACKWARD compatible: a new schema
-must read what the newest one wrote. That is judged for flat Avro records and for the required
-properties of JSON Schemas, and a schema that it cannot judge is no success: the answer is an error.
-Written from the API's documentation, it shares nothing with `perseid.topics.schema_registry`.
+Schemas are kept in memory only. Subjects are BACKWARD compatible: a new schema must read what the
+newest one wrote. That is checked for flat Avro records and for the required properties of JSON
+Schemas; for any other schema the answer is an error. Written from the API's documentation, it
+shares no code with `perseid.topics.schema_registry`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROMOTED = {"int": {"long", "float", "double"}, "long": {"float", "double"}, "f
 
 
 class ApiError(Exception):
-    """An answer that is no success: HTTP status, error code, message."""
+    """An error answer: HTTP status, error code, message."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(status, code, message)
@@ -33,10 +33,10 @@ class ApiError(Exception):
 
 
 class Subjects:
-    """What a registry knows. Ids are of schemas, so that two subjects may share one."""
+    """The registry's content. Ids belong to schemas, so that two subjects may share one."""
 
     def __init__(self) -> None:
-        self.schemas: list[dict[str, str]] = []  # the id is the place, from 1
+        self.schemas: list[dict[str, str]] = []  # the id is the position, from 1
         self.versions: dict[str, list[int]] = {}
 
     def answer(self, method: str, parts: list[str], body: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Subjects:
         return number
 
     def _faults(self, subject: str, schema: dict[str, str]) -> list[str]:
-        """Why `schema` cannot read what the newest one of the subject wrote."""
+        """Returns why `schema` cannot read what the newest one of the subject wrote."""
         if subject not in self.versions:
             return []
         old = self.schemas[self.versions[subject][-1] - 1]
@@ -141,7 +141,7 @@ def _kinds(kind: Any) -> list[str]:
 
 
 def _schema(body: dict[str, Any]) -> dict[str, str]:
-    """The canonical form, by which a schema is found again."""
+    """Returns the canonical form, by which a schema is found again."""
     kind = body.get("schemaType") or "AVRO"
     try:
         parsed = json.loads(body["schema"])
@@ -153,14 +153,14 @@ def _schema(body: dict[str, Any]) -> dict[str, str]:
 
 
 def _told(schema: dict[str, str]) -> dict[str, str]:
-    """As the real one: AVRO is what is meant when nothing is said."""
+    """Answers as the real one, which omits the type of an Avro schema."""
     if schema["schemaType"] == "AVRO":
         return {"schema": schema["schema"]}
     return dict(schema)
 
 
 def serve(port: int, auth: str | None) -> ThreadingHTTPServer:
-    """A server on loopback that is ready to `serve_forever`; `asked` lists what it was asked."""
+    """Returns a server on loopback, ready to `serve_forever`; `asked` lists its requests."""
     subjects = Subjects()
     wanted = auth and "Basic " + base64.b64encode(auth.encode()).decode()
 
@@ -196,7 +196,7 @@ def serve(port: int, auth: str | None) -> ThreadingHTTPServer:
 
 
 class SchemaRegistryServer(Server):
-    """The same as a process of its own, which can be paused; killed, it forgets."""
+    """The same as a process of its own, which can be paused; killed, it loses its schemas."""
 
     name = "the schema registry"
     start_timeout_s = 20.0

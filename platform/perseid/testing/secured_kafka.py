@@ -1,6 +1,6 @@
-"""A real Kafka that asks who comes: SCRAM and certificates over TLS, and rights by principal.
+"""A real Kafka with authentication (SCRAM, certificates over TLS) and rights by principal.
 
-Nobody may do anything but "admin" and the broker itself, until `allow` gives rights.
+Only "admin" and the broker itself have rights, until `allow` gives more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SecuredKafkaServer(KafkaServer):
         return f"localhost:{self.port}"
 
     def as_user(self, user: str, password_file: Path | None = None) -> Brokers:
-        """With the user's password, which is put into a file."""
+        """Connects with the user's password, which is written to a file."""
         file = password_file or self.folder / f"{user}.password"
         if password_file is None:
             file.write_text(self._users[user] + "\n")
@@ -46,7 +46,7 @@ class SecuredKafkaServer(KafkaServer):
         return Brokers(self.bootstrap, access)
 
     def as_certificate(self, name: str) -> Brokers:
-        """With a certificate of the name alone."""
+        """Connects with a certificate of the name alone."""
         own = self.authority.issue(name)
         access = Access(
             part="KAFKA", ca=str(self.authority.ca), cert=str(own.cert), key=str(own.key)
@@ -54,7 +54,7 @@ class SecuredKafkaServer(KafkaServer):
         return Brokers(f"localhost:{self._mutual}", access)
 
     def allow(self, acls: Iterable[Mapping[str, Any]]) -> None:
-        """The documents that `perseid jobs acls --json` prints, as rules of the broker."""
+        """Adds the documents that `perseid jobs acls --json` prints as rules of the broker."""
         api: Any = confluent_kafka.admin
         kinds = {
             "topic": api.ResourceType.TOPIC,
@@ -80,7 +80,7 @@ class SecuredKafkaServer(KafkaServer):
             future.result(_ANSWER_S)
 
     def settings(self) -> str:
-        """Over those of the embedded broker; the last line of a name counts."""
+        """Returns settings that override the embedded broker's; the last line of a name counts."""
         own = self.authority.issue("broker", ["localhost"])
         port, controller = self.port, self.ports["controller"]
         secured = {

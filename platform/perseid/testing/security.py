@@ -1,7 +1,7 @@
-"""The controls of a secure deployment, and which tests hold for them (reliability.md, section 5).
+"""The controls of a secure deployment, and the tests that cover them (reliability.md, section 5).
 
-A test says with `@pytest.mark.security("5.3")` which controls it is about. tests/conftest.py hands
-what became of the tests to a `Matrix`; a unit test fails when a control has none.
+`@pytest.mark.security("5.3")` names the controls of a test. tests/conftest.py passes the results to
+a `Matrix`; a unit test fails when a control has no test.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class Matrix:
         self._results: dict[str, str] = {}
 
     def expect(self, test: str, controls: Iterable[str]) -> None:
-        """`test` is about the controls; ValueError for one that there is not."""
+        """Declares the controls of `test`; ValueError for an unknown one."""
         named = tuple(controls)
         if not named or set(named) - set(CONTROLS):
             raise ValueError(f"{test}: marker {MARKER}{named}: expected some of {list(CONTROLS)}")
         self._controls[test] = named
 
     def note(self, test: str, result: str) -> None:
-        """What came of a phase of the test; the worst stays."""
+        """Records the result of a phase of the test; the worst stays."""
         if test in self._controls:
             known = self._results.get(test, result)
             self._results[test] = min(known, result, key=RESULTS.index)
 
     def counts(self, control: str) -> dict[str, int]:
-        """How many tests of the control had which result."""
+        """Returns how many tests of the control had which result."""
         found = [r for t, r in self._results.items() if control in self._controls[t]]
         return {result: found.count(result) for result in RESULTS if result in found}
 
     def join(self, folder: Path, own: str) -> None:
-        """Adds what other runs of pytest left in `folder`, and leaves there what this one has."""
+        """Merges results of other pytest runs in `folder`, and writes this run's results there."""
         mine = {t: [self._controls[t], result] for t, result in self._results.items()}
         for path in sorted(folder.glob("*.json")):
             for test, (controls, result) in json.loads(path.read_text()).items():
@@ -73,13 +73,13 @@ class Matrix:
         return all(self.counts(control) for control in CONTROLS)
 
     def lines(self) -> Iterator[str]:
-        """One a control, for a terminal."""
+        """Yields one line per control, for a terminal."""
         for control, title in CONTROLS.items():
             counts = ", ".join(f"{n} {result}" for result, n in self.counts(control).items())
             yield f"{control:5} {title}: {counts or 'no test ran'}"
 
     def markdown(self) -> str:
-        """The whole table."""
+        """Returns the whole table."""
         rows = ["| control | test | result |", "|---|---|---|"]
         for control, title in CONTROLS.items():
             tests = sorted(t for t in self._results if control in self._controls[t])
@@ -90,7 +90,7 @@ class Matrix:
 
 
 def marked(tests: Path) -> dict[str, list[str]]:
-    """Control -> files below `tests` that have a test for it, read from their text."""
+    """Control -> files below `tests` that have a test for it, found in their text."""
     found: dict[str, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
         calls = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))

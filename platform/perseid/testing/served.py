@@ -1,7 +1,7 @@
 """A leader's HTTP API on fakes: the real app, without a server, a cluster or a coordinator.
 
-The registry has one job that runs, with a checkpoint, a token log and its files in the store.
-Nobody answers requests: what a call has written is in the registry, and stays as it is.
+The registry has one running job, with a checkpoint, a token log and its files in the store. No
+coordinator handles the requests: what a call wrote stays in the registry.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _InProcess(BaseTransport):
 
 
 class Served:
-    """The app and what is behind it. `secrets` has a token of each role, if there are tokens."""
+    """The app and its dependencies. `secrets` has a token of each role, if there are tokens."""
 
     def __init__(
         self, folder: Path, *, tokens: bool = True, leads: bool = True, rate: Rate | None = None
@@ -85,7 +85,7 @@ class Served:
         self.app = self._app(folder, tokens, rate or Rate(per_s=1e9, burst=1e9))
 
     def client(self, role: Role | None = None, secret: str | None = None) -> Client:
-        """A client with the token of `role`, with `secret`, or with none."""
+        """Returns a client with the token of `role`, with `secret`, or with none."""
         given = self.secrets.get(role) if role is not None else secret
         headers = {"Authorization": f"Bearer {given}"} if given is not None else {}
         return Client(base_url="http://127.0.0.1", headers=headers, transport=_InProcess(self.app))
@@ -129,7 +129,7 @@ class Served:
 
 
 def _leader() -> Leader:
-    """Leads, and runs the job, which has done one epoch."""
+    """Returns a leader whose job has done one epoch."""
     world = World(entries={JOB: job_entry(JOB)}, workers=["w1-1"])
     world.ends = {("lines", 0): 0, ("lines", 1): 0}
     leader = Leader(world)

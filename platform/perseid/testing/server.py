@@ -1,4 +1,4 @@
-"""A server process of a test's own: started, killed, paused, and gone at the end."""
+"""A server process of a test's own: started, killed, paused, and ended with the test."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Self
 
 from perseid.testing.wait import until
 
-STOP_S = 60.0  # a broker hands its partitions over first
+STOP_S = 60.0  # a broker moves its partitions to others first
 
 class Server(ABC):
-    """Started by `with`; `kill` and `start` again keep data and port. Its output is in `log`."""
+    """A context manager; `kill` and a new `start` keep data and port. Its output is in `log`."""
 
     name: str
     start_timeout_s: float
@@ -26,11 +26,11 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What is executed."""
+        """Returns the command line."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """Whether it does; asked until it does."""
+        """Whether the server answers; polled until it does."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -44,7 +44,7 @@ class Server(ABC):
         self.await_answers()
 
     def launch(self) -> None:
-        """Starts the process and does not wait: a member of a quorum answers after the others."""
+        """Starts the process without waiting: a quorum's member answers after the others."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
 
@@ -52,14 +52,14 @@ class Server(ABC):
         until(self.answers, self.start_timeout_s, f"{self.name} answers; see {self.folder / 'log'}")
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Sends SIGKILL, as a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """SIGTERM, as an operator's rolling restart; returns when the process has ended."""
+        """Sends SIGTERM, as an operator's rolling restart; returns when the process has ended."""
         self._signal(signal.SIGTERM)
         if self._process is not None:
             self._process.wait(STOP_S)
@@ -82,7 +82,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """One on loopback that nobody has at this moment."""
+    """Returns a loopback port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -11,11 +11,11 @@ EVENT_LOG = "PERSEID_EVENT_LOG"
 
 
 def events(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every event with the log it stands in: each driver has its own, and its own stage ids."""
+    """Yields every event with its log: each driver has its own log and stage ids."""
     for path in folder.rglob("*"):
         if path.is_file():
             for line in path.read_text().splitlines():
                 try:
                     yield path, json.loads(line)
                 except ValueError:
-                    continue  # the last line of a log that is still written
+                    continue  # the last line of a log that is still being written

@@ -25,7 +25,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 class _Held:
-    """Ranges of one partition that is in memory."""
+    """Ranges of one partition in memory."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -43,7 +43,7 @@ class _Held:
 def source(
     spark: SparkSession, plan: SourcePlan, records: Records, queries: Iterable[str]
 ) -> tuple[DataFrame, SourcePlan]:
-    """The frame of the source with the metadata columns that the queries name, and its plan."""
+    """Returns the source's frame with the metadata columns that the queries name, and its plan."""
     named = frozenset().union(*(sql.names(spark, query, "o") for query in queries))
     own = plan.schema().names
     plan = replace(plan, metadata=tuple(m for m in METADATA if m in named and m not in own))
@@ -60,7 +60,7 @@ def source(
 
 
 def values(answers: Sequence[tuple[DataFrame, pa.Schema]]) -> list[list[bytes]]:
-    """The rows of each answer as a JSON sink writes them."""
+    """Returns the rows of each answer as a JSON sink writes them."""
     (first, _), *_ = answers
     with in_pool(first.sparkSession, "encode"):
         members = [

@@ -1,8 +1,8 @@
-"""A deployment in the hands of a test: the command line, topics, jobs, and waiting for results.
+"""A deployment as a test uses it: the command line, topics, jobs, and waiting for results.
 
-Everything goes through what users have: `perseid` commands, topics, the status. Nothing here looks
-into the engine. `running.py` is the embedded cluster, `compose.py` containers; `fixtures.py` gives
-tests the one that this machine can have.
+Everything uses what users have: `perseid` commands, topics, the status; nothing inspects the
+engine. `running.py` is the embedded cluster, `compose.py` containers; `fixtures.py` gives tests the
+one that this machine supports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CAUGHT_UP_S = 300.0  # the slowest: a takeover while the other worker starts on 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did. `document` is its JSON, None when it printed none."""
+    """The result of a command. `document` is its JSON, None when it printed none."""
 
     code: int
     document: Any
@@ -35,44 +35,44 @@ class Ran:
 
 
 class Stack(ABC):
-    """A deployment and what a test does to it."""
+    """A deployment and a test's actions on it."""
 
     kafka: str  # bootstrap servers, as the test reaches them
 
     @abstractmethod
     def run(self, *arguments: str, timeout_s: float = COMMAND_S) -> Ran:
-        """`perseid ARGUMENTS --json` in this deployment."""
+        """Runs `perseid ARGUMENTS --json` in this deployment."""
 
     @abstractmethod
     def apply(self, folder: Path) -> Any:
-        """`perseid jobs apply` of a job folder on this machine; what it printed."""
+        """Runs `perseid jobs apply` on a local job folder; returns what it printed."""
 
     @abstractmethod
     def worker_of(self, job: str) -> str:
-        """The name of the worker that runs the job; waits until there is one."""
+        """Returns the worker that runs the job; waits until there is one."""
 
     @abstractmethod
     def leader(self) -> str:
-        """The name of the coordinator that leads; waits until there is one."""
+        """Returns the leading coordinator; waits until there is one."""
 
     @abstractmethod
     def kill(self, name: str) -> None:
-        """SIGKILL for `kafka`, `zookeeper`, `redis`, a worker or a coordinator."""
+        """Sends SIGKILL to `kafka`, `zookeeper`, `redis`, a worker or a coordinator."""
 
     @abstractmethod
     def restart(self, name: str) -> None:
-        """Starts what was killed, where nobody else does; it may not have its work back yet."""
+        """Starts a killed part where no supervisor does; it may not have its work back yet."""
 
     @abstractmethod
     def pause(self, name: str) -> None:
-        """Stops the process and all below it (SIGSTOP, the freezer of a container)."""
+        """Stops the process and its descendants (SIGSTOP, the freezer of a container)."""
 
     @abstractmethod
     def resume(self, name: str) -> None:
-        """Lets it go on."""
+        """Resumes what `pause` has stopped."""
 
     def do(self, *arguments: str) -> Any:
-        """The same; AssertionError with what it said unless it exits with 0."""
+        """As `run`; AssertionError with the output unless it exits with 0."""
         ran = self.run(*arguments)
         said = f"perseid {' '.join(arguments)}: {ran.code} {ran.document} {ran.stderr}"
         assert ran.code == 0, said
@@ -84,7 +84,7 @@ class Stack(ABC):
     def produce(
         self, topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None = None
     ) -> int:
-        """Writes records, dealt over the partitions (by key where there are keys); how many."""
+        """Writes records, distributed over the partitions (by key if given); returns how many."""
         from confluent_kafka import Producer
 
         producer = Producer({
@@ -106,13 +106,13 @@ class Stack(ABC):
         return sent
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        """The committed JSON records of a topic, partition by partition."""
+        """Returns the committed JSON records of a topic, partition by partition."""
         from perseid.testing.verify.read import read_topic
 
         return [json.loads(record.value or b"") for record in read_topic(self.kafka, topic)]
 
     def tokens(self, job: str) -> list[Token]:
-        """Those of the job's token log that count, by epoch."""
+        """Returns the valid tokens of the job's token log, by epoch."""
         from perseid.testing.verify.read import read_topic
         from perseid.topics import codec, names
         from perseid.topics.chain import Chain, valid_tokens
@@ -122,7 +122,7 @@ class Stack(ABC):
         return list(valid_tokens(Chain(), entries).values())  # type: ignore[arg-type]
 
     def job(self, name: str) -> dict[str, Any]:
-        """The status's view of a job; an empty one while there is none."""
+        """Returns the status's view of a job; empty if there is none."""
         found = self.run("status").document or {"jobs": []}
         return next((j for j in found["jobs"] if j["name"] == name), {})
 
@@ -130,7 +130,7 @@ class Stack(ABC):
         self, name: str, wanted: Callable[[dict[str, Any]], bool], what: str,
         timeout_s: float = CAUGHT_UP_S,
     ) -> dict[str, Any]:  # fmt: skip
-        """The job's view as soon as it is as `wanted`."""
+        """Returns the job's view as soon as it is `wanted`."""
 
         def look() -> dict[str, Any] | None:
             found = self.job(name)
@@ -141,10 +141,10 @@ class Stack(ABC):
     def wait_caught_up(
         self, name: str, timeout_s: float = CAUGHT_UP_S, above_epoch: int = 0
     ) -> dict[str, Any]:
-        """Until all input that was there when this was called is committed.
+        """Waits until all input that was there at the call is committed.
 
-        `above_epoch`: the epoch at which a job of the same name ended before, so that its
-        successor is not taken for caught up before it has looked at its input.
+        `above_epoch`: the last epoch of an earlier job of the same name, so that its successor does
+        not count as caught up before it has read its source offsets.
         """
         return self.wait_job(
             name, lambda j: _caught_up(j) and j["epoch"] > above_epoch, "caught up", timeout_s
@@ -159,7 +159,7 @@ def _caught_up(job: dict[str, Any]) -> bool:
 
 
 def group_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
-    """What a lag tool reads: the committed offsets of a consumer group; empty without one."""
+    """Returns the committed offsets of a consumer group, as a lag tool does; empty without one."""
     from confluent_kafka import ConsumerGroupTopicPartitions
     from confluent_kafka.admin import AdminClient
 
@@ -171,14 +171,14 @@ def group_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
 
 
 def lines(count: int, seed: int, words: int = 200) -> list[bytes]:
-    """Lines of ten words out of a small vocabulary, so that every epoch touches old state."""
+    """Returns lines of ten words of a small vocabulary, so that every epoch touches old state."""
     chance = random.Random(seed)
     vocabulary = [f"w{i}" for i in range(words)]
     return [" ".join(chance.choices(vocabulary, k=10)).encode() for _ in range(count)]
 
 
 def example(folder: Path, name: str, replacements: dict[str, str]) -> Path:
-    """A copy of a shipped example with texts of its job.yaml replaced; returns its folder."""
+    """Copies a shipped example with texts of its job.yaml replaced; returns its folder."""
     from perseid.jobs.repository.job_folders import example as shipped
 
     ignored = shutil.ignore_patterns("__pycache__")

@@ -10,11 +10,11 @@ from perseid.state.durability.store import Counted, checked, missing
 
 
 class MemoryStore:
-    """The fake of `perseid.state.durability.store.Store`. `content` is open to tests."""
+    """The fake of `perseid.state.durability.store.Store`. Tests may change `content`."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
-        self.times_ms: dict[str, int] = {}  # times that a test gives, else 0
+        self.times_ms: dict[str, int] = {}  # set by tests, else 0
         self.failing = False
 
     def write(self, path: str, chunks: Iterable[Any]) -> tuple[int, int]:

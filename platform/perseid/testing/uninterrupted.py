@@ -1,9 +1,9 @@
-"""What a job makes without any failure: its operators over the epochs that its tokens name.
+"""A job's output without any failure: its operators run over the epochs that its tokens name.
 
-Epochs, times and watermarks are the job's own, so what depends on where an epoch ends agrees too,
-and so does what feedback edges carry from one to the next.
-Operators run in `Harness`: no Kafka, no Spark, nothing that could die. For sources of a topic with
-one partition, so that an epoch has its rows in one order. SQL operators are given as functions.
+Epochs, times and watermarks are the job's own, so results that depend on epoch ends agree too, and
+so do those of feedback edges. Operators run in `Harness`, without Kafka and Spark. For sources of a
+topic with one partition, so that an epoch's rows have one order. SQL operators are given as
+functions.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Uninterrupted:
             for name, operator in self.job.operators.items() if operator.use is not None
         }  # fmt: skip
         self._sql = sql
-        self._before: dict[str, Rows] = {}  # what the streams had in the epoch before
+        self._before: dict[str, Rows] = {}  # the streams' rows of the previous epoch
 
     def run(self, token: Token, values: Mapping[str, list[bytes]]) -> None:
-        """One epoch; `values`: topic -> all records of its partition."""
+        """Runs one epoch; `values`: topic -> all records of its partition."""
         now: dict[str, Rows] = {}
         for name, source in self.job.sources.items():
             found = [r for split in token.splits for r in split if r.source == name]
@@ -53,7 +53,7 @@ class Uninterrupted:
         self._before = now
 
     def _operator(self, token: Token, name: str, now: dict[str, Rows]) -> None:
-        """Puts the operator's streams into `now`, behind those that it reads of this epoch."""
+        """Adds the operator's streams to `now`, after those that it reads of this epoch."""
         if name in now:
             return
         spec = self.job.operators[name]

@@ -1,4 +1,4 @@
-"""Waiting for a condition in tests, in place of sleeps."""
+"""Waiting for a condition in tests, instead of sleeps."""
 
 from perseid.embedded.waiting import WaitedInVain, until
 

@@ -13,7 +13,7 @@ def wheel(
     folder: Path, name: str, version: str, modules: Mapping[str, str],
     needs: Sequence[str] = (),
 ) -> Path:  # fmt: skip
-    """A pure Python wheel with files by path, such as {"x.py": "Y = 1"}."""
+    """Writes a pure Python wheel with files by path, such as {"x.py": "Y = 1"}."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     files = dict(modules) | {
@@ -32,7 +32,7 @@ def wheel(
 
 
 def locked(*wheels: Path) -> str:
-    """The lock file of these wheels."""
+    """Returns the lock file of these wheels."""
     lines = []
     for made in wheels:
         name, version = made.name.split("-")[:2]

@@ -1,4 +1,4 @@
-"""The tree of nodes in the model of ZooKeeper: versions, owners, writes that are whole or not."""
+"""The tree of nodes in the model of ZooKeeper: versions, owners, atomic writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perseid.registry.port import ANY_VERSION, Check, ConflictError, Create, Del
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """`session`: whose ephemeral node it is."""
+    """`session`: the owner of an ephemeral node."""
 
     data: bytes
     version: int = 0
@@ -22,12 +22,12 @@ def parent(path: str) -> str:
 
 @dataclass
 class Tree:
-    """Nodes by path. Not for two threads at once."""
+    """Nodes by path. Not thread-safe."""
 
     nodes: dict[str, TreeNode] = field(default_factory=lambda: {"/": TreeNode(b"")})
 
     def apply(self, session: int, writes: tuple[Write, ...]) -> None:
-        """All writes or none, like one ZooKeeper transaction; ConflictError names the first."""
+        """Applies all writes or none, as a ZooKeeper transaction; ConflictError names the first."""
         before = dict(self.nodes)
         try:
             for write in writes:
@@ -37,7 +37,7 @@ class Tree:
             raise
 
     def drop(self, session: int) -> list[str]:
-        """Removes the session's ephemeral nodes; their paths."""
+        """Removes the session's ephemeral nodes; returns their paths."""
         gone = [path for path, node in self.nodes.items() if node.session == session]
         for path in gone:
             del self.nodes[path]

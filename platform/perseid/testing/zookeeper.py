@@ -1,6 +1,6 @@
 """A real ZooKeeper for tests: one server from pyspark's jars on a free loopback port.
 
-Ticks of 500 ms, so that a session of 2 s is granted as it is in the embedded cluster.
+Its tick is 500 ms, so that a session of 2 s is granted as in the embedded cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perseid.testing.server import Server, free_port
 
 
 class ZooKeeperServer(Server):
-    """One of its own for a test."""
+    """A server of the test's own."""
 
     name = "ZooKeeper"
     start_timeout_s = 30.0  # a JVM on a busy two-core machine; normally it takes one second
@@ -30,7 +30,7 @@ class ZooKeeperServer(Server):
         )
 
     def settings(self) -> str:
-        """Lines about where it listens, and to whom."""
+        """Returns the settings of its addresses and access."""
         return f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
 
     @property
@@ -52,7 +52,7 @@ class ZooKeeperServer(Server):
 
 
 class SecuredZooKeeperServer(ZooKeeperServer):
-    """TLS only, with a certificate for `localhost`; it wants none of its clients."""
+    """TLS only, with a certificate for `localhost`; it requires none of its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "certificates")
@@ -73,7 +73,7 @@ class SecuredZooKeeperServer(ZooKeeperServer):
         return f"localhost:{self.port}"
 
     def access(self, **settings: str) -> Access:
-        """Of a client that trusts it."""
+        """Returns the access of a client that trusts it."""
         return Access.model_validate(
             {"part": "ZOOKEEPER", "ca": str(self.authority.ca), **settings}
         )

@@ -59,7 +59,7 @@ def _limit(text: str) -> float:
 
 
 def run() -> int:
-    """Exit codes as of every command: 2 for a wrong setting, 3 for what is refused."""
+    """Exit codes as for every command: 2 for a wrong setting, 3 for a refused action."""
     try:
         settle()
         check_user(os.getuid())

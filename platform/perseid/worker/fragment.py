@@ -2,8 +2,8 @@
 
     restoring -> running -> stopped | failed
 
-The thread of a fragment does one life: it is made for one plan (one generation) and ends with it.
-What it learns it tells on the progress topic. The driver handles tokens and reports, never data.
+A fragment serves one plan (one generation) in one thread and ends with it. It reports its states
+and results on the progress topic. The driver handles tokens and reports, never data.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 REPORT_AGAIN_S = 1.0
-BATCH_S = 5.0  # of a micro-batch of the query
-WAIT_S = 0.2  # the longest that a stop waits for a look at the token log
+BATCH_S = 5.0  # duration of one micro-batch of the query
+WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
-REPORT_FOR_S = 60.0  # of a broker that takes no record of ours, before the worker ends for it
-EXIT_UNTOLD = 6  # where a fragment's end cannot be told, the worker's own end shows
+REPORT_FOR_S = 60.0  # how long a broker may reject the final report before the worker exits
+EXIT_UNTOLD = 6  # exit code of a worker that could not report how its fragment ended
 end_worker = os._exit
 
 
@@ -90,7 +90,7 @@ class Clients:
 
 
 class Fragment:
-    """See the module's docstring. `start` returns at once; `stop` returns when it has ended."""
+    """See the module's docstring. `start` returns at once; `stop` waits for the thread to end."""
 
     def __init__(
         self,
@@ -104,24 +104,25 @@ class Fragment:
         complete: Callable[[], tuple[CheckpointPointer, ...]] = tuple,
     ) -> None:
         self.machine = machine or MachineWatch()
-        self._complete = complete  # which checkpoints are, newest first
+        self._complete = complete  # returns the complete checkpoints, newest first
         self.spark = spark
         self.deployment = deployment
         self.plan = plan
         self.incarnation = incarnation
         self.cache = cache
         self.scratch = scratch
-        self.pointers: tuple[CheckpointPointer, ...] = ()  # complete checkpoints, by the service
+        # complete checkpoints, set by the service
+        self.pointers: tuple[CheckpointPointer, ...] = ()
         self._ended = threading.Event()
         self._stopping = threading.Event()
-        self._finishing = threading.Event()  # no further epoch is begun
-        self._rests = threading.Event()  # and none runs any more
+        self._finishing = threading.Event()  # no further epoch starts
+        self._rests = threading.Event()  # no epoch runs any more
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
-        self._token = secrets.token_hex(16)  # of errors of its tasks (`errors.carried`)
+        self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
         self._epoch = plan.base_epoch
-        self._ordered_epoch = 0  # of the last checkpoint whose parts this life has ordered
-        self._replay_to = plan.base_epoch  # epochs up to it had been issued before this life
+        self._ordered_epoch = 0  # epoch of the last checkpoint whose parts this life has ordered
+        self._replay_to = plan.base_epoch  # epochs up to this one were issued before this life
         name = f"fragment-{plan.job}-{plan.generation}"
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
@@ -134,19 +135,19 @@ class Fragment:
 
     @property
     def epoch(self) -> int:
-        """The last one that is done."""
+        """The last completed epoch."""
         return self._epoch
 
     def finish(self) -> None:
-        """From now on no further epoch is begun; one that is under way goes on to its end."""
+        """From now on no further epoch starts; a running epoch completes."""
         self._finishing.set()
 
     def finished(self, timeout_s: float) -> bool:
-        """Whether no epoch runs any more, behind `finish`; waits for it at most so long."""
+        """Whether no epoch runs any more; call it after `finish`. Waits at most `timeout_s`."""
         return self._query is None or self._rests.wait(max(0.0, timeout_s))
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Ends the query; an epoch that is under way is given up, and done again by the next."""
+        """Ends the query; a running epoch is aborted, and the next owner runs it again."""
         self._stopping.set()
         if self._query is not None:
             self._query.stop()
@@ -160,13 +161,13 @@ class Fragment:
                 progress, record = told
                 progress.look(record)
         except BaseException as error:
-            # Without a word the coordinator would wait for a fragment that is no more.
+            # Without a report the coordinator would wait for a fragment that no longer exists.
             log.critical("the worker ends: how its fragment ended cannot be told: %s",
                          cut(said(error)), exc_info=error)  # fmt: skip
             end_worker(EXIT_UNTOLD)
 
     def _run_and_report(self) -> tuple[LastWord, FragmentState] | None:
-        """What it told of a failure, and where."""
+        """The reported failure and the log it was reported to; None after a regular stop."""
         from perseid.topics.log import KafkaLogWriter, ProgressLog
 
         bootstrap = self.deployment.brokers(self.plan.job)
@@ -174,7 +175,7 @@ class Fragment:
         progress: Appender = log_
         try:
             with ExitStack() as held:
-                # The first append waits for the producer's id, half a second: meanwhile we restore.
+                # The first append waits 0.5 s for the producer's id; the restore runs meanwhile.
                 reporting = threading.Thread(
                     target=logs.carried(self._report_if_acknowledged), args=(progress, "restoring")
                 )
@@ -194,7 +195,7 @@ class Fragment:
             self._rests.set()
 
     def _report_if_acknowledged(self, progress: Appender, state: str) -> None:
-        """Where nobody waits for it: a broker that is away is the restore's own affair."""
+        """Logs a failed report only: if a broker is unavailable, the restore reports that."""
         try:
             self._report(progress, state)
         except PerseidError as error:
@@ -220,7 +221,7 @@ class Fragment:
             self._query.stop()
         try:
             self._query.awaitTermination()
-        except Exception as error:  # Spark wraps what the batch raised: say that instead
+        except Exception as error:  # Spark wraps what the batch raised: raise the original error
             raise self._error or error from None
         finally:
             runner.close()
@@ -231,10 +232,10 @@ class Fragment:
     def _start_query(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients
     ) -> StreamingQuery:
-        """A micro-batch takes record after record for BATCH_S: what comes between two costs."""
+        """A micro-batch processes records for BATCH_S: each further micro-batch has a cost."""
         offsets = count(feed.start_offset)  # the log is dense
 
-        def on_batch() -> None:  # in a thread of Spark's gateway
+        def on_batch() -> None:  # runs in a thread of Spark's gateway
             logs.bind(job=self.plan.job, generation=self.plan.generation)
             until_s = time.monotonic() + BATCH_S
             try:
@@ -248,10 +249,10 @@ class Fragment:
         return query.start(self.spark, name, self.scratch / name, on_batch)
 
     def _base(self, token: Token) -> tuple[str, int] | None:
-        """What a checkpoint of the token's epoch builds upon.
+        """The checkpoint on which a checkpoint of the token's epoch builds.
 
-        Asked for anew: right behind a complete one the service has not heard of it yet, and upon
-        the one before all would be written again.
+        Asks for the complete checkpoints again: the service may not know yet of one that has just
+        completed, and building on its predecessor would write the same parts again.
         """
         if token.checkpoint:
             try:
@@ -266,7 +267,7 @@ class Fragment:
         record = self._await_record(runner, clients, offset)
         if self._finishing.is_set():
             self._rests.set()
-            self._stopping.wait()  # or Spark would ask for batch after batch
+            self._stopping.wait()  # otherwise Spark starts one empty batch after another
             return
         if record is None:
             return
@@ -287,7 +288,7 @@ class Fragment:
         total = round((time.monotonic() - started) * 1000)
         self._report_event_times(clients.progress, order, done["counts"])
         clients.progress.append(reports.epoch_done(runner.context, order, done, total))
-        runner.clean()  # while the coordinator grants the next one
+        runner.clean()  # while the coordinator grants the next epoch
         if memory.is_judged(order.token):
             self._judge_memory(runner, clients, done["reports"])
 
@@ -310,9 +311,10 @@ class Fragment:
     def _report_last_event_times(
         self, clients: Clients, context: FragmentContext, feed: EpochFeed
     ) -> None:
-        """Of the epoch that this life goes on from: its owner may have died before it told.
+        """Reports the event times of the restored epoch: its owner may have died before it did.
 
-        Without them the watermark would wait for the next rows. Reads one epoch's input again.
+        Without this report the watermark would wait for the next rows. Reads one epoch's input
+        again.
         """
         plans = frames.timed_plans(context)
         if not plans:
@@ -323,7 +325,8 @@ class Fragment:
         )  # fmt: skip
         token = decode_token(entry.value)
         if isinstance(token, Token):
-            with closing(ColumnReader(context.brokers)) as reader:  # fragments are threads
+            # the reader is not shared: fragments are threads
+            with closing(ColumnReader(context.brokers)) as reader:
                 counts = reports.read_again(reader, plans, token)
             order = EpochOrder(token, entry.offset, None)
             self._report_event_times(clients.progress, order, counts)
@@ -331,7 +334,7 @@ class Fragment:
     def _await_record(
         self, runner: EpochRunner, clients: Clients, offset: int
     ) -> TokenRecord | None:
-        """The record, as soon as there is one; None when the fragment is stopped before."""
+        """The record at `offset`, once there is one; None when the fragment is stopped first."""
         topic, looked_s = names.tokens(self.plan.job), time.monotonic()
         while not (self._stopping.is_set() or self._finishing.is_set()):
             found = clients.tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
@@ -413,15 +416,15 @@ class Fragment:
         )
 
     def _end_with(self, progress: Appender, error: BaseException) -> FragmentState | None:
-        """Tells how it ended, and gives what it told of a failure.
+        """Reports how the fragment ended; returns the record of a failure.
 
-        A fragment that is being stopped or is fenced ends in peace.
+        A fragment that is stopped or fenced exits cleanly.
         """
         known = classify(error, self._token)
         if self._stopping.is_set() or isinstance(known, FencedError):
             log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
             if self._stopping.is_set():
-                # A newer plan is there, or the worker leaves.
+                # There is a newer plan, or the worker leaves.
                 self._report_if_acknowledged(progress, "stopped")
                 return None
         else:
@@ -437,10 +440,11 @@ class Fragment:
         return record
 
     def _report_until_acknowledged(self, progress: Appender, record: FragmentState) -> None:
-        """Nobody else knows that a fragment of a live worker has ended: the job would stand still.
+        """Retries the report: without it the job would stall, since only this worker knows the end.
 
-        The broker that made it fail may be away for longer than one append waits. One that will not
-        have the record is asked again with a short one, and not for ever.
+        The broker that made the fragment fail may be unavailable for longer than one append waits:
+        a transient error is retried without limit. A record that the broker rejects is retried with
+        a shorter error text, for REPORT_FOR_S.
         """
         began_s = time.monotonic()
         while True:
@@ -455,4 +459,4 @@ class Fragment:
                     raise
                 record = replace(record, error=cut(record.error, EVENT_MAX))
             if self._stopping.wait(REPORT_AGAIN_S):
-                return  # a newer plan has come, so it is known
+                return  # a newer plan exists, so the end is known

@@ -1,10 +1,10 @@
-"""Looking into the state of an operator from outside: reads only, and nobody notices.
+"""Reads the state of an operator from outside, without effect on the running job.
 
-The state log of the job's owner is read when it is on this host, at the newest epoch that all
-wanted partitions have. Meanwhile the owner goes on: it may remove files that a checkpoint has made
-needless, or another owner may rename the directory. Then the reader sees that something is gone and
-begins anew. Where no log is, the newest checkpoint is restored into a scratch folder, by the
-worker's own restore.
+If the state log of the job's owner is on this host, it is read at the newest epoch that all wanted
+partitions have. The owner continues meanwhile: it may delete files that a checkpoint has made
+unnecessary, or a new owner may rename the directory. The reader then finds files missing and starts
+again. Without a log, the newest checkpoint is restored into a scratch folder by the worker's own
+restore.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from perseid.state.durability.store import Store
     from perseid.state.primitives.primitive import Primitive
 
-TRIES = 20  # of reading a log that changes meanwhile
-PAUSE_S = 0.1  # between them: a takeover renames within a second or two
+TRIES = 20  # attempts to read a log that changes meanwhile
+PAUSE_S = 0.1  # pause between them: a takeover renames within a second or two
 
 T = TypeVar("T")
 Read = Callable[[int], "dict[str, Primitive]"]
@@ -40,7 +40,7 @@ Read = Callable[[int], "dict[str, Primitive]"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job's state is, as ZooKeeper said it at one moment."""
+    """The job's plan and checkpoints, as ZooKeeper had them at one moment."""
 
     plan: Plan
     pointers: tuple[CheckpointPointer, ...]
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is read: the state at the end of `epoch`, out of "log" or "checkpoint"."""
+    """What is read: the state at the end of `epoch`, from "log" or "checkpoint"."""
 
     epoch: int
     source: str
@@ -56,9 +56,9 @@ class Moment:
 
 @dataclass(frozen=True)
 class Inspector:
-    """Reads the state of one operator. `root` is where the owner's host has its state logs.
+    """Reads the state of one operator. `root`: folder of the state logs on this host.
 
-    `share`: what a partition is of the operator.
+    `share`: a partition's share of the operator.
     """
 
     files: Files
@@ -75,9 +75,10 @@ class Inspector:
         use: Callable[[Moment, Read], T],
         scratch: Path,
     ) -> T:
-        """What `use` makes of the state: it gets the moment and reads partitions as it needs them.
+        """The result of `use`, which gets the moment and a function that reads a partition.
 
-        Raises RefusedError when there is no state yet, PermanentError when no checkpoint is good.
+        Raises RefusedError when there is no state yet, PermanentError when no checkpoint is
+        readable.
         """
         for _ in range(TRIES):
             found = place()
@@ -88,29 +89,30 @@ class Inspector:
                 if moment is not None:
                     return use(moment, partial(self._from_logs, logs, moment.epoch))
                 if found.plan.owner is None or not owners:
-                    break  # else the present owner may be about to take what is here
+                    break  # otherwise the present owner may be about to take over these logs
             except (FencedError, DamagedFile, RetryableError):
-                pass  # a file, or the directory, went away while it was read
+                pass  # a file, or the directory, was removed during the reading
             self.clock.sleep(PAUSE_S)
         return self._from_checkpoints(place(), use, scratch)
 
-    # The log ------------------------------------------------------------------------------------
+    # From the log
+    # ------------------------------------------------------------------------------------
 
     def _log_moment(self, place: Place, logs: dict[int, StateLog]) -> Moment | None:
-        """The newest epoch that all have; None when this host has no log of the owner."""
+        """The newest epoch that all logs have; None when this host has no log of the owner."""
         epochs = [log.last_epoch() for log in logs.values()]
         held = [epoch for epoch in epochs if epoch is not None]
         if not held or len(held) < len(epochs):
             return None
         newest = place.pointers[0].epoch if place.pointers else 0
         if place.plan.owner is None and min(held) < newest:
-            return None  # left behind by an owner of before
+            return None  # left by a previous owner
         return Moment(min(held), "log")
 
     def _logs(
         self, place: Place, owners: list[str], partitions: Sequence[int]
     ) -> dict[int, StateLog]:
-        """Those of the owner, or of the last one when the job has none; none if not here."""
+        """The owner's logs, or those of the last owner when the job has none; empty if not here."""
         plan = place.plan
         wanted = owners[-1:] if plan.owner is None else [owner_name(plan.generation, plan.owner)]
         logs = {}

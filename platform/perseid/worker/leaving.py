@@ -1,13 +1,13 @@
-"""How a worker leaves (SIGTERM): what it has begun is ended, and every job is handed over.
+"""How a worker leaves (SIGTERM): it ends its running epochs and hands over every job.
 
-1. The worker says in ZooKeeper that it leaves: nothing new is placed on it.
-2. If wanted, each of its jobs takes a checkpoint. Whoever goes on elsewhere then has little to
-   replay; on the same host the state logs are there anyway.
-3. Each fragment ends its epoch and takes no further one.
-4. Each fragment is stopped and says so: that hands its job over, and counts as no failure.
+1. The worker marks itself in ZooKeeper as leaving: it gets no new jobs.
+2. If configured, each of its jobs takes a checkpoint. A new owner on another host then has little
+   to replay; on the same host the state logs are available anyway.
+3. Each fragment ends its epoch and starts no further one.
+4. Each fragment is stopped and reports it: that hands its job over, and counts as no failure.
 
-All of it has a limit. What is not done by then is given up, as when the worker had been killed: the
-next owner computes the epoch again.
+All of it has a time limit. An epoch that is not done by then is aborted, as if the worker had been
+killed: the next owner computes it again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from perseid.worker.fragment import Fragment
 
 log = logging.getLogger("perseid.worker")
 
-LIMIT_S = 8.0  # `docker stop`, and our own supervisor, kill after ten seconds
-CHECKPOINT_SHARE = 0.7  # of the limit: the rest is the epochs'
+LIMIT_S = 8.0  # `docker stop`, and perseid's supervisor, kill after ten seconds
+CHECKPOINT_SHARE = 0.7  # of the limit: the rest is for the epochs
 LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """`limit_s`: for all of it. `checkpoint`: whether each job takes one before."""
+    """`limit_s`: for all steps. `checkpoint`: whether each job takes one first."""
 
     limit_s: float = LIMIT_S
     checkpoint: bool = False
@@ -41,7 +41,7 @@ class Leaving:
 def leave(
     registry: Registry, me: WorkerInfo, fragments: Iterable[Fragment], how: Leaving, clock: Clock
 ) -> None:
-    """Returns when all fragments have ended, or when the time is over."""
+    """Returns when all fragments have ended, or after the limit."""
     running = [fragment for fragment in fragments if not fragment.ended]
     began_s = clock.monotonic_s()
     log.info("leaves; jobs to hand over: %d", len(running))
@@ -50,7 +50,7 @@ def leave(
         if how.checkpoint:
             asked = [entry for fragment in running for entry in _asked(registry, fragment)]
             _await(registry, asked, clock, began_s + how.limit_s * CHECKPOINT_SHARE)
-    except PerseidError as error:  # ZooKeeper is away: the epochs can be ended all the same
+    except PerseidError as error:  # ZooKeeper is unavailable: the epochs can be ended nevertheless
         log.warning("leaves without a word to ZooKeeper: %s", error)
     until_s = began_s + how.limit_s
     for fragment in running:
@@ -64,7 +64,7 @@ def leave(
 
 
 def _asked(registry: Registry, fragment: Fragment) -> Iterable[JobEntry]:
-    """The entry that asks for a checkpoint; none of a job that can take none now."""
+    """The entry that requests a checkpoint; none for a job that cannot take one now."""
     try:
         entry, version = checkpointing.ask(registry, fragment.plan.job, fragment.epoch)
         steering.put(registry, entry, version)

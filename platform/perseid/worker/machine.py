@@ -1,14 +1,12 @@
-"""Memory that the machine, or the container, has left: a clear stop in place of an OOM kill.
+"""Memory that is left on the machine or in the container: stops a job before an OOM kill.
 
-`memory:` bounds what an operator's state has in a snapshot; processes take more than that, and
-operators without the key have no bound at all. A kernel that runs out of memory kills a process of
-its choice, and whoever takes the job over has the same state. So each job is judged behind every
-epoch, as with `memory:`. When little is left, and stays so, the job of this worker whose state
-grows fastest is stopped if at its pace the rest would be gone soon; its state is kept. All others
-warn. Then the next one has time: what a stopped job held is given back within a minute.
-
-Not seen: what a Spark cluster's executors have on other hosts, and which other worker of this
-machine grows faster.
+`memory:` bounds an operator's state as a snapshot; processes need more than that, and operators
+without the key have no bound. A kernel without memory kills some process, and the job's next owner
+has the same state. So each job is checked after every epoch, as with `memory:`. While memory stays
+short, the job of this worker whose state grows fastest is stopped if its growth would use up the
+rest within HORIZON_S; its state is kept. All other jobs warn. The next job is stopped GIVEN_BACK_S
+later at the earliest, since a stopped job's memory is freed within a minute. Not covered: executors
+of a Spark cluster on other hosts, and other workers on this machine.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from perseid.clocks import Clock, SystemClock
 from perseid.errors import PermanentError
 from perseid.worker.epoch.memory import MIB
 
-RESERVE_SHARE = 0.05  # of the memory that there is: what an epoch and the page cache need
+RESERVE_SHARE = 0.05  # of the total memory: what an epoch and the page cache need
 RESERVE_MIN_BYTES, RESERVE_MAX_BYTES = 128 * MIB, 1024 * MIB
-SHORT_S = 2.0  # so long it has to be short: others' needs come and go
-PACE_S = 10.0  # over which a pace is reckoned
-HORIZON_S = 600.0  # gone within that at a job's pace, and it is stopped
-RESIDENT = 5  # bytes in use for one of a snapshot, at most (tests/benchmarks/FIGURES_STATE.md)
-GIVEN_BACK_S = 90.0  # processes keep what a job had for 60 s
-CGROUPS = "PERSEID_CGROUPS"  # where control groups are mounted, if not at the usual place
-# Limit, use, and what of the use the kernel would give up: cgroup v2 and v1.
+SHORT_S = 2.0  # how long memory has to be short: brief shortages are normal
+PACE_S = 10.0  # interval over which the growth rate is measured
+HORIZON_S = 600.0  # a job is stopped if its growth would use up the memory within this time
+RESIDENT = 5  # resident bytes per byte of a snapshot, at most (tests/benchmarks/FIGURES_STATE.md)
+GIVEN_BACK_S = 90.0  # processes keep a job's memory for 60 s
+CGROUPS = "PERSEID_CGROUPS"  # where control groups are mounted, if not at the default place
+# Limit, usage, and the reclaimable part of the usage: cgroup v2 and v1.
 V2 = ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable"))
 V1 = (
     "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"),
@@ -44,14 +42,14 @@ V1 = (
 
 @dataclass(frozen=True)
 class Memory:
-    """In bytes: what can still be taken without swapping, and all that there is."""
+    """In bytes: what can still be taken without swapping, and the total."""
 
     left: int
     total: int
 
     @property
     def spare(self) -> float:
-        """What is left above the reserve; below 0 it is short.
+        """What is left above the reserve; below 0 memory is short.
 
         >>> Memory(left=900 << 20, total=16 << 30).spare < 0 < Memory(900 << 20, 8 << 30).spare
         True
@@ -61,9 +59,9 @@ class Memory:
 
 
 def look() -> Memory:
-    """Of the machine, or of a control group that this process is in, whichever has less to spare.
+    """The memory of the machine, or of this process's control group with the least to spare.
 
-    In Docker with namespaces of its own the container's group is the root of the mount.
+    In Docker with its own cgroup namespace the container's group is the root of the mount.
     """
     machine = psutil.virtual_memory()
     found = [Memory(machine.available, machine.total)]
@@ -81,7 +79,7 @@ def look() -> Memory:
 def groups(
     mount: Path, own: Path = Path("/proc/self/cgroup")
 ) -> Iterator[tuple[Path, tuple[str, str, tuple[str, ...]]]]:
-    """The groups that may limit this process, each with those above it, up to the mount."""
+    """The groups that may limit this process, each with its parents, up to the mount."""
     for line in own.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -96,7 +94,7 @@ def groups(
 
 @dataclass
 class _Growth:
-    """What one job's state had at the ends of its last epochs: (seconds, bytes)."""
+    """Sizes of one job's state at the ends of its last epochs: (seconds, bytes)."""
 
     seen: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -106,13 +104,13 @@ class _Growth:
             self.seen.popleft()
 
     def pace(self, now_s: float) -> float:
-        """Bytes a second. Falls while the job has no epochs; 0 in the first of a life."""
+        """Bytes per second. Falls while the job has no epochs; 0 in the first epoch of a life."""
         (began_s, before), (_, size) = self.seen[0], self.seen[-1]
         return max(0, size - before) / max(now_s - began_s, 1.0)
 
 
 class MachineWatch:
-    """What all jobs of one worker hold; their threads ask it, each for its own job."""
+    """The state sizes of all jobs of one worker; thread safe, each fragment asks for its job."""
 
     def __init__(
         self, memory: Callable[[], Memory] = look, clock: Clock | None = None
@@ -122,13 +120,13 @@ class MachineWatch:
         self._lock = threading.Lock()
         self._held: dict[str, _Growth] = {}
         self._warned: set[tuple[str, str]] = set()
-        self._short_s: float | None = None  # since when
+        self._short_s: float | None = None  # since when memory is short
         self._next_s = 0.0  # when the next job may be stopped
 
     def judge(
         self, job: str, epoch: int, reports: Iterable[Mapping[str, Any]]
     ) -> tuple[str, ...]:
-        """What people should be told behind `epoch`; PermanentError when `job` has to stop."""
+        """The warnings to report after `epoch`; PermanentError when `job` has to stop."""
         size = sum(int(report.get("state_bytes", 0)) for report in reports)
         with self._lock:
             now_s = self._clock.monotonic_s()
@@ -154,7 +152,7 @@ class MachineWatch:
             return self._once(job, "short", told)
 
     def forget(self, job: str) -> None:
-        """A job that no longer runs here takes no more."""
+        """Drops a job that no longer runs here."""
         with self._lock:
             self._held.pop(job, None)
             self._warned -= {(job, "short"), (job, "unread")}

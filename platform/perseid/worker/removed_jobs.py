@@ -1,10 +1,10 @@
-"""What a job that was removed leaves on this host: its state logs are deleted.
+"""Deletes the state logs of removed jobs on this host.
 
-    <state>/jobs/<deployment>/<job uuid>/   a worker of this deployment had the job here
+    <state>/jobs/<deployment>/<job uuid>/   mark: a worker of this deployment had the job here
     <state>/<job uuid>/...                  its state logs
 
-Only what such a mark names is deleted: deployments may share the folder. A job that runs elsewhere
-keeps its logs here, since it may come back.
+Only logs with such a mark are deleted: deployments may share the folder. A job that now runs
+elsewhere keeps its logs here, since it may return.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORGET_S = 30.0  # another worker of this host may still be about to stop its fr
 
 
 class RemovedJobs:
-    """Watches for marks of jobs that nobody knows any more."""
+    """Looks for marks of jobs that no longer exist."""
 
     def __init__(self, deployment: Deployment, files: Files | None = None) -> None:
         self._files = files or LocalFiles()
@@ -34,20 +34,20 @@ class RemovedJobs:
         self._unknown_since: dict[str, float] = {}
 
     def begins(self, job_uuid: str) -> None:
-        """Marks the job as one that has been here, before there is anything of it."""
+        """Marks the job as one of this host, before any of its files exist."""
         try:
             self._files.make_directory(f"{self._marks}/{job_uuid}", parents=True)
-        except RetryableError as error:  # its tasks will say so too, as the job's error
+        except RetryableError as error:  # its tasks will report it too, as the job's error
             _log.warning("what job %s leaves here will stay: %s", job_uuid, error)
 
     def see(self, known: Collection[str], now_s: float) -> None:
-        """`known`: uuids of all jobs that there are. Deletes in a thread: it may be gigabytes."""
+        """`known`: uuids of all existing jobs. Deletes in a thread, since logs may be gigabytes."""
         due = self.due(known, now_s)
         if due:
             threading.Thread(target=self.collect, args=(due,), daemon=True).start()
 
     def due(self, known: Collection[str], now_s: float) -> list[str]:
-        """Those that have been unknown at each look for FORGET_S; they are not named again soon."""
+        """Jobs that were unknown at each call for FORGET_S; each is returned once."""
         since = self._unknown_since
         self._unknown_since = {u: since.get(u, now_s) for u in self.unknown(known)}
         due = [u for u, first_s in self._unknown_since.items() if now_s - first_s >= FORGET_S]
@@ -56,7 +56,7 @@ class RemovedJobs:
         return due
 
     def unknown(self, known: Collection[str]) -> list[str]:
-        """Those that were here and are not in `known`: a worker may still be about to stop one."""
+        """Jobs with a mark that are not in `known`."""
         try:
             return [job_uuid for job_uuid in self._files.list(self._marks) if job_uuid not in known]
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class RemovedJobs:
         return []
 
     def collect(self, due: Collection[str]) -> None:
-        """Deletes the logs, then the mark: who dies in between leaves the mark to the next one."""
+        """Deletes the logs, then the mark: after a crash in between, a later call repeats it."""
         for job_uuid in due:
             try:
                 self._files.delete(f"{self._state}/{job_uuid}")

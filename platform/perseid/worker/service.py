@@ -1,8 +1,9 @@
-"""The worker process: registers, watches the plans, and runs the fragments that they give it.
+"""The worker process: registers, watches the plans, and runs their fragments.
 
-Plans are the only commands. The loop compares what ZooKeeper says with what runs: a plan that
-names this incarnation gets a fragment, a fragment whose plan is gone or is another's is stopped.
-When the ZooKeeper session is lost, somebody else may own everything: the process ends at once and
+Plans are the only commands. The loop compares the plans in ZooKeeper with the running fragments: a
+plan that names this incarnation gets a fragment; a fragment without its plan is stopped.
+
+When the ZooKeeper session is lost, another worker may own all jobs: the process ends at once and
 its supervisor starts a new incarnation.
 """
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
 CONNECT_S = 60.0       # ZooKeeper may be starting, too
-ALIVE = "alive"        # file whose time says when the worker last knew its plans: for health checks
+ALIVE = "alive"        # file whose mtime is the last read of the plans: for health checks
 LOOK_S = 1.0           # plans are read this often even without a change, in case a watch was lost
 
 
@@ -71,11 +72,11 @@ class WorkerService:
         self._removed = RemovedJobs(deployment)
 
     def run(self) -> None:
-        """Until SIGTERM, then it leaves; raises what it cannot live with."""
-        os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # the JVM's children inherit it
+        """Runs until SIGTERM, then leaves; raises errors that it cannot handle."""
+        os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # inherited by the JVM's children
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         self._admit()
-        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(self.scratch, ignore_errors=True)  # left by a process that was killed
         spark = open_session(
             self.deployment.master,
             self.deployment.cores,
@@ -107,7 +108,7 @@ class WorkerService:
         spark.stop()
 
     def _admit(self) -> None:
-        """Before a JVM is started: RefusedError where this version must not take part."""
+        """Before the JVM starts: RefusedError when this version must not take part."""
         registry = Registry.connect(self.deployment, CONNECT_S)
         try:
             versions.admit(registry, self.worker_id, this_build())
@@ -129,7 +130,7 @@ class WorkerService:
         mine = {n: p for n, p in seen.plans.items() if p.owner == self.incarnation}
         for name, fragment in list(self._fragments.items()):
             if name in seen.damaged:
-                continue  # the leader knows its plan, and writes it anew when it changes
+                continue  # the leader knows its plan, and writes it again when it changes
             plan = mine.get(name)
             if plan is None or plan.generation != fragment.plan.generation:
                 fragment.stop()
@@ -137,10 +138,10 @@ class WorkerService:
         for name, plan in mine.items():
             if name not in self._fragments:
                 self._start(spark, registry, plan)
-            with suppress(DamagedFile):  # a checkpoint builds upon the last one that was heard of
+            with suppress(DamagedFile):  # a checkpoint builds on the last one that is known
                 self._fragments[name].pointers = _checkpoints(registry, plan)
         if seen.damaged:
-            return  # what such a job needs here must not be taken for that of a removed one
+            return  # without its entry, a damaged job would look removed
         archives = {entry.archive for entry in seen.entries.values()}
         archives |= {plan.archive for plan in seen.plans.values()}
         self._environments.see(archives, self.clock.monotonic_s())
@@ -156,7 +157,7 @@ class WorkerService:
 
     def _start(self, spark: SparkSession, registry: Registry, plan: Plan) -> None:
         self._removed.begins(plan.job_uuid)
-        # Each fragment has a session of its own: temporary views and settings are the session's.
+        # Each fragment has a session of its own, which holds temporary views and settings.
         session = spark.newSession()
         fragment = Fragment(
             session, self.deployment, plan, self.incarnation, self.cache, self.scratch,

@@ -1,1 +1,1 @@
-"""A job's own Python packages: `requirements.txt` beside job.yaml. See jobs/PACKAGES.md."""
+"""A job's own Python packages: `requirements.txt` next to job.yaml. See jobs/PACKAGES.md."""

@@ -1,10 +1,10 @@
-"""From a job's environment to its imports.
+"""Makes a job's packages importable.
 
-A Python worker of Spark belongs to one environment, which its own environment variable names: there
-the packages stand in front of `sys.path` for good (`adopt`). All other processes (the driver of a
-worker, the command line) load classes of several jobs. There the packages can be imported while
-modules of the job are (`active`), and are taken out of `sys.path` and `sys.modules` behind it: so
-two jobs may have two versions of a package, and perseid sees neither.
+A Python worker of Spark belongs to one environment, which an environment variable names: it puts
+the packages at the front of `sys.path` permanently (`adopt`). All other processes (the driver of a
+worker, the command line) load classes of several jobs. There the packages can be imported only
+while modules of the job are (`active`); afterwards they are removed from `sys.path` and
+`sys.modules`. So two jobs may have two versions of a package, and perseid uses neither.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-VARIABLE = "PERSEID_JOB_ENVIRONMENT"  # of a Python worker: the packages of the jobs that it runs
+VARIABLE = "PERSEID_JOB_ENVIRONMENT"  # of a Python worker: the packages of its jobs
 
 
 @dataclass
 class _Site:
-    """The packages of one environment, and those of its modules that were imported."""
+    """The packages of one environment, and its imported modules."""
 
     path: str
     modules: dict[str, ModuleType] = field(default_factory=dict)
@@ -33,11 +33,11 @@ class _Site:
 _sites: dict[Path, _Site] = {}  # by job folder
 _known: dict[str, _Site] = {}  # by path: jobs with the same lock share modules as well
 _turn = threading.RLock()
-_active: list[_Site] = []  # of the thread that has the turn
+_active: list[_Site] = []  # of the thread that runs now
 
 
 def use(folder: Path, site: Path | None) -> None:
-    """From here on imports of the job in `folder` find the packages in `site`, None for none."""
+    """From now on imports of the job in `folder` find the packages in `site`, None for none."""
     if site is None:
         _sites.pop(folder.resolve(), None)
     else:
@@ -46,7 +46,7 @@ def use(folder: Path, site: Path | None) -> None:
 
 
 def adopt() -> None:
-    """Puts the packages that this process is for in front of all others; once."""
+    """Puts the packages of this process at the front of `sys.path`, once."""
     path = os.environ.get(VARIABLE)
     if path and path not in sys.path:
         sys.path.insert(0, path)
@@ -85,5 +85,5 @@ def _is_of(module: ModuleType, site: _Site) -> bool:
         return file.startswith(below)
     try:  # a namespace package has no file
         return any(str(path).startswith(below) for path in getattr(module, "__path__", ()))
-    except Exception:  # a module's __path__ is whatever its author made of it
+    except Exception:  # a module's author may set __path__ to anything
         return False

@@ -1,7 +1,7 @@
-"""A job's packages for a moment: where its code is loaded to be checked, and not run.
+"""Installs a job's packages temporarily, to check its code without running it.
 
-They are installed into a folder of this process, which goes with it. Nothing is shared with the
-workers: who checks may be on another machine, and may be refused.
+They are installed into a folder of this process, which is deleted at its end. The workers'
+environments are not used: the checking process may be on another machine, or lack the rights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perseid.jobs.environments.lockfile import LOCK_FILE
 
 
 def prepare(folder: Path, label: str = LOCK_FILE, *, allow_code: bool = True) -> None:
-    """Has imports of the job in `folder` find its packages; nothing for one without a lock file.
+    """Lets imports of the job in `folder` find its packages; does nothing without a lock file.
 
     Raises JobFileErrors, BadInputError or RetryableError, and RefusedError where no code may run.
     """

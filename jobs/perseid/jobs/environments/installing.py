@@ -1,11 +1,11 @@
-"""Environments on this machine: one folder of packages for each lock file, made once and whole.
+"""Environments on this machine: one folder of packages per lock file, created atomically.
 
-    <root>/<key>/site/...     the packages; the folder is there when it is complete, and only then
-    <root>/<key>.lock         held alone by who makes or removes it, together by who uses it
-    <root>/.new-<key>-...     one that is being made, or was when somebody died
+    <root>/<key>/site/...     the packages; the folder exists only when it is complete
+    <root>/<key>.lock         locked exclusively to create or remove it, shared to use it
+    <root>/.new-<key>-...     an incomplete one, of a running or a dead process
 
-The key is that of the lock file, of Python and of perseid's own packages, so revisions and jobs
-with the same lock share one. Locks are the kernel's: they end with the process.
+The key is made from the lock file, Python's version and perseid's own packages, so revisions and
+jobs with the same lock share an environment. The kernel releases locks when a process ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perseid.state.durability.files import faults
 
 _log = logging.getLogger(__name__)
 
-COLLECT_S = 60.0  # an environment may have been in use at the time when nobody needed it any more
+COLLECT_S = 60.0  # an environment may still be in use when the last revision that needs it ends
 INSTALL_S = 900.0  # hundreds of megabytes over a slow line
 SITE = "site"
 Install = Callable[[Path, Path], None]
@@ -56,7 +56,7 @@ def needed(cache: Path, archives: Collection[str]) -> set[str]:
 
 
 def checked(folder: Path, label: str = LOCK_FILE) -> tuple[Locked, ...]:
-    """The packages of a job folder's lock file; JobFileErrors with all that is wrong with it."""
+    """Reads the packages of a job folder's lock file; JobFileErrors with all its mistakes."""
     locked, problems = read((folder / LOCK_FILE).read_bytes(), label)
     problems += tuple(own.conflicts(locked, own.packages(), label))
     if problems:
@@ -65,9 +65,9 @@ def checked(folder: Path, label: str = LOCK_FILE) -> tuple[Locked, ...]:
 
 
 def pip(requirements: Path, target: Path) -> None:
-    """Installs wheels with these hashes; where from is pip's own configuration.
+    """Installs wheels with these hashes; pip's own configuration names the index.
 
-    Raises BadInputError when a file is not the locked one, RetryableError when it was not got.
+    Raises BadInputError when a file is not the locked one, RetryableError when it was not received.
     """
     command = [
         sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps",
@@ -99,19 +99,19 @@ def pip(requirements: Path, target: Path) -> None:
 
 
 class Environments:
-    """Those below one folder, which several processes of this machine may share."""
+    """The environments below one folder, which several processes of this machine may share."""
 
     def __init__(self, root: Path, install: Install = pip) -> None:
         self.root, self._install = root, install
 
     @classmethod
     def of(cls, deployment: Deployment) -> Environments:
-        """Those that the workers of this machine share."""
+        """The environments that the workers of this machine share."""
         return cls(Path(deployment.state) / "environments")
 
     @contextmanager
     def lease(self, folder: Path) -> Iterator[Path | None]:
-        """The packages of a job folder, made if need be; they stay as long as the `with`.
+        """Yields the packages of a job folder, installed if needed; they stay during the `with`.
 
         None for a job without a lock file. Raises JobFileErrors, BadInputError and RetryableError.
         """
@@ -129,7 +129,7 @@ class Environments:
                     self._make(key, folder)
 
     def collect(self, needed: Collection[str]) -> list[str]:
-        """Removes environments that are not needed and that nobody uses; their keys."""
+        """Removes environments that are neither needed nor in use; returns their keys."""
         removed = []
         for path in sorted(self.root.glob("*.lock")) if self.root.is_dir() else ():
             key = path.name.removesuffix(".lock")
@@ -140,7 +140,7 @@ class Environments:
                     for left in self.root.glob(f".new-{key}-*"):
                         shutil.rmtree(left, ignore_errors=True)
                     if (self.root / key).is_dir():
-                        # Renamed first: whoever finds it under its name finds all of it.
+                        # Renamed first, so that the key's folder is always complete.
                         old = Path(tempfile.mkdtemp(prefix=f".new-{key}-", dir=self.root))
                         (self.root / key).rename(old / SITE)
                         shutil.rmtree(old, ignore_errors=True)
@@ -151,7 +151,7 @@ class Environments:
         return removed
 
     def _make(self, key: str, folder: Path) -> None:
-        """Steps: install beside, check, rename. Who dies before the last leaves no environment."""
+        """Installs into a temporary folder, checks, renames. Only the rename makes it visible."""
         locked = own.to_install(checked(folder), own.packages())
         with faults("make an environment in", str(self.root)):
             fresh = Path(tempfile.mkdtemp(prefix=f".new-{key}-", dir=self.root))
@@ -163,7 +163,7 @@ class Environments:
                 self._install(wanted, fresh / SITE)
             crashpoints.reach("environment.installed", self.root.name)
             fresh.chmod(0o755)
-            os.sync()  # else a power failure could leave the name, and not all of the files
+            os.sync()  # else a power failure could keep the name but lose some files
             own.check_whole(list(metadata.distributions(path=[str(fresh / SITE)])), own.packages())
             own.check_modules(_top_levels(fresh / SITE))
             fresh.rename(self.root / key)
@@ -172,7 +172,7 @@ class Environments:
 
     @contextmanager
     def _locked(self, key: str, how: int) -> Iterator[None]:
-        """Holds the lock of a key; a lock file that was removed meanwhile counts for nothing."""
+        """Holds the lock of a key; locks again if the lock file was removed meanwhile."""
         with faults("make an environment in", str(self.root)):
             self.root.mkdir(parents=True, exist_ok=True)
         path = self.root / f"{key}.lock"
@@ -185,7 +185,7 @@ class Environments:
 
 
 class Collector:
-    """Removes environments that no revision needs any more, in a thread, now and then."""
+    """Periodically removes environments that no revision needs any more, in a thread."""
 
     def __init__(self, environments: Environments, cache: Path) -> None:
         self._environments, self._cache = environments, cache

@@ -1,9 +1,9 @@
 """From `use: "module:Class"` to the class, each job folder in a package of its own.
 
-Two revisions of a job, or two jobs with a `counts.py`, live in one process without meeting: the
-folder becomes a package with a name made from its path, and an absolute import of a module beside
-job.yaml (`import helpers`) is led into that package. Nothing is put on `sys.path` and no bytecode
-is written beside the sources. This is isolation of names, not of trust: job code is trusted code.
+Two revisions of a job, or two jobs with a `counts.py`, share one process without conflicts: the
+folder becomes a package with a name made from its path, and an absolute import of a module next to
+job.yaml (`import helpers`) resolves to that package. Nothing is put on `sys.path` and no bytecode
+is written next to the sources. This isolates names, it is no sandbox: job code is trusted code.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _import(module: str, folder: Path) -> types.ModuleType:
             return importlib.import_module(f"{package}.{module}")
     except BadInputError:
         raise
-    except BaseException as error:  # whatever a user's module does when it is imported
+    except BaseException as error:  # a user's module may raise anything on import
         raise BadInputError(_import_text(module, folder, error)) from error
 
 
@@ -143,7 +143,7 @@ def _import_text(module: str, folder: Path, error: BaseException) -> str:
 
 
 def _package(folder: Path) -> str:
-    """The name of the package that stands for `folder`, made when it is not there yet."""
+    """The name of the package for `folder`, created if it does not exist yet."""
     root = folder.resolve()
     name = _PREFIX + hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     if name not in sys.modules:
@@ -156,7 +156,7 @@ def _package(folder: Path) -> str:
 
 
 def forget(folder: Path) -> None:
-    """Drops the modules of `folder`, whose files changed or are gone. Classes in use live on."""
+    """Drops the modules of `folder`, whose files changed or are gone. Classes in use stay alive."""
     activating.use(folder, None)
     name = _PREFIX + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
@@ -164,12 +164,12 @@ def forget(folder: Path) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of job folders, and nothing else."""
+    """Finds only the modules of job folders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for all other modules; ModuleNotFoundError for one that is not beside job.yaml."""
+        """None for other modules; ModuleNotFoundError for a missing module of the job folder."""
         package, _, module = fullname.partition(".")
         if not package.startswith(_PREFIX) or not module or package not in sys.modules:
             return None
@@ -187,7 +187,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.SourceLoader):
-    """Runs a module of a job folder with an `import` that looks beside job.yaml first.
+    """Runs a module of a job folder with an `import` that searches the job folder first.
 
     Without `path_stats` and `set_data` the base class neither reads nor writes bytecode files.
     """
@@ -210,7 +210,7 @@ class _Loader(importlib.abc.SourceLoader):
     def _import(self, name: str, globals_: Mapping[str, object] | None = None,
                 locals_: Mapping[str, object] | None = None, fromlist: Sequence[str] | None = (),
                 level: int = 0) -> types.ModuleType:  # fmt: skip
-        """`__import__` that leads the names of modules beside job.yaml into their package."""
+        """`__import__` that maps modules next to job.yaml to names in their package."""
         top = name.partition(".")[0]
         beside = level == 0 and (
             inside(self._root, f"{top}.py") or inside(self._root, f"{top}/__init__.py")

@@ -1,7 +1,7 @@
 """`requirements.txt` of a job: every package with its version and its hashes, and nothing else.
 
-The form is what `pip-compile --generate-hashes` and `uv pip compile --generate-hashes` write. Where
-packages come from is the deployment's affair, so a line that would say it is refused. Pure.
+The format is that of `pip-compile --generate-hashes` and `uv pip compile --generate-hashes`. The
+deployment configures the package index, so lines that name one are refused. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRITE = "`uv pip compile --generate-hashes requirements.in -o requirements.txt`
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One package. `name` is the canonical one; `line` where it begins."""
+    """One package. `name` is the canonical one; `line` is its first line."""
 
     name: str
     version: str
@@ -45,7 +45,7 @@ class Locked:
 
 
 def read(content: bytes, label: str = LOCK_FILE) -> tuple[tuple[Locked, ...], tuple[Problem, ...]]:
-    """The packages of a lock file, and everything that is wrong with it."""
+    """The packages of a lock file, and all its mistakes."""
     if len(content) > LOCK_BYTES_MAX:
         text = f"is larger than {LOCK_BYTES_MAX} bytes; lock fewer packages"
         return (), (Problem(label, 1, text),)
@@ -70,7 +70,7 @@ def read(content: bytes, label: str = LOCK_FILE) -> tuple[tuple[Locked, ...], tu
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined and comments left out, and where each begins."""
+    """Joins continuation lines and strips comments; yields each line with its number."""
     begun, parts = 1, list[str]()
     for number, raw in enumerate(text.splitlines(), 1):
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
@@ -87,7 +87,7 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _locked(line: str, number: int) -> Locked | str:
-    """The package of a line, or what is wrong with the line."""
+    """The package of a line, or the mistake in it."""
     if line.startswith("-"):
         option = re.split(r"[=\s]", line)[0]
         return (

@@ -1,6 +1,6 @@
-"""What a job's packages may not be: other versions of those that perseid itself runs with.
+"""Refuses packages of a job that conflict with the packages that perseid itself uses.
 
-One process imports a package once, and a job's operators run in perseid's processes.
+A process imports a package once, and a job's operators run in perseid's processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = "perseid"
 
 @cache
 def packages() -> Mapping[str, str]:
-    """Of perseid and everything that it needs, as it is installed here: versions by name."""
+    """The installed versions of perseid and all packages that it needs, by name."""
     found: dict[str, str] = {}
     todo = [ROOT]
     while todo:
@@ -50,7 +50,7 @@ def modules() -> frozenset[str]:
 
 
 def needs(one: metadata.Distribution) -> Iterator[Requirement]:
-    """What a distribution needs on this machine, without its extras."""
+    """The requirements of a distribution on this machine, without its extras."""
     for text in one.requires or ():
         need = Requirement(text)
         if need.marker is None or need.marker.evaluate({"extra": ""}):
@@ -77,7 +77,7 @@ def to_install(locked: Sequence[Locked], own: Mapping[str, str]) -> tuple[Locked
 
 
 def check_whole(installed: Sequence[metadata.Distribution], own: Mapping[str, str]) -> None:
-    """Raises BadInputError unless each package finds what it needs, there or in perseid."""
+    """Raises BadInputError unless each package's needs are met, by these packages or perseid's."""
     have = dict(own) | {canonicalize_name(one.name): one.version for one in installed}
     for one in installed:
         for need in needs(one):
@@ -98,8 +98,8 @@ def check_whole(installed: Sequence[metadata.Distribution], own: Mapping[str, st
 def check_modules(found: Mapping[str, bool]) -> None:
     """Raises BadInputError for a top-level module that would hide one of perseid's or Python's.
 
-    `found`: the modules of an environment, and whether each is a namespace package. Those may be
-    shared, but for perseid's own.
+    `found`: the modules of an environment, and whether each is a namespace package. Namespace
+    packages may be shared, except perseid's own.
     """
     for name, shared in found.items():
         if name == ROOT or (name in modules() and not shared):

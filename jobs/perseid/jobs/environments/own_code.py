@@ -1,7 +1,7 @@
 """What a deployment that runs no code of jobs refuses (`jobs_allow_code: false`).
 
-Who applies a job is told so. Workers refuse it whoever has applied it, since the settings of the
-one who typed the command need not be theirs.
+`jobs apply` refuses it, and so do workers: the settings of the user who applied the job may differ
+from theirs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refuse_class(use: str) -> None:
 
 
 def refuse_packages(label: str) -> None:
-    """`label`: the lock file as the user knows it."""
+    """`label`: the lock file's name in the message."""
     raise RefusedError(
         f"{label}: this deployment runs no code of jobs (jobs_allow_code is false), so it "
         f"installs none either; remove {LOCK_FILE}"

@@ -1,1 +1,1 @@
-"""Following a config repository: what its ref names is what runs. See jobs/FOLLOWING.md."""
+"""Following a config repository: the revision of its ref is applied. See jobs/FOLLOWING.md."""

@@ -1,4 +1,4 @@
-"""What the followed repository is like, and asking for a look: for command line and API alike."""
+"""The state of the followed repository, and requests for a look, for command line and API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perseid.records.repository import RepoRecord
 from perseid.registry.facade import Registry
 from perseid.registry.repository import RepoNodes
 
-LATE_LOOKS = 5  # intervals without a look, after which nobody seems to follow any more
+LATE_LOOKS = 5  # intervals without a look, after which the follower counts as missing
 LATE_S_MIN = 60.0  # a look that applies a job takes a while
 
 
@@ -20,7 +20,7 @@ class NotFollowed(RefusedError):
 
 
 def record(registry: Registry) -> RepoRecord | None:
-    """What the last look found; None where no repository is followed."""
+    """The result of the last look; None where no repository is followed."""
     stored = RepoNodes(registry).record()
     return stored.value if stored is not None else None
 
@@ -31,7 +31,7 @@ def show(registry: Registry, now_ms: int) -> dict[str, Any]:
 
 
 def look(registry: Registry, accept: str = "", *, dry_run: bool = False) -> dict[str, Any]:
-    """Asks for a look now. `accept`: a commit to take although the ref was rewritten."""
+    """Requests a look now. `accept`: a commit to take although the ref was rewritten."""
     found = _known(registry)
     if accept and not git.is_commit(accept):
         raise UsageError(f"--accept {accept[:80]!r}: expected a whole commit id of 40 digits")
@@ -51,12 +51,12 @@ def _known(registry: Registry) -> RepoRecord:
 
 
 def document(found: RepoRecord, now_ms: int) -> dict[str, Any]:
-    """The record as JSON, with what is to be looked after."""
+    """The record as JSON, with its faults."""
     return asdict(found) | {"faults": faults(found, now_ms)}
 
 
 def faults(found: RepoRecord, now_ms: int) -> list[str]:
-    """What somebody has to see to."""
+    """The faults that a user has to correct."""
     said = []
     if found.fault is not None:
         said.append(f"repository: {found.fault.text}; {found.fault.next}")

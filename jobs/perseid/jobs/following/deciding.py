@@ -1,8 +1,9 @@
-"""What a look at a config repository makes of what it finds. Pure: no git, no registry, no clock.
+"""Decides what a look at a config repository does. Pure: no git, no registry, no clock.
 
-1. A commit is taken or not as a whole: signature, and whether it comes behind the last one.
-2. Of a commit that is taken each job folder is decided on by itself, by the digest of its files and
-   by what came of them the last time. So a look that died is simply done again.
+1. A commit is accepted or refused as a whole, by its signature and whether it descends from the
+   last accepted one.
+2. In an accepted commit each job folder is decided by itself, by the digest of its files and the
+   previous outcome. So a look that died is simply repeated.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from perseid.clocks import growing_s
 from perseid.records import JobEntry
 from perseid.records.repository import RepoFault, RepoJob, RepoRecord
 
-TEXT_BYTES_MAX = 600  # of what is wrong with one job: 200 of them must fit into one entry
-AGAIN_S = 5.0  # behind a look whose cause of failure may pass: a server that starts, say
-GAP_S = 1.0  # between looks that were asked for, however often: each one asks a server
+TEXT_BYTES_MAX = 600  # of one job's error text: 200 of them must fit into one entry
+AGAIN_S = 5.0  # after a look that failed for a transient reason, such as a starting server
+GAP_S = 1.0  # between requested looks: each one is a request to a server
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the ref names now.
+    """The current commit of the ref.
 
-    `unsigned`: why the signature is none that is allowed; None if it is, or need not be.
-    `follows`: whether the commit is the last one that was taken, or comes behind it.
+    `unsigned`: why the signature is not an allowed one; None if it is, or is not required.
+    `follows`: whether the commit is the last accepted one, or descends from it.
     """
 
     commit: str
@@ -37,7 +38,7 @@ class Seen:
 class Found:
     """A folder of the commit. `job` is the name in its job file, "" when that cannot be read.
 
-    `fault`: what is wrong with its files, "" when nothing is.
+    `fault`: the mistake in its files, "" without any.
     """
 
     folder: str
@@ -48,7 +49,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done: folders to apply, jobs to remove. `kept`: what needs nothing done."""
+    """What to do: folders to apply, jobs to remove. `kept`: jobs that need no action."""
 
     apply: tuple[str, ...]
     remove: tuple[RepoJob, ...]
@@ -58,8 +59,8 @@ class Work:
 def pause_s(interval_s: float, since_s: float, *, asked: bool, tries: int = 0) -> float:
     """How long to wait for the next look, `since_s` after the last one began.
 
-    `tries`: looks in a row that came to nothing in passing; they are `AGAIN_S` apart, then twice
-    that, and so on up to the interval.
+    `tries`: consecutive looks with transient failures. The pause after them is `AGAIN_S`, then
+    twice that, and so on up to the interval.
     """
     wait_s = interval_s
     if asked:
@@ -70,17 +71,17 @@ def pause_s(interval_s: float, since_s: float, *, asked: bool, tries: int = 0) -
 
 
 def may_pass(record: RepoRecord) -> bool:
-    """Whether the same commit may be applied by another look, with nobody changing anything."""
+    """Whether another look may apply the same commit without any change by a user."""
     return record.state == "unreachable" or any(job.result == "refused" for job in record.jobs)
 
 
 def fault(
     record: RepoRecord | None, seen: Seen, accepted: str, *, signed: bool
 ) -> RepoFault | None:
-    """Why the commit as a whole is not taken, or None.
+    """Why the commit as a whole is not accepted, or None.
 
-    A ref that was rewritten is followed. Not so where signatures count: whoever has the server, and
-    no key, could else go back to any commit that once was signed.
+    A rewritten ref is followed, except where signatures are required: control of the server,
+    without a key, would else allow a return to any commit that was once signed.
     """
     if seen.unsigned is not None:
         return RepoFault(
@@ -114,8 +115,8 @@ def work(
 ) -> Work:  # fmt: skip
     """What to do for `commit`, whose folders are `found`, while the registry has `entries`.
 
-    A job is applied when its files have changed since they were last judged, when the cluster
-    refused it, and with a new commit also when somebody has removed it or applied other files.
+    A job is applied when its files have changed since the last attempt, when the cluster refused
+    it, and with a new commit also when a user has removed it or applied other files.
     """
     before = {job.folder: job for job in record.jobs if job.result != "gone"} if record else {}
     new = record is None or record.commit != commit or record.unfinished
@@ -134,14 +135,14 @@ def work(
         else:
             kept.append(old)
     gone = [job for job in _gone(record, found) if _is_ours(job, entries)]
-    # A folder whose job has no name that can be read may be the one that a job has moved to.
+    # A folder without a readable job name may be the one that a job has moved to.
     if prune and all(one.job for one in found):
         return Work(tuple(apply), tuple(gone), tuple(kept))
     return Work(tuple(apply), (), (*kept, *map(_told_gone, gone)))
 
 
 def _judged(found: Sequence[Found]) -> list[Found]:
-    """The folders; those with the name of another one's job are at fault."""
+    """The folders; those whose job name another folder uses are at fault."""
     names = Counter(one.job for one in found if one.job)
     places = {name: [o.folder for o in found if o.job == name] for name in names}
     return [
@@ -164,7 +165,7 @@ def _gone(record: RepoRecord | None, found: Sequence[Found]) -> list[RepoJob]:
 
 
 def _is_ours(job: RepoJob, entries: Mapping[str, JobEntry]) -> bool:
-    """Whether the registry has what was applied, and nobody has removed or replaced it since."""
+    """Whether the registry has what was applied, not removed or replaced since."""
     entry = entries.get(job.job)
     return entry is not None and entry.archive == job.archive and entry.desired != "removed"
 

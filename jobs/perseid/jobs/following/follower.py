@@ -1,15 +1,14 @@
-"""Looks at the repository again and again, and applies what has changed: the shell.
+"""Looks at the repository periodically, and applies what has changed: the shell.
 
 A look, in this order:
-1. The ref is fetched and resolved once; what follows is about that commit, whatever happens to the
-   ref meanwhile.
-2. `deciding` says whether the commit is taken, and what of it is to be done.
-3. The record becomes unfinished. Its new version is the fence of all writes of this look.
-4. Each job is applied by itself. One that cannot be leaves the running one as it is.
-5. The record says what came of each.
+1. The ref is fetched and resolved once; all later steps use that commit.
+2. `deciding` determines whether the commit is accepted, and what to do.
+3. The record becomes unfinished. Its new version fences all writes of this look.
+4. Each job is applied by itself. A failure leaves the running job unchanged.
+5. The record gets the outcome of each job.
 
-Whoever dies between 3 and 5 leaves it unfinished, and the next look does it all again: what is
-applied already is found unchanged.
+A crash between 3 and 5 leaves it unfinished, and the next look repeats everything: what is applied
+already is found unchanged.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ class Follower:
         self._nodes, self._apply, self._clock = RepoNodes(registry), apply, clock
 
     def look(self) -> RepoRecord:
-        """One look; what it found is in the registry when it returns.
+        """Does one look; its result is in the registry when it returns.
 
         Raises:
-            FencedError: another follower looks. Nothing was written since it does.
+            FencedError: another follower looks, and this look has written nothing since.
             RetryableError: ZooKeeper does not answer.
         """
         stored = self._own()
@@ -82,7 +81,7 @@ class Follower:
     def _take(
         self, stored: Stored[RepoRecord] | None, begun: RepoRecord, found: list[Found]
     ) -> RepoRecord:
-        """Applies what has changed with the commit that was seen."""
+        """Applies the changes of the commit."""
         before = stored.value if stored is not None else None
         work = deciding.work(
             before, begun.seen, found, self._registry.jobs(), prune=self._settings.prune
@@ -124,7 +123,7 @@ class Follower:
         return replace(old, result=result, tree=one.tree, text=text)
 
     def _removed(self, job: RepoJob, version: int) -> list[RepoJob]:
-        """Removes a job that is in the repository no more; it is kept as gone where that fails."""
+        """Removes a job that the repository no longer has; keeps it in the list if that fails."""
         try:
             entry, at = steering.remove(self._registry, self._clock, job.job)
             steering.put(self._registry, entry, at, [self._nodes.guard(version)])
@@ -136,7 +135,7 @@ class Follower:
         return []
 
     def _own(self) -> Stored[RepoRecord] | None:
-        """The record, as far as it is about this repository: another one's jobs are not ours."""
+        """The record, if it is about this repository: the jobs of another one are not ours."""
         stored = self._nodes.record()
         if stored is None:
             return None
@@ -144,7 +143,7 @@ class Follower:
         return stored if same else Stored(self._now(None), stored.version)
 
     def _now(self, before: RepoRecord | None) -> RepoRecord:
-        """The record of before as this look finds it, without a fault."""
+        """The previous record updated for this look, without a fault."""
         settings, now_ms = self._settings, self._clock.wall_ms()
         if before is None:
             return RepoRecord(settings.url, settings.ref, settings.interval_s, "applied", now_ms)

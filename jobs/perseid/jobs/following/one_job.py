@@ -1,8 +1,8 @@
-"""Applying one job folder of a commit, in a process of its own: `python -m ... < order`.
+"""Applies one job folder of a commit, in a process of its own: `python -m ... < order`.
 
-Applying imports the job's code. In a process of its own it can neither hang nor end the follower,
-nor meet the code of another job, and what it prints harms nobody. The order comes on standard
-input, the outcome goes into a file that the order names.
+Applying imports the job's code. In a process of its own it can neither block nor end the follower,
+nor conflict with the code of another job, and its output does no harm. The order comes on standard
+input; the outcome goes into a file that the order names.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from perseid.jobs.repository import job_folders
 from perseid.records import Deployment
 from perseid.registry.repository import RepoNodes
 
-APPLY_S = 300.0  # imports, and a store or registry that is slow; then the next job has its turn
+APPLY_S = 300.0  # imports and a slow store or registry; then the next job is applied
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to apply. `version`: of the repository's record, without which nothing is written."""
+    """What to apply. `version`: of the repository's record, which fences the write."""
 
     copy: str
     url: str
@@ -42,7 +42,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it: the archive that the registry has now, or the error."""
+    """The archive that the registry has now, or the error."""
 
     archive: str = ""
     kind: str = ""
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def apply_one(cluster: Cluster, order: Order) -> Outcome:
-    """Applies the job of a folder, all of it or nothing; FencedError for who looks no more."""
+    """Applies the job of a folder atomically; FencedError when another follower has taken over."""
     trees = job_folders.commit_trees(Path(order.copy), order.commit, order.prefix, order.url)
     try:
         tree = trees[order.folder]
@@ -67,7 +67,7 @@ def apply_one(cluster: Cluster, order: Order) -> Outcome:
 
 
 def _others(trees: dict[str, JobTree | BadInputError], folder: str) -> list[JobSpec]:
-    """What the other jobs of the commit are, without their code; broken ones are none."""
+    """The specs of the commit's other jobs, without their code and without broken ones."""
     found = []
     for name, tree in trees.items():
         if name != folder and isinstance(tree, JobTree):
@@ -92,7 +92,7 @@ def main() -> None:
     fresh = answer.with_suffix(".part")
     fresh.write_text(json.dumps(asdict(outcome)))
     fresh.replace(answer)
-    # Client threads of Kafka, and whatever the job's code has started: nothing of them is needed.
+    # No threads of Kafka clients or of the job's code are needed any more.
     logging.shutdown()
     os._exit(0)
 

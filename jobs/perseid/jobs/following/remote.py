@@ -1,7 +1,7 @@
 """The followed repository as a bare copy: fetched, verified and read, never checked out.
 
-All of the history is fetched, so that a rewritten ref is known as one. The copy holds nothing that
-the server has not: when anything is wrong with it, it is thrown away.
+The whole history is fetched, so that a rewritten ref is detected. The copy holds only what the
+server has: when it is damaged, it is deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perseid.jobs.repository import git, job_folders
 
 _REF = "refs/perseid/followed"
 _SUBMODULE = "160000"
-# Only ssh signatures count: what gpg says rests on a keyring that is nobody's setting here.
+# Only ssh signatures count: gpg's verdict depends on a keyring that no setting here controls.
 _VERIFY = (
     "-c", "gpg.format=ssh", "-c", "gpg.minTrustLevel=fully", "-c", "gpg.program=/bin/false",
     "-c", "gpg.openpgp.program=/bin/false", "-c", "gpg.x509.program=/bin/false",
@@ -27,18 +27,18 @@ _VERIFY = (
 
 
 class Remote:
-    """One repository and its copy in `folder`, which nobody else uses."""
+    """One repository and its copy in `folder`, which no other process uses."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
         self.copy = folder
 
     def look(self, before: str) -> Seen:
-        """Fetches the ref and resolves it, once; `before`: the commit that was taken last.
+        """Fetches the ref and resolves it once; `before`: the last accepted commit.
 
         Raises:
             BadInputError: there is no such ref, or git does not accept what the server sends.
-            RetryableError: the server does not answer, or lets nobody in.
+            RetryableError: the server does not answer, or refuses access.
         """
         try:
             self._fetch()
@@ -95,7 +95,7 @@ class Remote:
         try:
             git.run(self.copy, ["merge-base", "--is-ancestor", before, commit])
         except git.GitFailed:
-            return False  # also when `before` is in no history any more
+            return False  # also when `before` is no longer in any history
         return True
 
     def _signature_fault(self, commit: str) -> str | None:

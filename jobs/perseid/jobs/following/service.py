@@ -1,4 +1,4 @@
-"""The process that follows a repository: when it looks, and the child that applies a job."""
+"""The process that follows a repository: its schedule, and the child process that applies a job."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from perseid.registry.repository import RepoNodes
 
 _log = logging.getLogger("perseid.follow")
 
-STANDBY_LOOK_S = 2.0  # without a report that the follower went
+STANDBY_LOOK_S = 2.0  # unless a watch reports the follower's end earlier
 
 
 def follow(deployment: Deployment, settings: Settings, *, once: bool = False) -> RepoRecord:
-    """Follows until the process is told to end; with `once` looks once and says what it found.
+    """Follows until the process is ended; with `once` looks once and returns the result.
 
-    Raises RetryableError when ZooKeeper cannot be reached at the start, or another process follows
-    and there is to be one look only.
+    Raises RetryableError when ZooKeeper cannot be reached at the start, or with `once` when another
+    process follows.
     """
     registry = Registry.connect(deployment, timeout_s=30.0)
     try:
@@ -54,7 +54,7 @@ def follow(deployment: Deployment, settings: Settings, *, once: bool = False) ->
 
 
 class Loop:
-    """One look after the other, for as long as this process is the one that follows."""
+    """One look after the other, while this process is the follower."""
 
     def __init__(
         self, nodes: RepoNodes, follower: Follower, settings: Settings, clock: Clock
@@ -64,7 +64,7 @@ class Loop:
         self._changed = threading.Event()
         self._stands_by = False
         self._looked_s, self._answered = float("-inf"), 0
-        self._tries = 0  # looks in a row that came to nothing in passing
+        self._tries = 0  # consecutive looks with transient failures
         self._who = f"pid {os.getpid()} on {os.uname().nodename}"
 
     def once(self) -> RepoRecord:
@@ -81,7 +81,7 @@ class Loop:
             self._wait(self.step())
 
     def step(self) -> float:
-        """Looks when it is time; seconds until the next step, unless something changes before."""
+        """Looks when it is time; returns the seconds until the next step without an event."""
         try:
             if not self._nodes.hold(self._who):
                 if not self._stands_by:
@@ -132,7 +132,7 @@ def in_child(deployment: Deployment, order: Order, timeout_s: float = APPLY_S) -
                 "work when it is imported? Change it and push again",
             )  # fmt: skip
         finally:
-            if child.poll() is None:  # its group too, which nobody else has while it is not reaped
+            if child.poll() is None:  # its group too, whose id is reserved until the wait
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         if answer.is_file():
@@ -141,12 +141,12 @@ def in_child(deployment: Deployment, order: Order, timeout_s: float = APPLY_S) -
 
 
 def _environment(work: str) -> dict[str, str]:
-    """Of a child: what it leaves goes with `work`, and the repository's login is not the job's."""
+    """Of a child: its files are deleted with `work`, and the job does not get the login."""
     return {k: v for k, v in os.environ.items() if k != LOGIN} | {"TMPDIR": work}
 
 
 def _died(code: int) -> Outcome:
-    """A signal came from outside, so another try may do; an exit code came from the job."""
+    """A signal came from outside, so another try may succeed; an exit code came from the job."""
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return Outcome(
         kind="Died", broken=code >= 0,

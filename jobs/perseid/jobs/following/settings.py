@@ -34,9 +34,9 @@ def settings(
     url: str, ref: str, *, folder: str = "", every: str = "60s", signers: Path | None = None,
     prune: bool = False, insecure: bool = False, login: str | None = None,
 ) -> Settings:  # fmt: skip
-    """The settings, checked; UsageError with what to write. Nothing of a login is ever shown.
+    """The checked settings; UsageError with what to write. No message shows a login.
 
-    `insecure` takes file:// and http:// to this machine, too: for tests.
+    `insecure` also allows file:// and http:// to this machine, for tests.
     """
     protocols = ("https", "ssh", "http", "file") if insecure else ("https", "ssh")
     _check_url(url, insecure=insecure)

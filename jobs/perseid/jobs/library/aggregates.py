@@ -1,7 +1,7 @@
-"""What windows compute: `{n: count, total: "sum(amount)", lo: "min(x)", hi: "max(x)"}`.
+"""The aggregates of windows: `{n: count, total: "sum(amount)", lo: "min(x)", hi: "max(x)"}`.
 
-Each is a column of the window's panes, folded as rows come, and folded over panes when a window is
-told. Nulls count as nothing: a sum without numbers is zero, a minimum without them null.
+Each is a column of the window's panes: rows are folded as they arrive, panes when a window is
+emitted. Nulls are ignored: a sum without numbers is zero, a minimum without them null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Aggregate:
 
 
 def parsed(given: Parameters, where: str) -> tuple[Aggregate, ...]:
-    """The aggregates that `with:` asks for."""
+    """The aggregates that `with:` requests."""
     found = []
     for name, text in given.mapping(where).items():
         call = _CALL.match(text.strip()) if isinstance(text, str) else None
@@ -48,7 +48,7 @@ def parsed(given: Parameters, where: str) -> tuple[Aggregate, ...]:
 def check_types(
     given: Parameters, aggregates: Sequence[Aggregate], types: dict[str, pa.DataType]
 ) -> None:
-    """Sums need numbers, extremes numbers or points in time."""
+    """Checks that sums have numbers, and extremes numbers or points in time."""
     for one in aggregates:
         kind = types[one.column] if one.column is not None else pa.int64()
         number = type_is.is_int64(kind) or type_is.is_float64(kind)
@@ -58,9 +58,9 @@ def check_types(
 
 
 def over(how: str, values: pa.Array, starts: Slots, stops: Slots) -> pa.Array:
-    """For each range `starts[i]:stops[i]`, none empty, its values folded: of the same type.
+    """Folds the values of each non-empty range `starts[i]:stops[i]`; the type stays.
 
-    Best with `starts` rising: NumPy also folds what lies between a range and the next one.
+    Fastest with `starts` rising: NumPy also folds what is between a range and the next one.
     """
     kind, plain = values.type, numbers(values)
     if how in {"count", "sum"}:
@@ -97,6 +97,6 @@ def _folded(how: np.ufunc, values: Values, starts: Slots, stops: Slots) -> Value
     if not len(starts):
         return values[:0]
     bounds = np.column_stack([starts, stops]).ravel()
-    padded = np.concatenate([values, values[:1]])  # a range may end behind the last value
+    padded = np.concatenate([values, values[:1]])  # a range may end after the last value
     found: Values = how.reduceat(padded, bounds)[::2]
     return found

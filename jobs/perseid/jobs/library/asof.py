@@ -11,17 +11,17 @@
           right: {ms: int64, price: float64}
           within: "1h"
 
-Emits each left row once the watermark has passed its time, when all right rows up to it are there:
-the key, then the columns that `left` and `right` name with their types; those of the right are null
-where there is no row. A column of both is emitted as `left_ms` and `right_ms`. With `within` a
-right row that is older than that is none. Of right rows with one time the last that came counts.
+Emits each left row once the watermark has passed its time, because then all right rows up to it
+have arrived: the key, then the columns that `left` and `right` name with their types; those of the
+right are null where there is no row. A column of both is emitted as `left_ms` and `right_ms`. With
+`within`, older right rows do not match. Of right rows with one time the last to arrive counts.
 `time: {left: ms, right: changed}` where the columns of event time have different names; a time is
 int64 milliseconds or a timestamp. `types: {item: int64}` names key columns that are no strings.
 
-Kept are the rows that the watermark has not passed, and for each key the newest right row that it
-has: for ever without `within`. A late left row (of a source with `late: update`) is answered in its
-epoch, out of that: with nulls if the right row that was kept is newer. A late right row counts for
-left rows that were not emitted yet.
+The state holds the rows that the watermark has not passed, and for each key the newest right row
+that it has passed: without `within` it is never removed. A late left row (of a source with `late:
+update`) is answered in its epoch from that state: with nulls if the kept right row is newer. A late
+right row counts for left rows that were not emitted yet.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXAMPLES = {
 
 
 def as_of(spec: OperatorSpec) -> type[Operator]:
-    """`with:` has the columns of both sides, `time`, and perhaps `within`."""
+    """`with:` has the columns of both sides, `time`, and optionally `within`."""
     given = Parameters(spec, NAME, EXAMPLES)
     one, other = sides.sides(spec, given)
     oldest = given.milliseconds("within") if "within" in given else None
@@ -70,7 +70,7 @@ def as_of(spec: OperatorSpec) -> type[Operator]:
 
 
 class AsOfs(Operator):
-    """Left rows with what was so at their time. Subclasses say of which sides."""
+    """Left rows with the right row valid at their time. Subclasses define the sides."""
 
     left_side: ClassVar[Side]
     right_side: ClassVar[Side]
@@ -79,7 +79,7 @@ class AsOfs(Operator):
     needs_watermark = True
     left: Pool
     right: Pool
-    newest: Table  # right row of each key that the watermark has passed
+    newest: Table  # newest right row of each key that the watermark has passed
     swept = Value(pa.int64(), default=NEVER)
 
     def process(self, inputs: dict[str, pa.Table], out: Emitter) -> None:
@@ -103,7 +103,7 @@ class AsOfs(Operator):
         self.swept.set(old[0].swept.get())
 
     def _joined(self, left: pa.Table, right: pa.Table) -> pa.Table:
-        """`left` beside the rows that count for it, of `right` or of the newest before them."""
+        """Joins `left` with the matching rows of `right` or the newest earlier ones."""
         times = left[TIME].to_numpy()
         low = np.full(len(times), NEVER) if self.within is None else times - self.within
         starts, stops, places = sides.found(left, right, self.fields, low, times)
@@ -132,7 +132,7 @@ class AsOfs(Operator):
         self.newest.upsert(rows, **{name: rows[name] for name in columns})
 
     def _forget(self, watermark: int) -> None:
-        """Lets go of right rows that are too old for every left row, now and then."""
+        """Occasionally removes right rows that are too old for every left row."""
         if self.within is None or watermark < self.swept.get() + self.within:
             return
         self.swept.set(watermark)

@@ -1,4 +1,4 @@
-"""The names of the operators that come with perseid: for whoever checks a job and builds none."""
+"""The names of the library's operators, for checks of a job that build no operator."""
 
 NAMES: tuple[str, ...] = (
     "AsOf", "CountByKey", "Decaying", "Distinct", "Grep", "HeavyHitters", "Join", "KMeans",

@@ -1,7 +1,7 @@
 """k-means: Lloyd's algorithm from k-means++ seeds (Arthur and Vassilvitskii 2007). Pure.
 
-Sums are taken in the order of the points (`bincount`, `cumsum`) and no matrix product is used: its
-rounding depends on the processor, and a replay elsewhere must find the same centroids.
+Sums are taken in the order of the points (`bincount`, `cumsum`). No matrix product is used: its
+rounding depends on the processor, and a replay on another host must find the same centroids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CHUNK = 2**16  # points whose distances to all centroids are in memory at a time
 
 
 def k_means(points: Values, k: int, rounds_max: int, chance: Random) -> tuple[Values, Slots]:
-    """Centroids and how many points each has, the largest first.
+    """Centroids and the number of points of each, the largest first.
 
     `points` is of shape (dimensions, n), n >= 1, centroids (dimensions, found). Fewer than `k` are
     found where there are fewer different points, or where a centroid loses all of its points.
@@ -35,7 +35,7 @@ def k_means(points: Values, k: int, rounds_max: int, chance: Random) -> tuple[Va
 
 
 def seeds(points: Values, k: int, chance: Random) -> Values:
-    """Points of which each is drawn with the square of its distance to those before."""
+    """Points, each drawn with the square of its distance to the previous ones as weight."""
     chosen = [int(chance.random() * points.shape[1])]
     apart = squares(points, points[:, chosen])[:, 0]
     while len(chosen) < k:
@@ -43,7 +43,7 @@ def seeds(points: Values, k: int, chance: Random) -> Values:
         if running[-1] == 0:
             break  # every point is a seed
         drawn = int(np.searchsorted(running, chance.random() * running[-1], side="right"))
-        chosen.append(min(drawn, int(np.flatnonzero(apart)[-1])))  # rounding may pass the end
+        chosen.append(min(drawn, int(np.flatnonzero(apart)[-1])))  # rounding may exceed the end
         apart = np.minimum(apart, squares(points, points[:, chosen[-1:]])[:, 0])
     return points[:, chosen]
 

@@ -1,16 +1,17 @@
-"""Sums that fade: `Decaying`, in which a row counts half after each half-life.
+"""Sums that decay exponentially: `Decaying`, in which a row counts half after each half-life.
 
     hot: {input: views, key: page, use: "library:Decaying", with: {halfLife: "10m", time: ms}}
 
-Emits one row per changed key per epoch: the key, `sum` and `at`, the time as of which `sum` is (ms
-since 1970), which is the key's newest. At a later time t it is sum * 0.5 ** ((t - at) / halfLife).
+Emits one row per changed key per epoch: the key, `sum` and `at`, the reference time of `sum` (ms
+since 1970), which is the key's newest time. The sum at a later time t is
+`sum * 0.5 ** ((t - at) / halfLife)`.
 
 `column: amount` adds a column up instead of counting rows; nulls count as nothing. `time` is a
-column of event time, in which late rows count as little as their age says; left out: the token's
-time, which needs no `eventTime`. `types: {page: int64}` names key columns that are no strings.
+column of event time, by whose age late rows decay; without it the token's time is used, which needs
+no `eventTime`. `types: {page: int64}` names key columns that are no strings.
 
-A key is forgotten when its sum has halved 64 times, that is below the rounding of what comes next.
-Sums are float64 and round otherwise with every other cut into epochs (relative error 1e-15).
+A key is removed when its sum has halved 64 times, which is below the rounding of later rows. Sums
+are float64 and round differently if epochs end elsewhere (relative error 1e-15).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from perseid.state.primitives.undo import Slots
 
 NAME = "Decaying"
 SUM, AT = "sum", "at"
-HALVINGS = 64  # behind which a sum is nothing beside another row: float64 has 53 bits
-SWEEPS = 16  # in half-lives: how often forgotten keys are looked for, which costs a scan
+HALVINGS = 64  # then a sum is negligible next to another row: float64 has 53 bits
+SWEEPS = 16  # in half-lives: how often expired keys are looked for, which costs a scan
 EXAMPLES = {"halfLife": '"10m"', "time": "ms", "column": "amount", "types": "{user: int64}"}
 
 Floats = npt.NDArray[np.float64]
@@ -64,7 +65,7 @@ def decaying(spec: OperatorSpec) -> type[Operator]:
 
 
 class DecayingSums(Operator):
-    """A faded sum per key. Subclasses say what with which half-life."""
+    """A decaying sum per key. Subclasses define the column and the half-life."""
 
     half_life_ms: ClassVar[int]
     time: ClassVar[str | None]

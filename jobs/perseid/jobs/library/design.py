@@ -1,4 +1,4 @@
-"""What one use of `Window` asks for, read from its `with:`, and its windows over panes. Pure."""
+"""The parameters of one use of `Window`, from its `with:`, and its windows over panes. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What `with:` asks for: types of the key columns and of the aggregates, column of the time."""
+    """The content of `with:`: types of the key columns and aggregates, column of the time."""
 
     kind: Kind
     keys: dict[str, pa.DataType]
@@ -45,9 +45,9 @@ class Design:
 
     @property
     def combines(self) -> bool:
-        """Whether splits can be made panes before the shuffle.
+        """Whether splits can be combined into panes before the shuffle.
 
-        Not sums of floats, which would round by split, and not where single times are looked at.
+        Not for sums of floats, which would round by split, and not where single times are needed.
         """
         sums = [self.results[a.name] for a in self.aggregates if a.how == "sum"]
         return isinstance(self.kind, Aligned) and pa.float64() not in sums
@@ -72,7 +72,7 @@ class Design:
 
 
 def designed(spec: OperatorSpec) -> Design:
-    """`with:` has `kind`, `aggregate`, and what the kind needs."""
+    """`with:` has `kind`, `aggregate`, and the parameters of the kind."""
     given = Parameters(spec, NAME, EXAMPLES)
     aggregates = parsed(given, "aggregate")
     types = _types(given, aggregates, spec.key)

@@ -1,17 +1,17 @@
-"""How many different values each key has had: `Distinct`.
+"""Counts the different values of each key: `Distinct`.
 
     users: {input: views, key: page, use: "library:Distinct", with: {column: user}}
     users: {input: views, key: page, use: "library:Distinct",
             with: {column: user, error: 0.05, keys: 5000}}
 
 Emits one row per epoch for each key whose count changed: the key columns and `distinct`. Nulls are
-no values. `types: {user: int64}` for columns that are no strings; floats cannot be counted.
+not counted. `types: {user: int64}` for columns that are no strings; floats are refused.
 
 Without `error` the count is exact, and the state has every different value. With it the count is
-HyperLogLog's: `error` is the relative standard error, from 0.023 (2048 registers a key) to 0.09
-(128), two thirds of all counts are closer than it and 95 % closer than twice it. The state is then
-one byte a register for each of `keys` keys (1000 if not said), which an operator partition must not
-exceed: a job with more of them stops and says so.
+HyperLogLog's: `error` is the relative standard error, from 0.023 (2048 registers per key) to 0.09
+(128); two thirds of all counts are closer than it and 95 % closer than twice it. The state is then
+one byte per register for each of `keys` keys (default 1000). An operator partition with more keys
+stops the job with an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REGISTERS_MAX = 2**28  # bytes of one operator partition: a snapshot writes them
 
 
 class Counting(Operator):
-    """What both ways have in common: values come once per split, without nulls."""
+    """Common to both ways: values come once per split, without nulls."""
 
     keys: ClassVar[tuple[str, ...]]
     column: ClassVar[str]
@@ -73,7 +73,7 @@ def _exact(
     base: type[Counting], types: dict[str, pa.DataType], keys: dict[str, pa.DataType]
 ) -> type[Operator]:
     class Distinct(base):  # type: ignore[valid-type, misc]  # made for the columns of one use
-        """Every different value, and how many there are."""
+        """Every different value, and the number of values."""
 
         seen = Set(types)
         counts = Table(key=keys, distinct=pa.int64())
@@ -123,7 +123,7 @@ def _approximate(
             out.emit(self.rows.upsert(changed, distinct=counts[moved]).select([*keys, COUNT]))
 
         def rescale(self, old: Sequence[Any]) -> None:
-            """Each key brings its registers along, and gets a row of its new partition."""
+            """Each key keeps its registers, in a row of its new partition."""
             names = self.rows.scan().select(list(keys))
             self._check_room(len(names))
             registers = np.zeros((keys_max, 2**precision), np.uint8)

@@ -15,10 +15,10 @@ LARGEST = 1e150  # its square is still finite
 
 
 def matrix(rows: pa.Table, columns: list[str], operator: str) -> Values:
-    """The columns as float64, one below the other: shape (columns, rows).
+    """The columns as float64 of shape (columns, rows).
 
-    BadInputError for nulls, NaN, infinity and what is beyond 1e150: one such number would spoil all
-    that is computed from it.
+    BadInputError for nulls, NaN, infinity and values beyond 1e150: one such number would spoil all
+    results that depend on it.
     """
     need(rows, columns, operator)
     found = np.empty((len(columns), rows.num_rows))

@@ -1,9 +1,9 @@
-"""Which windows there are over the panes of a key, and when they are over. Pure, vectorised.
+"""The windows over the panes of a key, and when they end. Pure, vectorised.
 
-A pane is a piece of time that lies wholly in or wholly out of every window, so a row is added to
-one pane, however many windows it is in, and a window folds its panes once, when it ends ("No pane,
-no gain", Li et al., SIGMOD Record 2005). A pane of a session is as long as its gap: two rows in it
-belong to one session. Times are milliseconds; windows are `start <= time < end`.
+A pane is a piece of time that is entirely inside or outside of every window. So a row is added to
+one pane, however many windows contain it, and a window folds its panes once, when it ends ("No
+pane, no gain", Li et al., SIGMOD Record 2005). A pane of a session is as long as its gap: two rows
+in it belong to one session. Times are milliseconds; windows are `start <= time < end`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perseid.state.primitives.undo import Slots, Values
 class Panes:
     """Panes sorted by key, a number counted from 0, then start; first and last time in each.
 
-    `row`: where each stands in the state's table.
+    `row`: the position of each in the state's table.
     """
 
     row: Slots
@@ -51,29 +51,29 @@ class Frames:
 
 
 class Kind(Protocol):
-    """A kind of windows. `keep`: how long behind its end a window can still be corrected, in ms.
+    """A kind of windows. `keep`: how long after its end a window can be corrected, in ms.
 
-    `history`: how far back the rows lie that a window needs; of sessions, which have no limit, the
-    least.
+    `history`: the age of the oldest rows that a window needs; for sessions, which have no limit,
+    the minimum.
     """
 
     keep: int
     history: int
 
     def mark(self, watermark: int) -> int:
-        """Up to when all ended windows can be told: at most the watermark."""
+        """The time up to which all ended windows can be emitted: at most the watermark."""
 
     def pane(self, times: Slots) -> Slots:
         """The start of each row's pane."""
 
     def counts(self, times: Slots, mark: int) -> Values:
-        """Which rows can still count when windows up to `mark` have been told."""
+        """Which rows can still count when windows up to `mark` have been emitted."""
 
     def frames(self, panes: Panes, low: int, high: int) -> Frames:
         """The windows with `low < end <= high`."""
 
     def over(self, panes: Panes, mark: int) -> Values:
-        """Which panes no window needs any more, corrections included, behind `mark`."""
+        """Which panes no window needs any more after `mark`, corrections included."""
 
 
 class Aligned:
@@ -85,7 +85,7 @@ class Aligned:
         self.history = size + correct
 
     def mark(self, watermark: int) -> int:
-        return watermark - watermark % self._pane  # windows end nowhere else
+        return watermark - watermark % self._pane  # windows end only at these times
 
     def pane(self, times: Slots) -> Slots:
         return times - times % self._pane
@@ -114,7 +114,7 @@ class Aligned:
 
 
 class Sliding:
-    """A window for each time of a row: those of its key not older than `size`, itself included."""
+    """A window for each time of a row: the rows of its key not older than `size`, and itself."""
 
     def __init__(self, size: int, correct: int) -> None:
         self._size, self.keep, self.history = size, correct, size + correct
@@ -140,9 +140,9 @@ class Sliding:
 
 
 class Session:
-    """Rows of a key with less than `gap` between neighbours; over `gap` behind the last one.
+    """Rows of a key with less than `gap` between neighbours; ends `gap` after the last one.
 
-    What can be corrected is kept one gap longer: a late row may continue such a session.
+    A session that can be corrected is kept one gap longer: a late row may continue it.
     """
 
     def __init__(self, gap: int, correct: int) -> None:

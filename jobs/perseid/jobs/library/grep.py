@@ -6,9 +6,9 @@ Keeps each row in which the regular expression is found anywhere in the string c
 true` each row in which it is not. A null matches neither way. No state, no key.
 
 Patterns are RE2's (https://github.com/google/re2/wiki/Syntax), which Arrow uses: matching takes
-time proportional to the text for every pattern. What would need more, as `(a)\1` or `(?=a)`, and
-repetitions that would need much memory are refused when the job is validated. `\w`, `\d` and `\b`
-know ASCII only; letters of all scripts are `\pL`.
+time proportional to the text for every pattern. Validation refuses patterns that RE2 does not have,
+such as `(a)\1` or `(?=a)`, and repetitions that would need much memory. `\w`, `\d` and `\b` match
+ASCII only; letters of all scripts are `\pL`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Hashes for sketches: the same for the same value in every process and on every host.
+"""XXH64 hashes for sketches: equal for equal values in every process and on every host.
 
-Python's own hashes, which find keys in a `Table`, are not: those of strings differ from process to
-process, and a sketch outlives its process.
+A sketch outlives its process, so Python's `hash` cannot be used: for strings it differs between
+processes. Strings and binaries are hashed as bytes, all other types as 64-bit integers. A `Table`
+does not find its keys by these hashes: its index has hashes of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from perseid.state.primitives.xxh64 import Hashes
 
 
 def hashed(columns: Iterable[pa.Array | pa.ChunkedArray], seed: int = 0) -> Hashes:
-    """One XXH64 for each row over all columns, each column's hash the seed of the next one's."""
+    """Hashes each row over all columns; a column's hash is the seed of the next one's."""
     found: Hashes | None = None
     for column in columns:
         if found is None:

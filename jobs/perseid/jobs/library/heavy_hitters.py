@@ -1,4 +1,4 @@
-"""Keys that make up much of a stream: `HeavyHitters`, a Count-Min sketch (Cormode 2005).
+"""Keys with a large part of a stream: `HeavyHitters`, a Count-Min sketch (Cormode 2005).
 
     heavy: {input: words, key: word, parallelism: 1, use: "library:HeavyHitters",
             with: {share: 0.01}}
@@ -6,23 +6,23 @@
             with: {threshold: 10000000, sum: bytes, largest: 1500}}
 
 A key is heavy when it has `share` of all rows or, with `threshold`, so many of them; with `sum`
-that column is added up in place of rows (int64, not below 0). Keys are dealt to partitions, and
-none of them knows the total of all: so `share` needs `parallelism: 1`, `threshold` does not.
+that column is added up instead of rows (int64, not below 0). Keys are distributed over partitions,
+and no partition knows the total of all: so `share` needs `parallelism: 1`, `threshold` does not.
 
 Emits one row per epoch for each key that is heavy and whose count changed: the key columns, the
-estimate `n`, and `heavy`; false says that a share is no longer reached.
+estimate `n`, and `heavy`; false means that a share is no longer reached.
 
-4 x 8000 counters of a partition hold everything; the names of heavy keys alone are kept. So an
-estimate is never below the truth, every heavy key is reported, and an estimate is more than
-e / 8000 = 0.034 % of the partition's total too high with a probability of e^-4 = 1.8 % a key at
-most. A key that is light may thus be reported; which ones are depends on where epochs end.
-Under another parallelism each counter is the largest of the partitions before: a key was in one of
-them, so no estimate is too low. It may from then on be too high by what the others had there.
+4 x 8000 counters of a partition hold all counts; only the names of heavy keys are kept. So an
+estimate is never below the true count, every heavy key is reported, and an estimate exceeds the
+true count by more than e / 8000 = 0.034 % of the partition's total with a probability of at most
+e^-4 = 1.8 % per key. So a light key may be reported; which ones are depends on where epochs end.
+Under another parallelism each counter becomes the maximum over the old partitions: a key was in one
+of them, so no estimate is too low. It may then be too high by the others' counts.
 
 Approximate fault tolerance (AF-Stream, experiment 3): `state_divergence` is the largest difference
 of a counter, `alpha` the most that a row adds (1, or `largest`), and `compensate(k)` adds what the
-k-th failure may have lost. Exact mode, which loses nothing, calls none of them. A heavy key all of
-whose rows since the backup were lost is reported again with its next row.
+k-th failure may have lost. Exact mode, which loses nothing, calls none of them. A heavy key that
+lost all its rows since the backup is reported again with its next row.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
         total = Value(pa.int64(), default=0)
         hitters = Table(key=types, n=pa.int64())
 
-        # What job.yaml allows to be lost in approximate mode; set by who runs the operator in it.
+        # What job.yaml allows to be lost in approximate mode; set by the caller that runs it in
+        # that mode.
         theta: float | None = None
         l: int | None = None  # noqa: E741 - the paper's and the file's name
         alpha = 1 if column is None else largest
@@ -110,22 +111,22 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
             out.emit(asked.append_column("heavy", pa.array(heavy)).filter(told))
 
         def estimate(self, rows: pa.Table) -> Values:
-            """At least how often, or how much, each of the keys `rows` has come."""
+            """Upper bounds of the counts, or sums, of the keys `rows`."""
             counters = self.counters.take(np.arange(ROWS)[:, None], columns_of(rows))
             smallest: Values = counters.min(axis=0)
             return smallest
 
         def rescale(self, old: Sequence[Any]) -> None:
-            """A key was in one of them. Totals are read where there is one: their sum stays."""
+            """A key was in one partition. Partition 0 keeps the sum of the totals."""
             self.counters.set(np.maximum.reduce([one.counters.values for one in old]))
             self.total.set(0 if self.partition else sum(one.total.get() for one in old))
 
         def state_divergence(self) -> float:
-            """How far the counters are from their backup: the largest difference."""
+            """The largest difference between the counters and their backup."""
             return self.counters.divergence(Distance.MAXIMUM)
 
         def compensate(self, k: int) -> None:
-            """After the k-th failure: no counter is below what it would be without failures."""
+            """After the k-th failure: no counter is below its value without failures."""
             if self.theta is None or self.l is None or self.alpha is None:
                 raise BadInputError(UNKNOWN_LOSS)
             self.counters.add(ceil((self.theta + self.l * self.alpha) / 2**k))
@@ -160,7 +161,7 @@ def _bound(given: Parameters, parallelism: int) -> tuple[float | None, int]:
 
 
 def _check(amounts: pa.ChunkedArray, column: str, largest: int | None) -> None:
-    """Refuses amounts that a sketch, or its compensation, cannot hold to."""
+    """Refuses amounts for which the sketch, or its compensation, would not be right."""
     most = INT64_MAX if largest is None else largest
     found = pc.min_max(conform(amounts, pa.int64(), f"column {column!r}")).as_py()
     if found["min"] is not None and not 0 <= found["min"] <= found["max"] <= most:

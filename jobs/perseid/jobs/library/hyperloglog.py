@@ -1,9 +1,9 @@
-"""HyperLogLog: how many different hashes were seen, from 2^p registers of one byte.
+"""HyperLogLog: the number of different hashes, from 2^p registers of one byte.
 
-A register holds the largest number of leading zeros, plus one, of the hashes that fell to it
-(Flajolet et al. 2007). The estimate is Ertl's (2017, arXiv:1702.01284, algorithm 6), which is
-nearly unbiased at every size, without tables or thresholds: the standard error is 1.04 / sqrt(2^p).
-Pure, and vectorised over keys.
+A register holds the largest number of leading zeros, plus one, of its hashes (Flajolet et al.
+2007). The estimate is Ertl's (2017, arXiv:1702.01284, algorithm 6), which is nearly unbiased at
+every size, without tables or thresholds: the standard error is 1.04 / sqrt(2^p). Pure, and
+vectorised over keys.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from perseid.state.primitives.undo import Slots, Values
 from perseid.state.primitives.xxh64 import Hashes
 
-BITS = 53  # of a hash behind the register's number: as many as a float64 takes exactly
-# At least 128 registers: with 16 the mean of estimates is 7 % too high. At most what 64 - 53 bits
-# can number.
+BITS = 53  # of a hash after the register's number: as many as a float64 holds exactly
+# At least 128 registers: with 16 the mean of estimates is 7 % too high. At most 64 - 53 bits of a
+# hash can number them.
 PRECISIONS = range(7, 12)
 
 
@@ -27,7 +27,7 @@ def standard_error(precision: int) -> float:
 
 
 def places(hashes: Hashes, precision: int) -> tuple[Slots, Values]:
-    """For each hash its register and what that must hold at least."""
+    """For each hash its register and the minimum value of that register."""
     register = (hashes >> np.uint64(64 - precision)).astype(np.int64)
     rest = (hashes & np.uint64(2**BITS - 1)).astype(np.float64)
     _, length = np.frexp(rest)  # of a whole number its length in bits, 0 of zero
@@ -35,7 +35,7 @@ def places(hashes: Hashes, precision: int) -> tuple[Slots, Values]:
 
 
 def estimates(registers: Values) -> Values:
-    """How many different hashes each row of registers has seen, as float64."""
+    """The number of different hashes in each row of registers, as float64."""
     rows, size = registers.shape
     cells = registers.astype(np.int64) + np.arange(rows)[:, None] * (BITS + 2)
     counts = np.bincount(cells.reshape(-1), minlength=rows * (BITS + 2)).reshape(rows, BITS + 2)

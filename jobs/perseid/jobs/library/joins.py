@@ -17,14 +17,15 @@
 | `before: "5m"`, `after: "1m"` or one of them | from t - 5 minutes to t + 1 minute |
 | `window: "1m"` | in the same minute, counted from 1970 |
 
-Emits a row per pair (bounds included) as soon as both are there: the key, then the columns that
-`left` and `right` name with their types. A column of both is emitted as `left_ms` and `right_ms`.
-`time: {left: ms, right: end}` where the columns of event time have different names; a time is int64
-milliseconds or a timestamp. `types: {user: int64}` names key columns that are no strings.
+Emits a row per pair (bounds included) as soon as both rows are there: the key, then the columns
+that `left` and `right` name with their types. A column of both is emitted as `left_ms` and
+`right_ms`. `time: {left: ms, right: end}` where the columns of event time have different names; a
+time is int64 milliseconds or a timestamp. `types: {user: int64}` names key columns that are no
+strings.
 
-A row is kept until the watermark says that no partner can come any more. A late row (of a source
-with `late: update`) meets what is still kept. Every pair of a key is a row: n left and n right rows
-of one key near each other are n * n rows in one epoch.
+A row is kept until the watermark excludes further partners. A late row (of a source with `late:
+update`) matches what is still kept. Every pair of a key is a row: n left and n right rows of one
+key near each other are n * n rows in one epoch.
 """
 
 from __future__ import annotations
@@ -53,22 +54,22 @@ EXAMPLES = {
 
 
 class Reach(Protocol):
-    """Which times a row meets on the other side: `low <= time <= high`, in ms."""
+    """Which times a row matches on the other side: `low <= time <= high`, in ms."""
 
     def bounds(self, times: Slots) -> tuple[Slots, Slots]:
-        """What rows with these times meet."""
+        """The bounds for rows with these times."""
 
     def before(self, watermark: int) -> int:
-        """Rows before it meet none any more when all others are from the watermark on."""
+        """Rows before this time have no partners at or after the watermark."""
 
     @property
     def length(self) -> int:
-        """How far apart rows that meet can be, in ms."""
+        """The largest distance of matching rows, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `back` ms before a row to `ahead` ms behind it."""
+    """From `back` ms before a row to `ahead` ms after it."""
 
     back: int
     ahead: int
@@ -123,7 +124,7 @@ def join(spec: OperatorSpec) -> type[Operator]:
 
 
 class Joins(Operator):
-    """Pairs of rows. Subclasses say of which sides and how near."""
+    """Pairs of rows. Subclasses define the sides and the distance."""
 
     left_side: ClassVar[Side]
     right_side: ClassVar[Side]
@@ -140,7 +141,7 @@ class Joins(Operator):
         self.right.append(right)
         lefts, rights = self._pairs(left, self.right, self.of_left)
         out.emit(self._joined(lefts, rights))
-        rights, lefts = self._pairs(right, self.left, self.of_right)  # the left ones of before
+        rights, lefts = self._pairs(right, self.left, self.of_right)  # the earlier left rows
         out.emit(self._joined(lefts, rights))
         self.left.append(left)
 
@@ -150,7 +151,7 @@ class Joins(Operator):
             self.right.expire(self.of_right.before(self.watermark))
 
     def _pairs(self, rows: pa.Table, pool: Pool, reach: Reach) -> tuple[pa.Table, pa.Table]:
-        """Rows and those of the pool that they meet, side by side."""
+        """Rows and their partners in the pool, side by side."""
         if not rows.num_rows:
             return rows, pool.between(0, 0)
         low, high = reach.bounds(rows[TIME].to_numpy())
@@ -168,7 +169,7 @@ class Joins(Operator):
 
 
 def _reaches(given: Parameters) -> tuple[Reach, Reach]:
-    """What a left row meets on the right, and a right row on the left."""
+    """The right rows that a left row matches, and the left rows that a right row matches."""
     ways = [
         [name for name in way if name in given]
         for way in (("within",), ("before", "after"), ("window",))

@@ -8,16 +8,17 @@
       modes: {input: phones, key: cell, use: "library:KMeans",
               with: {columns: [speed, turn], k: 4, window: "10m", time: ms}}
 
-The points of each key are kept for a window of `window`, which begin at multiples of it since 1970.
-When the watermark has reached its end (with `time`, the column of event time) they are clustered
-and dropped: state is a saw-tooth. Without `time` a row belongs to the token's time of its epoch.
+The points of each key are kept for a window of `window`; windows begin at its multiples since 1970.
+When the watermark has reached a window's end (with `time`, the column of event time) its points are
+clustered and removed: the state's size is a saw-tooth. Without `time` a row belongs to the token's
+time of its epoch.
 
 Emits a row per cluster: key columns, `start` and `end` (milliseconds since 1970; `start <= time <
-end`), `cluster` (0 has most points), the centroid's `columns`, and `points`, how many there are.
-Distances are Euclidean in the columns as they are: scale them before. At most `rounds` (20) rounds
-of Lloyd's algorithm; seeds come from the epoch's chance, so replays agree, but another cut into
-epochs may find other clusters. A row of a window that was told already is left out, with a line in
-the log; the job's `late_records` has it.
+end`), `cluster` (0 has most points), the centroid's `columns`, and `points`, their number.
+Distances are Euclidean in the given columns: scale them before. At most `rounds` (20) rounds of
+Lloyd's algorithm. Seeds come from the epoch's random generator, so replays agree, but other epoch
+ends may give other clusters. A row of a window that was already emitted is dropped, with a line in
+the log; the job's `late_records` counts it.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def modes(
     rows: pa.Table, keys: list[str], columns: list[str], size_ms: int, k: int, rounds: int,
     chance: Random,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """The clusters of each window and key, by the window's start, then as keys came."""
+    """The clusters of each window and key, by the window's start, then by the keys' order."""
     starts = rows[AT].to_numpy() // size_ms * size_ms
     windows = rows.select(keys).append_column("start", pa.array(starts))
     number, count = numbered(windows)

@@ -1,4 +1,4 @@
-"""A classifier that learns while it runs: `LogisticRegression` (AF-Stream, experiment 5).
+"""An online classifier: `LogisticRegression` (AF-Stream, experiment 5).
 
     model: {input: clicks, key: user, use: "library:LogisticRegression",
             with: {features: [age, price], label: bought, rate: 0.1}}
@@ -6,13 +6,13 @@
       model: {input: model, topic: models, format: json, order: free}
 
 `label` is 0 or 1 (or a bool), `features` are numbers of about the same size. Each partition has
-`models` (20) local models, to which its records are dealt in turn; each makes one step of
+`models` (20) local models, to which its records are assigned in turn; each does one step of
 stochastic gradient descent with `rate` (0.1) per record. After every `every` (1000) records the
-models are averaged and go on from the average, which is emitted: `partition`, `records` (seen so
-far), `loss` (mean log loss of these records, each predicted before it was learnt from), `bias`,
-and the weight of each feature. The key only says which partition sees a record.
+models are replaced by their average, which is emitted: `partition`, `records` (seen so far), `loss`
+(mean log loss of these records, each predicted before it was learnt from), `bias`, and the weight
+of each feature. The key only decides which partition receives a record.
 
-Each partition has a model of its own unless it hears of the others by feedback, through
+The partitions' models are independent unless they share them by feedback, through
 `library:ModelAverage`:
 
     model: {inputs: {rows: clicks, average: {from: average.replies, feedback: {delay: 1}}},
@@ -21,17 +21,17 @@ Each partition has a model of its own unless it hears of the others by feedback,
     average: {input: model.local, key: user, parallelism: 1, use: "library:ModelAverage",
               with: {features: [age, price]}}
 
-Then an epoch in which models of a partition were averaged ends with a row to the output `local`,
-the newest average. The reply comes in the next epoch, and what was learnt meanwhile is kept: models
-move by the difference of the common average to what was told (delayed averaging, as in DaSGD, Zhou
-et al. 2020). What is learnt then depends on where epochs end, as all that goes by feedback does.
+Then an epoch in which a partition averaged its models emits the newest average to the output
+`local`. The reply comes in the next epoch, and what was learnt meanwhile is kept: models move by
+the difference of the common average and the emitted one (delayed averaging, as in DaSGD, Zhou et
+al. 2020). Results then depend on where epochs end, as with all feedback.
 
 `predictions: true` declares the output `predictions`: for each row, in its order, the key,
-`partition`, `label`, and the `probability` of 1 before it was learnt from. Without feedback what is
-learnt does not depend on where epochs end. Hosts with different processors may differ in the last
-bit of `tanh`. Under another parallelism each partition goes on from the models of all before, by
-their records; numbers of records are dealt out evenly. `types: {user: int64}` says what the key
-columns are when they are no strings.
+`partition`, `label`, and the `probability` of 1 before it was learnt from. Without feedback results
+do not depend on where epochs end. Hosts with different processors may differ in the last bit of
+`tanh`. Under another parallelism each partition starts from the old partitions' models, weighted by
+their records; numbers of records are distributed evenly. `types: {user: int64}` names the types of
+key columns that are no strings.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
             _go_on(self, old, every)
 
         def train(self, batch: pa.Table, out: Emitter) -> Values | None:
-            """Learns from the rows; the newest average, None when there was none."""
+            """Learns from the rows; returns the newest average, None if there was none."""
             inputs = np.vstack([np.ones(batch.num_rows), matrix(batch, features, NAME)])
             wanted = labels(batch, label)
             weights, losses = self.weights.values.copy(), self.losses.values.copy()
@@ -136,7 +136,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
 
 
 def _go_on(new: Any, old: Sequence[Any], every: int) -> None:
-    """Each model of `new` goes on from those of its number, and the loss of a record stays."""
+    """Each model of `new` starts from the old models of its number; losses per record are kept."""
     seen = np.array([one.seen.get() for one in old])
     new.weights.set(averaged([one.weights.values for one in old], seen))
     parts = np.array([(seen // every).sum(), (seen % every).sum()])
@@ -161,8 +161,8 @@ def _shared(
         """The same, and averages of all partitions, one epoch later."""
 
         outputs: ClassVar[Mapping[str, pa.Schema]] = {**base.outputs, "local": local}
-        common = Vector(pa.float64(), 1 + len(features))  # what was told or heard last
-        told = Value(pa.int64(), default=0)  # records in what was told
+        common = Vector(pa.float64(), 1 + len(features))  # the last average sent or received
+        told = Value(pa.int64(), default=0)  # records in the last average sent
 
         def process(self, batch: Mapping[str, pa.Table], out: Emitter) -> None:
             heard, rows = batch["average"], batch["rows"]
@@ -173,19 +173,19 @@ def _shared(
                 self._tell(rows, average, out)
 
         def rescale(self, old: Sequence[Any]) -> None:
-            """What was learnt since the last word stays, as does what is yet to be told."""
+            """Keeps what was learnt since the last average, and what is still to be sent."""
             super().rescale(old)
             seen = np.array([one.seen.get() for one in old])
             self.common.set(averaged([one.common.values for one in old], seen))
             self.told.set(self.seen.get() // every * every)
 
         def _move(self, average: Values) -> None:
-            """What was learnt since the last word to the others is kept."""
+            """Moves to the common average and keeps what was learnt since the last one sent."""
             self.weights.set(self.weights.values + (average - self.common.values)[:, None])
             self.common.set(average)
 
         def _tell(self, rows: pa.Table, average: Values, out: Emitter) -> None:
-            """The key of any row is an address of this partition."""
+            """Sends the average; the key of any row is an address of this partition."""
             learnt = self.seen.get() // every * every
             address = [array.slice(0, 1) for array in keys.arrays(rows)]
             counts = [[self.partition], [learnt - self.told.get()]]
@@ -200,7 +200,7 @@ def _shared(
 def local_models(types: Mapping[str, pa.DataType], features: list[str]) -> pa.Schema:
     """Rows of the output `local`. The key is one of the partition's, so that replies reach it.
 
-    `records`: how many the model has learnt from since the last one that was told.
+    `records`: how many the model has learnt from since the last one that was sent.
     """
     return pa.schema([*types.items(), *COUNTS, *((n, pa.float64()) for n in ("bias", *features))])
 
@@ -232,12 +232,12 @@ def labels(batch: pa.Table, column: str) -> Values:
 def learn(
     weights: Values, losses: Values, inputs: Values, wanted: Values, place: int, rate: float
 ) -> Values:
-    """Steps of gradient descent, in `weights` and `losses`; record r is of model (place + r) % m.
+    """Updates `weights` and `losses` by gradient descent; record r is of model (place + r) % m.
 
     Returns the probability of each record's being 1, from before its step. Shapes: weights
-    (features, m), inputs (features, n). All models make their steps side by side. They do not know
-    of each other, so it does not matter with which step of the others a model's falls together;
-    those that have no record in a step have zeros for one.
+    (features, m), inputs (features, n). All models do their steps in parallel; they are
+    independent, so the grouping of steps does not matter. A model without a record in a step gets
+    zeros.
     """
     size, models = weights.shape
     before = place % models
@@ -251,6 +251,6 @@ def learn(
         x, y = rows[:, step], ones[step]
         z = (weights * x).sum(axis=0)
         losses += there[step] * (np.logaddexp(0, z) - y * z)
-        chances[step] = 0.5 * (1 + np.tanh(0.5 * z))  # tanh, for exp(-z) overflows
+        chances[step] = 0.5 * (1 + np.tanh(0.5 * z))  # tanh, because exp(-z) overflows
         weights -= rate * ((chances[step] - y) * there[step]) * x
     return chances.reshape(-1)[before : before + len(wanted)]

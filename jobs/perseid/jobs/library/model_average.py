@@ -1,4 +1,4 @@
-"""What partitions have learnt brought together: `ModelAverage` (AF-Stream, experiment 5).
+"""Averages the models of all partitions: `ModelAverage` (AF-Stream, experiment 5).
 
     model: {inputs: {rows: clicks, average: {from: average.replies, feedback: {delay: 1}}},
             key: user, use: "library:LogisticRegression", with: {features: [age, price],
@@ -8,13 +8,13 @@
     sinks:
       models: {input: average, topic: models, format: json, order: free}
 
-The models of one epoch are averaged, each with the weight of the records that it has learnt from
-since its partition told the last one (as federated averaging does, McMahan et al. 2017, section 2).
-The average is emitted: `models` (how many there were), `records` (all so far), `bias`, and the
-weight of each feature. The output `replies` has it once for each partition that has ever told a
-model, under a key of that partition, so a feedback edge takes it there.
+The models of one epoch are averaged, each weighted by the records that it has learnt from since its
+partition sent the last one (as federated averaging, McMahan et al. 2017, section 2). The average is
+emitted: `models` (their number), `records` (all so far), `bias`, and the weight of each feature.
+The output `replies` has it once for each partition that has ever sent a model, under a key of that
+partition, so that a feedback edge delivers it there.
 
-Its own key is that of the models, since this is what replies are addressed by.
+Its own key is that of the models, because replies are addressed by it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def model_average(spec: OperatorSpec) -> type[Operator]:
     places = {f"key_{number}": kind for number, kind in enumerate(types.values())}
 
     class ModelAverage(Operator):
-        """Averages each epoch's models, and knows where to send what comes of it."""
+        """Averages each epoch's models, and keeps the addresses for the replies."""
 
         output = pa.schema([*((name, pa.int64()) for name in EMITTED[:2]), *weights])
         outputs: ClassVar[Mapping[str, pa.Schema]] = {

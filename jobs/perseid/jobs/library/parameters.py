@@ -1,4 +1,4 @@
-"""Reading `with:`: each parameter is checked when the job is validated, and named when wrong."""
+"""Reads `with:`: validation checks each parameter, and errors name the wrong one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse_unknown(given: Iterable[str], name: str, known: Iterable[str]) -> Non
 class Parameters:
     """`with:` of the library operator `name`. `examples` has every parameter and how to write it.
 
-    Every method raises BadInputError for what it does not expect.
+    Every method raises BadInputError for a wrong value.
     """
 
     def __init__(self, spec: OperatorSpec, name: str, examples: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class Parameters:
         return self._given.get(where, default)
 
     def wrong(self, where: str, expected: str, found: Any = None) -> BadInputError:
-        """The error that says what to write for the parameter `where`."""
+        """The error with what to write for the parameter `where`."""
         value = self._given.get(where) if found is None else found
         has = f"is {shown(value)}" if where in self._given else "is missing"
         return BadInputError(
@@ -52,13 +52,13 @@ class Parameters:
         )
 
     def inputs_wrong(self, found: Iterable[str], write: str) -> BadInputError:
-        """The error of an operator whose inputs have other names than it knows."""
+        """The error of an operator whose inputs have unknown names."""
         return BadInputError(
             f"library:{self.name}: its inputs are called {listed(found)}; write `{write}`"
         )
 
     def only_for(self, where: str, wanted: bool, whom: str) -> None:
-        """Refuses a parameter that would do nothing."""
+        """Refuses a parameter that would have no effect."""
         if where in self._given and not wanted:
             raise BadInputError(f"library:{self.name}: with.{where} is for {whom} only; remove it")
 
@@ -104,7 +104,7 @@ class Parameters:
         return value
 
     def types(self, where: str, defaults: Mapping[str, str]) -> dict[str, pa.DataType]:
-        """The types of the columns in `defaults`, of which the parameter names others."""
+        """The types of the columns in `defaults`, some overridden by the parameter."""
         value = self._given.get(where, {})
         if not isinstance(value, dict) or value.keys() - defaults.keys():
             raise self.wrong(where, f"types of some of the columns {listed(defaults)}")
@@ -132,14 +132,14 @@ class Parameters:
         return value
 
     def whole(self, where: str, default: int | None, least: int, most: int) -> int:
-        """A whole number from `least` to `most`; without a default it must be there."""
+        """A whole number from `least` to `most`; required if it has no default."""
         value = self._given.get(where, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.wrong(where, f"a whole number from {least} to {most}")
         return value
 
     def number(self, where: str, default: float | None, above: float, most: float) -> float:
-        """A number above `above` and up to `most`; without a default it must be there."""
+        """A number above `above` and up to `most`; required if it has no default."""
         value = self._given.get(where, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if above < value <= most:  # NaN is neither above nor below
@@ -147,7 +147,7 @@ class Parameters:
         raise self.wrong(where, f"a number above {above:g} and up to {most:g}")
 
     def flag(self, where: str) -> bool:
-        """True or false; false when it is not there."""
+        """True or false; false when it is missing."""
         value = self._given.get(where, False)
         if not isinstance(value, bool):
             raise self.wrong(where, "true or false")

@@ -1,4 +1,4 @@
-"""How large a join is, from samples of both sides: `RippleJoin` (Haas and Hellerstein 1999).
+"""The size of a join, estimated from samples of both sides: `RippleJoin` (Haas, Hellerstein 1999).
 
     size: {inputs: {left: orders, right: payments}, key: customer, use: "library:RippleJoin",
            with: {sample: 0.1}}
@@ -6,18 +6,18 @@
            with: {sample: 0.1, sum: amount, confidence: 0.99}}
 
 Estimates how many pairs of a row of `left` and a row of `right` have the same key or, with `sum`,
-what a column of `left` adds up to over all pairs. A share `sample` of the rows of each side is
-looked at, chosen by their number, whatever is in them (AF-Stream's join has 10 %).
+the sum of a column of `left` over all pairs. A share `sample` of the rows of each side is read,
+chosen by their number, independent of their content (AF-Stream's join has 10 %).
 
 Emits one row per partition and epoch: `partition`, `left` and `right` (rows seen so far),
-`estimate`, and `error`: the truth is within `estimate` -/+ `error` with a probability of about
-`confidence` (0.95). They are null until there are two sampled rows on each side. Keys are dealt to
-partitions: the whole is the sum of the estimates, its error the root of the sum of squares. The
-error is that of the central limit theorem, so few pairs, or a few keys that have most of them, make
-it too small. Under another parallelism the numbers of rows are dealt out evenly, as keys are.
+`estimate`, and `error`: the true size is within `estimate` -/+ `error` with a probability of about
+`confidence` (0.95). They are null until there are two sampled rows on each side. Keys are
+distributed over partitions: the total is the sum of the estimates, its error the root of the sum of
+squares. The error is that of the central limit theorem, so it is too small for few pairs, or a few
+keys with most of the pairs. Under another parallelism the numbers of rows are distributed evenly.
 
-State is a row per sampled key. Samples do not depend on where epochs end; sums are floats, whose
-last digits do.
+State is a row per sampled key. Samples do not depend on where epochs end; the last digits of the
+float sums do.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
     fields = KeyFields(types)
 
     class RippleJoin(Operator):
-        """Sums over the sampled rows of each key, from which all else follows."""
+        """Sums over the sampled rows of each key, from which the result is computed."""
 
         output = pa.schema(
             [
@@ -69,8 +69,8 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
         )
         metadata = metadata_among([column])
         seen = Vector(pa.int64(), 4)  # rows left and right, and those of the samples
-        # Of the sampled rows of each key: what they weigh on the left, the squares of that, and
-        # how many there are on the right.
+        # Of the sampled rows of each key: the weights on the left, their squares, and the number of
+        # rows on the right.
         keys = Table(key=types, weight=pa.float64(), squares=pa.float64(), right=pa.float64())
         sums = Vector(pa.float64(), 3)  # `products` of all keys
 
@@ -94,13 +94,13 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
             out.emit(pa.table({f.name: pa.array([value], f.type) for f, value in found}))
 
         def rescale(self, old: Sequence[Any]) -> None:
-            """All partitions sample the same share, so no estimate moves."""
+            """All partitions sample the same share, so estimates stay unbiased."""
             seen = np.sum([one.seen.values for one in old], axis=0)
             self.seen.set(evenly(seen, self.partition, self.parallelism))
             self.sums.set(products(self.keys.scan()))
 
         def _sampled(self, rows: pa.Table, side: int) -> pa.Table:
-            """Those rows of a side whose number is drawn; counts all of them."""
+            """The rows of a side whose number is sampled; counts all rows."""
             first = int(self.seen.values[side])
             salt = (2 * self.partition + side) << 48
             mixed = hash_numbers(np.arange(first, first + rows.num_rows) + salt)
@@ -115,9 +115,9 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
 
 
 def products(keys: pa.Table) -> Values:
-    """Sums over keys, with which pairs, and the squares of what a row meets, are summed up.
+    """Sums over keys from which pairs, and the squares of each row's pairs, are computed.
 
-    A row of weight w on the left meets `right` rows: w * right. One on the right meets `weight`.
+    A row of weight w on the left has `right` partners: w * right. One on the right has `weight`.
     """
     weight, squares, right = (
         np.nan_to_num(keys[name].to_numpy()) for name in ("weight", "squares", "right")
@@ -135,7 +135,7 @@ def estimated(seen: Values, sums: Values, normal: float) -> tuple[float | None, 
     """The sum over all pairs, and its error at `normal` standard deviations.
 
     Haas and Hellerstein's: the variance of the mean over all pairs is that of the rows' means on
-    each side over the sizes of the samples; of a share that is known nothing is uncertain.
+    each side over the sizes of the samples; the part that was sampled adds no uncertainty.
     """
     rows, sampled = (list(map(float, part)) for part in (seen[:2], seen[2:]))
     if min(sampled) < 2:

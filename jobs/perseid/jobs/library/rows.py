@@ -1,4 +1,4 @@
-"""Keys as rows of tables: which are different, which are among others, what they add up to."""
+"""Keys as rows of tables: distinct ones, membership, and sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perseid.state.primitives.undo import Slots, Values
 def added_up(batch: pa.Table, keys: KeyFields, column: str | None = None) -> pa.Table:
     """A row for each key, by first appearance, of its declared types.
 
-    `n` is how many rows it has, or the sum of the int64 `column`, in which nulls are zero.
+    `n` is the number of its rows, or the sum of the int64 `column`, in which nulls are zero.
     BadInputError for null keys, and for sums that do not fit into 64 bits.
     """
     arrays = keys.arrays(batch)
@@ -30,7 +30,7 @@ def added_up(batch: pa.Table, keys: KeyFields, column: str | None = None) -> pa.
 
 
 def numbered(keys: pa.Table) -> tuple[Slots, int]:
-    """A number for each different row by first appearance, and how many; nulls are equal."""
+    """A number for each different row by first appearance, and the count; nulls are equal."""
     return codes(tuple(map(_without_nulls, keys.columns)))
 
 

@@ -1,11 +1,11 @@
-"""Running sums, every one of them: `RunningSum`.
+"""Running sums per row: `RunningSum`.
 
     balances: {input: payments, key: account, use: "library:RunningSum", with: {column: amount}}
 
-Emits each input row, in the order of the input, with `sum`: what its key has added up to with it.
-`Sum` emits one row per changed key per epoch and is the cheaper one. Integers only: a running sum
-of floats would round otherwise with every other cut into epochs; use the smallest unit, as cents.
-`with: {types: {account: int64}}` names the types of key columns that are no strings.
+Emits each input row, in the order of the input, with `sum`: its key's sum including this row. `Sum`
+emits one row per changed key per epoch and is cheaper. Integers only: a running sum of floats would
+round differently if epochs end elsewhere; use the smallest unit, such as cents. `with: {types:
+{account: int64}}` names the types of key columns that are no strings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What joins have in common: their two inputs, with columns, types and times."""
+"""Common to joins: their two inputs, with columns, types and times."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from perseid.state.primitives.undo import Slots
 
 LEFT, RIGHT = "left", "right"
 SIDES = (LEFT, RIGHT)
-TIME = "__time"  # in state: the row's event time in ms, whatever column it came from
+TIME = "__time"  # in state: the row's event time in ms, from any column
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One input: its columns beside the key with their types, and the one of them with the time.
+    """One input: its columns besides the key with their types, and the time column among them.
 
-    `names`: as what the columns are emitted.
+    `names`: the names of the emitted columns.
     """
 
     keys: dict[str, pa.DataType]
@@ -43,7 +43,7 @@ class Side:
         return Pool(columns, time=TIME, key=list(self.keys))
 
     def rows(self, batch: pa.Table) -> pa.Table:
-        """The rows of an epoch as the pool holds them; none without columns come as none."""
+        """The rows of an epoch as the pool holds them; a table without columns has no rows."""
         fields = [*self.keys.items(), *self.columns.items(), (TIME, pa.int64())]
         if not batch.num_rows:
             return pa.schema(fields).empty_table()
@@ -58,7 +58,7 @@ class Side:
         return pa.table([*plain, times], schema=pa.schema(fields))
 
     def emitted(self, rows: pa.Table) -> dict[str, Any]:
-        """The columns beside the key as they are emitted."""
+        """The columns besides the key as they are emitted."""
         return {self.names[name]: rows[name] for name in self.columns}
 
     @property
@@ -102,7 +102,7 @@ def sides(spec: OperatorSpec, given: Parameters) -> tuple[Side, Side]:
 
 
 def metadata(left: Side, right: Side) -> tuple[str, ...]:
-    """What is read of the records beside their values."""
+    """The metadata columns that are read of the records."""
     return metadata_among({*left.keys, *left.columns, *right.columns})
 
 
@@ -111,8 +111,8 @@ def found(
 ) -> tuple[Slots, Slots, Slots]:
     """For each of `rows`, which of `others` have its key and a time from `low` to `high`.
 
-    As ranges of the third array, which has places in `others`, for each range by time, then as they
-    came: those of row i are `places[starts[i]:stops[i]]`.
+    As ranges of the third array, which has positions in `others`, for each range by time, then by
+    arrival: those of row i are `places[starts[i]:stops[i]]`.
     """
     distinct = fields.distinct(rows)
     wanted = distinct.spread(np.arange(len(distinct)))

@@ -1,4 +1,4 @@
-"""Event times of an operator's rows, and which rows lie within a time of others. Pure."""
+"""Event times of an operator's rows, and which rows are within a time of others. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def milliseconds(rows: pa.Table, column: str, operator: str) -> Slots:
 
 
 def need(rows: pa.Table, columns: Iterable[str], operator: str) -> None:
-    """BadInputError for columns that the rows have not."""
+    """BadInputError for columns that the rows do not have."""
     missing = [name for name in columns if name not in rows.column_names]
     if missing:
         raise BadInputError(
@@ -55,8 +55,8 @@ def spans(
 ) -> tuple[Slots, Slots]:
     """Where in `groups` and `times` the rows of group `wanted[i]` from `low[i]` to `high[i]` are.
 
-    `groups`, from 0, then `times` rise. Bounds are inclusive; `stops` behind the last one:
-    rows `starts[i]:stops[i]`. Times are replaced by their ranks, so that no product is too large.
+    `groups`, from 0, then `times` rise. Bounds are inclusive; row i has rows `starts[i]:stops[i]`.
+    Times are replaced by their ranks, so that no product is too large.
     """
     ranks = np.unique(np.concatenate([times, low, high]))
     held = groups * len(ranks) + np.searchsorted(ranks, times)

@@ -4,10 +4,10 @@
     top: {input: sales, key: country, use: "library:TopK",
           with: {of: [product, size], k: 3, sum: amount, types: {size: int64}}}
 
-Ranks the items `of` each group (the key) by how many rows they had, or by the `sum` of an int64
+Ranks the items `of` each group (the key) by their number of rows, or by the `sum` of an int64
 column. Once per epoch it emits the whole ranking of each group whose ranking has changed: the
 group, `rank` (1 is the heaviest), the item, and `n` or `sum`. Among equals the smaller item comes
-first, so a ranking is a function of the totals alone, however rows were ordered or cut into epochs.
+first, so a ranking depends only on the totals, not on the order of rows or the ends of epochs.
 
 For one ranking over everything give all rows one group, `SELECT word, 'all' AS scope FROM input`:
 rows are added up before the shuffle, so that one partition gets each item once per split.
@@ -32,7 +32,7 @@ EXAMPLES = {"of": "word", "k": "10", "sum": "amount", "types": "{word: int64}"}
 
 
 def top_k(spec: OperatorSpec) -> type[Operator]:
-    """`with:` has `of` and `k`, `sum` where it is not rows that count, and `types`."""
+    """`with:` has `of` and `k`, `sum` unless rows are counted, and `types`."""
     given = Parameters(spec, "TopK", EXAMPLES)
     items = given.columns("of")
     types = given.types("types", dict.fromkeys([*spec.key, *items], "string"))
@@ -78,17 +78,17 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
             ))  # fmt: skip
 
         def _ranked(self, touched: pa.Table) -> pa.Table:
-            """The rankings of the groups `touched` as they were."""
+            """The previous rankings of the groups `touched`."""
             places = pa.array(np.repeat(np.arange(touched.num_rows), k))
             ranks = pa.array(np.tile(np.arange(1, k + 1), touched.num_rows))
             rows = self.ranking.lookup(touched.take(places).append_column(RANK, ranks))
             return rows.filter(rows["found"])
 
         def _candidates(self, changed: pa.Table, ranked: pa.Table) -> pa.Table:
-            """Rows with their totals among which the new rankings are.
+            """Rows with their totals that contain the new rankings.
 
-            Those that changed and those that were ranked: no other item can have passed one of
-            them. But where a ranked item has lost weight, every item of its group can.
+            These are the changed and the ranked rows: no other item can have overtaken one of them.
+            But where a ranked item has lost weight, every item of its group can.
             """
             now = self.totals.lookup(ranked.select(columns)).drop_columns(["found"])
             rows = pa.concat_tables([changed, now])
@@ -104,7 +104,7 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
 
 
 def ranking_of(rows: pa.Table, groups: list[str], items: list[str], k: int) -> pa.Table:
-    """The first `k` of each group with their `rank`, groups in the order in which they come."""
+    """The first `k` of each group with their `rank`, groups in input order."""
     number, _ = numbered(rows.select(groups))
     order = pc.sort_indices(
         rows.append_column("__group", pa.array(number)),

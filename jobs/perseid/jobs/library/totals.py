@@ -28,7 +28,7 @@ def count_by_key(spec: OperatorSpec) -> type[Operator]:
     keys = list(types)
 
     class CountByKey(Operator):
-        """How often each key was seen."""
+        """The number of rows of each key."""
 
         output = pa.schema([*types.items(), ("n", pa.int64())])
         metadata = ()
@@ -47,7 +47,7 @@ def count_by_key(spec: OperatorSpec) -> type[Operator]:
 def sum_by_key(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `column`, and `type` when it is not int64.
 
-    No combiner for floating point: a sum of sums rounds otherwise than a sum in input order.
+    No combiner for floating point: a sum of sums rounds differently from a sum in input order.
     """
     types = key_types(spec, "Sum", {"column", "type"})
     column = column_of(spec, "Sum")
@@ -75,7 +75,7 @@ def sum_by_key(spec: OperatorSpec) -> type[Operator]:
 
 
 def column_of(spec: OperatorSpec, name: str) -> str:
-    """The column that `with:` says is to be added up."""
+    """The column that `with:` names to be added up."""
     column = spec.with_.get("column")
     if not isinstance(column, str):
         raise BadInputError(

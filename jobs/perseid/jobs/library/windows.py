@@ -17,27 +17,27 @@
 
 | kind | parameters | windows of a key |
 |---|---|---|
-| tumbling | `size` | one behind the other, from multiples of `size` since 1970 |
+| tumbling | `size` | adjacent ones, from multiples of `size` since 1970 |
 | hopping | `size`, `step` | one from each multiple of `step` |
-| sliding | `size` | one up to the time of each row, that included: what came in the last `size` |
-| session | `gap` | rows with less than `gap` between neighbours, until `gap` behind the last one |
+| sliding | `size` | one up to the time of each row, that included: the rows of the last `size` |
+| session | `gap` | rows with less than `gap` between neighbours, until `gap` after the last one |
 
 Emits a row per key and window once the watermark has reached its end: key columns, `start` and
 `end` (milliseconds since 1970; `start <= time < end`), and the aggregates. `time` is the column of
 event time (int64 milliseconds or a timestamp; the Kafka record's time if left out). `types: {user:
 int64, amount: float64}` names the types of key columns that are no strings, and of aggregated ones
-that are no int64. A window without rows is not told. To window windows, use `end - 1` as time.
+that are no int64. A window without rows is not emitted. To window windows, use `end - 1` as time.
 
-A late row (of a source with `late: update`) counts in windows that were not told yet; a session
-takes none. With `correct: "1h"` windows are kept an hour behind their end, and late rows in them
-emit them once more as they are now. A session that is no longer one, since a late row joined it to
-another or gave it an earlier start, is taken back: its `end` is its `start`, its aggregates null.
-Rows that are later still are left out, with a line in the log; the job's `late_records` has them.
+A late row (of a source with `late: update`) counts in windows that were not emitted yet; a session
+takes none. With `correct: "1h"` windows are kept for an hour after their end, and late rows in them
+emit the changed windows again. A session that no longer exists, since a late row joined it to
+another or gave it an earlier start, is retracted: its `end` is its `start`, its aggregates null.
+Later rows are dropped, with a line in the log; the job's `late_records` counts them.
 
-State is a row per key and pane (as long as `step`; a session's as `gap`) until its windows are
-over. It is in checkpoints; but a start from scratch, or an audit, finds only what the topic still
+State is a row per key and pane (as long as `step`; a session's as `gap`) until its windows have
+ended. It is in checkpoints; but a start from scratch, or an audit, finds only what the topic still
 has, so a source topic whose retention is below `size + correct` is refused. Sums of floats round
-otherwise with every other cut into epochs.
+differently if epochs end elsewhere.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def window(spec: OperatorSpec) -> type[Operator]:
 
 
 class Windows(Operator):
-    """A row per key and window. Subclasses say their `design`, `output`, `metadata` and `panes`."""
+    """A row per key and window. Subclasses set `design`, `output`, `metadata` and `panes`."""
 
     design: ClassVar[Design]
     needs_watermark = True
@@ -148,14 +148,14 @@ class Windows(Operator):
         panes.fold(pane, **folds)
 
     def _kept(self, keys: tuple[pa.Array, ...], told: int) -> pa.Table:
-        """The windows of `keys` that were told and can be corrected, as they are now."""
+        """The current windows of `keys` that were emitted and can be corrected."""
         design, rows = self.design, self.panes.scan()
         rows = rows.filter(pa.array(groups(keys, [rows[name] for name in design.keys]) >= 0))
         return design.windows(rows, design.panes(rows), told - design.kind.keep, told)
 
 
 def corrections(before: pa.Table, after: pa.Table, keys: list[str]) -> pa.Table:
-    """The windows of `after` that are not so in `before`, behind those that are gone, emptied."""
+    """The windows of `after` that differ from `before`, after the retracted ones."""
     named = [*keys, START]
     gone = before.filter(pa.array(~among(before.select(named), after.select(named))))
     names = [name for name in gone.column_names if name not in {*keys, START, END}]

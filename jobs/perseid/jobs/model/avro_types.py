@@ -1,9 +1,9 @@
-"""Which Avro fields a source can read, and what they are in Arrow. Pure.
+"""Which Avro fields a source can read, and their Arrow types. Pure.
 
 A field is a primitive type, a timestamp, a UUID (as text), or one of these in a union with null.
-The other logical types of Avro's specification are refused and not read as the type under them: a
-decimal's bytes, or a date's days, would pass for values that they are not. Names that the
-specification does not have are ignored, as it asks.
+The other logical types of Avro's specification are refused instead of being read as their base
+type: a decimal's bytes, or a date's days, would look like other values. Names that the
+specification does not have are ignored, as it requires.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def arrow_types(schema: Mapping[str, Any]) -> dict[str, pa.DataType | None]:
 
 
 def refusal(schema: Mapping[str, Any]) -> str | None:
-    """What to tell of the fields that cannot be read, all at once; None when there are none."""
+    """The error text for all fields that cannot be read; None when there are none."""
     types = arrow_types(schema)
     wrong = [
         f"{field['name']} ({_told(field['type'])})"
@@ -61,7 +61,7 @@ def remedy(file: str, *, registry: bool) -> str:
 
 
 def microseconds(kind: Any) -> int | None:
-    """How many of them one unit of a timestamp field is, None for a field of another type."""
+    """The microseconds of one unit of a timestamp field, None for a field of another type."""
     base, logical = plain(kind)
     return MICROSECONDS.get(logical or "") if base == "long" else None
 

@@ -1,4 +1,4 @@
-"""The column types of job files and what they are in Arrow: the one place that says so."""
+"""The column types of job files and their Arrow types: the only definition."""
 
 from __future__ import annotations
 

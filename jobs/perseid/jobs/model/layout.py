@@ -1,11 +1,11 @@
 """From a job to its operator partitions: ids, levels, state and ledger partitions.
 
-A *level* is the number of shuffles in front of an operator partition. Sources and the stateless
-operators behind them run at level 0, inside the source tasks. A keyed operator stands one level
-above its highest input (feedback, which is of the epoch before, does not count); a stateless
-operator runs where its input runs. A sink that reads a source or a stateless operator gets *writer*
-partitions one level up: they hold no state, but a ledger. All outputs of an operator go through
-the same ones, in one transaction.
+A *level* is the number of shuffles before an operator partition. Sources and the stateless
+operators after them run at level 0, inside the source tasks. A keyed operator is one level above
+its highest input (feedback, which is of the previous epoch, does not count); a stateless operator
+runs where its input runs. A sink that reads a source or a stateless operator gets *writer*
+partitions one level up: they hold no state, but a ledger. All outputs of an operator go through the
+same writers, in one transaction.
 All partitions of one level are one Spark stage: gid - base(level) is the task's index in it.
 """
 
@@ -53,9 +53,9 @@ class Layout:
 
     @cached_property
     def ledger_tasks(self) -> tuple[Task, ...]:
-        """The tasks that commit every epoch, the writer of dead letters among them.
+        """The tasks that commit every epoch, including the writer of dead letters.
 
-        Whoever goes on behind an epoch must know that its dead letters were committed as well.
+        Resuming after an epoch requires that its dead letters were committed as well.
         """
         return tuple(t for t in self.tasks if t.ledger is not None)
 
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def levels(self) -> int:
-        """The highest level; level 0 has no tasks of its own, its work is the splits'."""
+        """The highest level; level 0 has no tasks of its own, the splits do its work."""
         return max((t.level for t in self.tasks), default=0)
 
     def level(self, number: int) -> tuple[Task, ...]:
@@ -83,9 +83,9 @@ def is_keyed(operator: OperatorSpec) -> bool:
 def upstream(
     spec: JobSpec, names: Iterable[str], *, keyed: bool = True
 ) -> dict[str, OperatorSpec]:
-    """Those of `names` that are operators, and all whose rows of the same epoch come to them.
+    """The operators among `names`, and all upstream operators within the same epoch.
 
-    `keyed` false stops in front of operators with a key.
+    `keyed` false stops before operators with a key.
     """
     found: dict[str, OperatorSpec] = {}
     waiting = list(names)
@@ -135,7 +135,7 @@ def writers(spec: JobSpec) -> dict[str, int]:
 
 
 def host(spec: JobSpec, stream: str) -> str:
-    """The source or keyed operator in whose tasks a node, or what makes a stream, runs."""
+    """The source or keyed operator in whose tasks a node, or a stream's producer, runs."""
     name = producer(stream)
     while name in spec.operators and not is_keyed(spec.operators[name]):
         (stream,) = spec.operators[name].inputs.values()
@@ -149,7 +149,7 @@ def written_streams(spec: JobSpec, node: str) -> tuple[str, ...]:
 
 
 def _letters_level(spec: JobSpec, levels: dict[str, int]) -> int:
-    """Behind all that send it letters: the stage is there, since their rows go on to it too."""
+    """The level after all senders of letters: that stage exists, since their rows go there too."""
     loose = [n for n, o in spec.operators.items() if o.errors == "bisect" and not is_keyed(o)]
     return 1 + max((levels[name] for name in loose), default=0)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a job file, said so that the reader can mend it without the manual."""
+"""Mistakes in a job file, with messages that explain how to correct them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOUND_CHARS_MAX = 60  # of a value that is quoted in a message; a megabyte would
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One mistake. `refused`: the file is well-formed, but asks for what is not built."""
+    """One mistake. `refused`: the file is well-formed, but requests an unsupported feature."""
 
     file: str
     line: int
@@ -26,7 +26,7 @@ class Problem:
 
 
 class JobFileErrors(BadInputError):
-    """Everything that is wrong with a job's files, one line each."""
+    """All mistakes in a job's files, one line each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
@@ -37,7 +37,7 @@ class JobFileErrors(BadInputError):
 
 
 class JobFileRefused(RefusedError):
-    """A well-formed job file that asks for what this version does not do, one line each."""
+    """A well-formed job file that requests unsupported features, one line each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
@@ -54,7 +54,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be, or None."""
+    """The known word that is most similar to `word`, or None."""
     folded = {k.lower().replace("_", "").replace("-", ""): k for k in known}
     plain = word[:100].lower().replace("_", "").replace("-", "")
     found = difflib.get_close_matches(plain, folded, n=1, cutoff=0.6)
@@ -70,5 +70,5 @@ def listed(words: Iterable[str]) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """The lines of code through which `error` came, without that of whoever caught it."""
+    """The lines of code that raised `error`, without the frame that caught it."""
     return "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[1:]))

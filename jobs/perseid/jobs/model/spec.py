@@ -1,7 +1,7 @@
-"""A validated job, normalised: what every other part of perseid reads instead of job.yaml.
+"""A validated job, normalised: all other parts of perseid read it instead of job.yaml.
 
-`perseid.jobs.validation.parse` is the one place that makes these. All of it is data: equal specs
-mean equal jobs, and the JSON form is what `jobs show --json` prints.
+Only `perseid.jobs.validation.parse` creates these. All of it is data: equal specs mean equal jobs,
+and `jobs show --json` prints the JSON form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMN_TYPES: tuple[ColumnType, ...] = (
 )  # fmt: skip
 
 
-MAIN = "output"  # the name of the output that is read by its operator's name alone
+MAIN = "output"  # the output that is read by its operator's name alone
 OUTPUT_NAME = r"^[a-z][a-z0-9_]{0,62}$"  # of the others
 RECORD_TIME = "timestamp"  # the metadata column of every source that has the Kafka record's time
 
@@ -27,11 +27,11 @@ class _Frozen(BaseModel):
 
 
 class EventTimeSpec(_Frozen):
-    """Where a source's rows have their event time, and what happens to late ones.
+    """The event time of a source's rows, and the handling of late ones.
 
-    `column`: one of the source, else RECORD_TIME. The watermark is `delay_ms` behind the largest
-    event time. A row below the token's watermark is late: it is dropped, or becomes a dead letter
-    ("dlq"), or is passed on all the same ("update").
+    `column`: one of the source, else RECORD_TIME. The watermark is the largest event time minus
+    `delay_ms`. A row below the token's watermark is late: it is dropped, becomes a dead letter
+    ("dlq"), or is processed all the same ("update").
     """
 
     column: str
@@ -55,18 +55,18 @@ class SourceSpec(_Frozen):
     event_time: EventTimeSpec | None = None
 
 
-MEMORY_NEAR = 0.8  # of an operator's `memory_bytes`: from there on people are told, epochs smaller
+MEMORY_NEAR = 0.8  # of `memory_bytes`: from here on users are warned and epochs get smaller
 
 
 class OperatorSpec(_Frozen):
     """One operator: either `sql` or `use`. Keyed (`key`) operators may hold state.
 
     `inputs` maps the name inside the operator to a source or operator; one unnamed input is called
-    "input". `operator.name` is an output of an operator beside its main one (a *stream* is one or
-    the other). Every input must have the columns of `key`. `with_` are the operator's parameters.
-    Inputs named in `feedback` get what their operator emitted in the epoch before.
-    `errors`: whether a row on which it raises stops the job or becomes a dead letter.
-    `memory_bytes`: of the state of all its partitions, each of which has an even share.
+    "input". `operator.name` is a further output of an operator (a *stream* is that or the main
+    one). Every input must have the columns of `key`. `with_` are the operator's parameters. Inputs
+    named in `feedback` get what their operator emitted in the previous epoch. `errors`: whether a
+    row on which it raises stops the job or becomes a dead letter. `memory_bytes`: of the state of
+    all its partitions, each of which has an even share.
     """
 
     inputs: dict[str, str]
@@ -90,7 +90,7 @@ class SinkSpec(_Frozen):
     """One Kafka topic that is written. `partitions` is for its creation only.
 
     With a `registry` its values are of the Confluent wire format. `registers`: applying registers
-    the schema of `schema_file`; else it must be there.
+    the schema of `schema_file`; else the registry must have it.
     """
 
     input: str
@@ -113,7 +113,7 @@ class CheckpointSpec(_Frozen):
 
 
 class FaultToleranceSpec(_Frozen):
-    """How failures are survived. Only exact mode is built."""
+    """How the job tolerates failures. Only exact mode is built."""
 
     mode: Literal["exact"] = "exact"
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -130,9 +130,9 @@ class ErrorsSpec(_Frozen):
 
 
 class EpochSpec(_Frozen):
-    """Upper bounds of one epoch. `max_bytes`: of the values it reads, as the last ones were.
+    """Upper bounds of one epoch. `max_bytes`: of the values it reads, estimated from the last ones.
 
-    `timeout_s`: then the job fails.
+    `timeout_s`: after this time the job fails.
     """
 
     target_s: float = 0.5
@@ -155,7 +155,7 @@ class JobSpec(_Frozen):
 
     @property
     def written_topics(self) -> dict[str, int]:
-        """The topics that this job writes for its user, with the partitions they are made with."""
+        """The topics that this job writes for its user, with the partitions for their creation."""
         found = {s.topic: s.partitions or self.parallelism for s in self.sinks.values()}
         if self.may_have_letters and self.errors.deadletter_topic is not None:
             found.setdefault(self.errors.deadletter_topic, 1)
@@ -169,7 +169,7 @@ class JobSpec(_Frozen):
 
     @property
     def dead_letters(self) -> str | None:
-        """The topic of what sources and operators without a key refuse; None for a job without.
+        """The topic of records that sources and operators without a key refuse, or None.
 
         A keyed operator writes its dead letters itself, with its output.
         """
@@ -185,7 +185,7 @@ class JobSpec(_Frozen):
 
 
 def producer(stream: str) -> str:
-    """The source or operator that `stream`, `node` or `node.output`, comes out of."""
+    """The source or operator that produces `stream`, which is `node` or `node.output`."""
     return stream.partition(".")[0]
 
 
@@ -195,7 +195,7 @@ def output_of(stream: str) -> str:
 
 
 def source_columns(source: SourceSpec) -> dict[str, str] | None:
-    """The columns that a source yields, or None when only its Avro schema says."""
+    """The columns that a source yields, or None when only its Avro schema defines them."""
     if source.format == "json":
         return dict(source.columns)
     if source.format == "avro":

@@ -1,7 +1,7 @@
 """A job's files as one value, its deterministic archive, and the archives in the store.
 
-The same files give the same bytes and so the same SHA-256, whoever packs them and when. Hidden
-files and bytecode are no part of a job; symbolic links and special files are refused.
+The same files always give the same bytes and so the same SHA-256. Hidden files and bytecode are no
+part of a job; symbolic links and special files are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perseid.state.durability.files import faults
 
 JOB_FILE = "job.yaml"
 FILE_BYTES_MAX = 4 << 20   # code and schemas; data belongs in topics
-TREE_BYTES_MAX = 16 << 20  # read as a whole by each worker process that meets the revision
+TREE_BYTES_MAX = 16 << 20  # each worker process that runs the revision reads it as a whole
 FILES_MAX = 1000
 _PART = re.compile(r"^[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]{0,199}\Z")
 _SHA = re.compile(r"^[0-9a-f]{64}\Z")
@@ -34,8 +34,8 @@ _SHA = re.compile(r"^[0-9a-f]{64}\Z")
 class JobTree:
     """The files of one job folder.
 
-    `name` is the folder's, for messages; `revision` a commit id or, for a directory, "dir-" and
-    the first digits of the archive's hash.
+    `name` is the folder's, for messages; `revision` a commit id or, for a directory, "dir-" and the
+    first digits of the archive's hash.
     """
 
     name: str
@@ -44,7 +44,7 @@ class JobTree:
 
 
 class ArchiveStore(Protocol):
-    """What archives need of the checkpoint store; `write` must never leave half a file."""
+    """What archives need of the checkpoint store; `write` must be atomic."""
 
     def write(self, path: str, chunks: Iterable[Any]) -> Any: ...
     def read(self, path: str) -> Any: ...
@@ -59,7 +59,7 @@ def kept(path: str) -> bool:
 
 
 def check_files(name: str, files: Mapping[str, bytes]) -> None:
-    """Raises BadInputError when a job's files are too many, too large or oddly named."""
+    """Raises BadInputError for too many or too large files, and for unsuitable names."""
     if len(files) > FILES_MAX:
         raise BadInputError(f"{name}: has {len(files)} files, expected {FILES_MAX} at most")
     for path, content in files.items():
@@ -117,7 +117,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def unarchive(content: bytes) -> dict[str, bytes]:
-    """The files of an archive; DamagedFile when it is none that `archive` made."""
+    """The files of an archive; DamagedFile when `archive` did not make it."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
@@ -165,8 +165,8 @@ def store_archive(store: ArchiveStore, tree: JobTree) -> str:
 def open_archive(store_uri: str, sha: str, cache: Path) -> Path:
     """The folder of the job with this hash below `cache`; fetched and checked when needed.
 
-    Raises DamagedFile when the store's file does not have the hash. A cached folder that no
-    longer has it is replaced.
+    Raises DamagedFile when the store's file does not have the hash. A cached folder that no longer
+    has it is replaced.
     """
     from perseid.state.durability.store import open_store
 
@@ -210,7 +210,7 @@ def _intact(folder: Path, sha: str) -> bool:
 
 
 def inside(folder: Path, name: str) -> Path | None:
-    """The regular file `name` in `folder`, or None; a symlink, or what one leads to, is none."""
+    """The regular file `name` in `folder`, or None; symlinks and their targets are refused."""
     path = folder / name
     if path.is_symlink() or not path.is_file():
         return None

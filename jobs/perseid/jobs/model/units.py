@@ -1,4 +1,4 @@
-"""Durations ("10s") and sizes ("64MiB") as people write them."""
+"""Durations ("10s") and sizes ("64MiB") as users write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES = {
 
 
 def seconds(text: object) -> float:
-    """The duration in seconds; ValueError says what was expected."""
+    """The duration in seconds; the ValueError contains what was expected."""
     found = _DURATION.match(text) if isinstance(text, str) else None
     if found is None:
         raise ValueError(DURATION_EXPECTED)
@@ -26,7 +26,7 @@ def seconds(text: object) -> float:
 
 
 def size_bytes(text: object) -> int:
-    """The size in bytes; ValueError says what was expected."""
+    """The size in bytes; the ValueError contains what was expected."""
     found = _SIZE.match(text) if isinstance(text, str) else None
     if found is None:
         raise ValueError(SIZE_EXPECTED)

@@ -1,1 +1,1 @@
-"""What people do to applied jobs: apply, start, stop, checkpoint, back up, restore."""
+"""Operations on applied jobs: apply, start, stop, checkpoint, back up, restore."""

@@ -1,9 +1,9 @@
-"""The rights on a Kafka that a job needs, least of all, as rules for Kafka's authorizer. Pure.
+"""The minimal Kafka rights of a job, as rules for Kafka's authorizer. Pure.
 
 A job's workers have a principal of their own. It may read what the job reads, write what the job
 writes, and use transactional ids that begin with the job's name: without that rule one job could
-fence another by guessing its ids. It cannot write its own tokens, which only the coordinator does.
-The right to a transactional id implies that to a producer id (KAFKA-5259), and the right to write a
+fence another by guessing its ids. It cannot write its own tokens; only the coordinator does. The
+right to a transactional id implies that to a producer id (KAFKA-5259), and the right to write a
 topic that of idempotent writes (KIP-679).
 """
 
@@ -29,7 +29,7 @@ _LOOK = ("Describe", "DescribeConfigs")
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """`principal` may do `operations` on a resource of this name, or whose name begins with it."""
+    """`principal` may do `operations` on a resource with this name or prefix."""
 
     principal: str
     operations: tuple[str, ...]
@@ -54,7 +54,7 @@ class Acl:
 
 
 def of_workers(spec: JobSpec, principal: str) -> tuple[Acl, ...]:
-    """What the workers of one job need."""
+    """The rights of one job's workers."""
     job = spec.name
     rules = [
         _topic(principal, _READ, names.tokens(job), "reads the tokens"),
@@ -71,7 +71,7 @@ def of_workers(spec: JobSpec, principal: str) -> tuple[Acl, ...]:
 
 
 def of_coordinator(specs: Sequence[JobSpec], principal: str) -> tuple[Acl, ...]:
-    """What coordinators need, and who types `perseid` for all of these jobs."""
+    """The rights of coordinators, and of users of `perseid`, for all of these jobs."""
     own = ("Create", "Delete", "Alter", "Read", "Write", *_LOOK)
     rules = [
         Acl(principal, own, "topic", PREFIX, True, "topics that jobs keep for themselves"),

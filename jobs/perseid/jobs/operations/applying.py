@@ -1,12 +1,12 @@
-"""`jobs apply`: first everything is checked, then it is written, job by job.
+"""`jobs apply`: first checks everything, then writes, job by job.
 
 1. Every job file is valid, and its operators can be imported.
 2. Its sources exist, are not compacted and keep records for long enough; no other job writes its
    sink topics; the schema registries know and accept its schemas.
-3. The state of a job that runs already can be kept.
+3. The state of a running job can be kept.
 4. Only then, per job: archive into the store, schemas, missing topics, entry by compare-and-set.
 
-So a refused repository changes nothing, and running jobs are untouched by it.
+So a refused repository changes nothing, and running jobs are not affected by it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from perseid.topics.schema_registry import SchemaRegistry
 T = TypeVar("T")
 
 
-# Of all sources together. The first token and every checkpoint's name each of them: 10,000 are a
-# tenth of the largest record that Kafka takes, and the coordinator looks at all of their ends.
+# Of all sources together. The first token and every checkpoint's token name each of them: 10,000
+# are a tenth of the largest record that Kafka takes, and the coordinator polls all of their ends.
 SOURCE_PARTITIONS_MAX = 10_000
 
 
 class Topics(Protocol):
-    """What applying needs of Kafka."""
+    """The methods of Kafka that applying needs."""
 
     def describe(self, topics: Sequence[str]) -> dict[str, admin.TopicInfo]: ...
     def create(
@@ -54,14 +54,14 @@ class Topics(Protocol):
     def brokers(self) -> dict[int, dict[str, str]]: ...
 
 
-# Raises JobFileErrors. Nobody is asked where a Spark would be too much, as when a branch is
-# followed: a worker says it then.
+# Raises JobFileErrors. Not called where a Spark would be too expensive, as when a branch is
+# followed: then a worker reports the mistakes.
 CheckQueries = Callable[[Sequence[Validated], Mapping[str, Classes]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where jobs are applied to. `check_queries`: who asks Spark what it makes of their SQL."""
+    """Where jobs are applied to. `check_queries` checks their SQL with Spark."""
 
     registry: Registry
     topics: Topics
@@ -77,7 +77,7 @@ class Change:
     """What applying does to one job. `version`: of the entry it replaces, None for a new job.
 
     `action`: "create", "change" or "unchanged". `topics` are those to be created, with partitions.
-    `warnings`: settings of its topics with which it runs, and may lose what was acknowledged.
+    `warnings`: settings of its topics that do not stop it, but may lose acknowledged records.
     """
 
     job: Validated
@@ -136,7 +136,7 @@ def prepare_one(cluster: Cluster, job: Validated, specs: Sequence[JobSpec]) -> C
 
 
 def perform(cluster: Cluster, wanted: Change, guards: Sequence[Check] = ()) -> None:
-    """Writes one change; refused when somebody else changed the job since `prepare`.
+    """Writes one change; refused when another client changed the job since `prepare`.
 
     Raises FencedError when a node of `guards` has another version by now.
     """
@@ -165,7 +165,7 @@ class _Look:
         self._brokers = _asked(cluster.topics.brokers) or {}
 
     def of_brokers(self) -> Iterator[str]:
-        """Why no job could write anything."""
+        """Reasons why no job could write at all."""
         log = _asked(lambda: self._cluster.topics.describe([durability.TRANSACTION_LOG]))
         if log is not None:
             found = log.get(durability.TRANSACTION_LOG)
@@ -237,10 +237,10 @@ class _Look:
                       tuple(change.difference(old.spec, job.spec)), tuple(files))  # fmt: skip
 
     def _running(self, entry: JobEntry) -> Iterator[str]:
-        """The archives whose state may exist: what runs, and what was asked for last.
+        """The archives whose state may exist: the running one, and the one requested last.
 
-        The latter not where the job has failed before it ran that: then only another wish of the
-        user's goes on.
+        The latter only if it may have run: a job that failed before it ran that runs again only
+        after another request.
         """
         registry = self._cluster.registry
         status, plan = registry.status(entry.name), registry.plan(entry.name)
@@ -300,7 +300,7 @@ class _Look:
 
 
 def _asked(question: Callable[[], T]) -> T | None:
-    """The answer; None where we may not ask, since that is no reason not to apply."""
+    """The answer; None where the right to ask is missing, which must not prevent applying."""
     try:
         return question()
     except (PermanentError, TransientAnswer):
@@ -308,5 +308,5 @@ def _asked(question: Callable[[], T]) -> T | None:
 
 
 def _marked(spec: JobSpec, topic: str) -> bool:
-    """Whether every record that the job writes to the topic says so itself; dead letters do."""
+    """Whether every record that the job writes to the topic marks itself; dead letters do."""
     return all(s.headers for s in spec.sinks.values() if s.topic == topic)

@@ -1,11 +1,11 @@
-"""A backup: what a deployment has outside Kafka, in a folder.
+"""A backup: a deployment's data outside of Kafka, in a folder.
 
-    backup.json      the nodes of ZooKeeper word by word, what Kafka held then, and all files
+    backup.json      the nodes of ZooKeeper verbatim, Kafka's state at that time, and all files
     store/<path>     job archives, and the checkpoints that the nodes name, as in the store
 
-Kafka is not in it: token logs, ledgers and sinks stay where they are, and they decide what is
-committed. So an older backup does no harm: what came since is found in token log and ledger, and is
-replayed, not written again (`restore`). Each job is read as of one moment.
+Kafka is not in it: token logs, ledgers and sinks remain in Kafka and decide what is committed. So
+an older backup does no harm: later epochs are in token log and ledger, and are replayed, not
+written again (`restore`). Each job is read as of one moment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perseid.topics import names
 from perseid.topics.admin import TopicInfo, TopicReader
 
 FORMAT = 1
-MARKS_MAX = 200  # of a job: newer backups than these many hold its token log back
+MARKS_MAX = 200  # of a job: its token log is held back by at most so many newest backups
 TRIES_MAX = 10  # of a job that changes while it is read
 OF_A_MOMENT = (paths.EPOCH, paths.LEADER, paths.COORDINATORS, paths.WORKERS, paths.CHANGED,
                paths.PROTOCOL, paths.DEPLOYMENT)  # fmt: skip
@@ -39,10 +39,10 @@ CONTENTS, STORE = "backup.json", "store"
 
 @dataclass(frozen=True, slots=True)
 class JobBackup:
-    """One job. `nodes` by their last step, such as "plan".
+    """One job. `nodes` by the last part of their path, such as "plan".
 
-    `topics`: the ids of its token log and ledger; `tokens_end`: the offset behind the last token
-    record. What is behind that has happened since the backup.
+    `topics`: the ids of its token log and ledger; `tokens_end`: the offset after the last token
+    record. Later records are newer than the backup.
     """
 
     name: str
@@ -52,14 +52,14 @@ class JobBackup:
 
     @property
     def is_removed(self) -> bool:
-        """Nothing is left but its generation, which a job applied under its name goes on above."""
+        """Whether only its generation is left; a later job of its name continues above that."""
         return "spec" not in self.nodes
 
     def entry(self) -> JobEntry:
         return codec.decode(self.nodes["spec"].encode(), JobEntry, f"spec of {self.name}")
 
     def plan(self) -> Plan | None:
-        """The job's plan; None where the one that is there is of an earlier job of the name."""
+        """The job's plan; None where it is of an earlier job of the same name."""
         if "plan" not in self.nodes:
             return None
         found = codec.decode(self.nodes["plan"].encode(), Plan, f"plan of {self.name}")
@@ -75,7 +75,7 @@ class JobBackup:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Content of `backup.json`. `others`: nodes beside the jobs, by path.
+    """Content of `backup.json`. `others`: nodes besides the jobs, by path.
 
     `files`: SHA-256 by path in the store; of those that are `copied` the folder has a copy.
     """
@@ -104,10 +104,10 @@ class Place(Protocol):
 def take(
     source: Place, folder: Path, build: Build, deployment: str, now_ms: int, *, copied: bool
 ) -> Backup:
-    """Writes a backup into the new folder; it appears when it is whole.
+    """Writes a backup into the new folder, which appears only when it is complete.
 
-    Raises RefusedError when the folder is there, RetryableError when a part does not answer or a
-    job changes too often while it is read.
+    Raises RefusedError when the folder exists, RetryableError when a part does not answer or a job
+    changes too often while it is read.
     """
     if folder.exists():
         raise RefusedError(f"{folder} is there already; name a new folder for each backup")
@@ -175,7 +175,7 @@ def _job(
         try:
             files = dict(_files(source.store, found, draft, copied))
         except DamagedFile:
-            if nodes == _nodes(source.registry, name):  # else a newer checkpoint took their place
+            if nodes == _nodes(source.registry, name):  # else a newer checkpoint has replaced them
                 raise
             continue
         after = _nodes(source.registry, name)
@@ -185,19 +185,18 @@ def _job(
 
 
 def mark(registry: Registry, name: str, now_ms: int, *, whole: bool = False) -> None:
-    """Has the token log kept from the oldest checkpoint on, before anything of the job is read.
+    """Keeps the token log from the oldest checkpoint on, before anything of the job is read.
 
-    An owner reads from there (`perseid.worker.dataflow.feed.base_of`), and reads nothing older
-    then. The coordinator trims by what is marked, and no longer than it says
-    (`perseid.coordinator.trimming`). `whole`: from the beginning of the plan on, for who wants to
-    look at all tokens.
+    An owner reads from there (`perseid.worker.dataflow.feed.base_of`), never earlier. The
+    coordinator respects marks when it trims, for a limited time (`perseid.coordinator.trimming`).
+    `whole`: from the beginning of the plan on, to read all tokens.
     """
     older, held = registry.backups(name), _held(registry, name, whole)
     while held is not None:
         mark = BackupMark(*held, now_ms)
         kept = [m for m in older if m.job_uuid == mark.job_uuid]
         registry.put_backups(name, (mark, *kept[: MARKS_MAX - 1]))
-        # A trim that has not seen the mark may have gone up to a checkpoint of meanwhile.
+        # A trim that missed the mark may have reached a checkpoint completed meanwhile.
         before, held = held, _held(registry, name, whole)
         if held == before:
             return
@@ -221,7 +220,7 @@ def _nodes(registry: Registry, name: str) -> dict[str, str]:
 
 
 def _in_kafka(topics: TopicReader, name: str) -> tuple[dict[str, str], int]:
-    """Ids of the topics that decide what is committed, and where the token log ends."""
+    """Ids of the topics that decide what is committed, and the end of the token log."""
     found: dict[str, TopicInfo] = topics.describe([names.tokens(name), names.ledger(name)])
     place = (names.tokens(name), 0)
     end = topics.ends([place])[place] if names.tokens(name) in found else 0
@@ -229,7 +228,7 @@ def _in_kafka(topics: TopicReader, name: str) -> tuple[dict[str, str], int]:
 
 
 def _files(store: Store, job: JobBackup, draft: Path, copied: bool) -> Iterator[tuple[str, str]]:
-    """Path and SHA-256 of all files that the job's nodes name; they are copied on the way."""
+    """Path and SHA-256 of all files that the job's nodes name; copies them meanwhile."""
     for path in needed(store, job):
         data = store.read(path)
         if copied:
@@ -240,7 +239,7 @@ def _files(store: Store, job: JobBackup, draft: Path, copied: bool) -> Iterator[
 
 
 def needed(store: Store, job: JobBackup) -> list[str]:
-    """The paths of archives, manifests and parts of a job; DamagedFile for a manifest that is."""
+    """The paths of a job's archives, manifests and parts; DamagedFile for a damaged manifest."""
     if job.is_removed:
         return []
     plan, pointers = job.plan(), job.pointers()
@@ -257,7 +256,7 @@ def needed(store: Store, job: JobBackup) -> list[str]:
 
 
 def _others(registry: Registry, top: str) -> Iterator[tuple[str, str]]:
-    """Lasting nodes that belong to no job and are of no moment."""
+    """Persistent nodes that belong to no job and are not transient state."""
     for name in registry.coordination.children(top):
         path = f"{top.rstrip('/')}/{name}"
         node = registry.coordination.get(path)

@@ -1,9 +1,9 @@
-"""What changes between two revisions of a job, and whether its state can be kept.
+"""The changes between two revisions of a job, and whether its state can be kept.
 
-Pure. State is kept only when nothing of it would be read in another way or be left behind: the same
-keyed operators with the same key, and the same primitives or a `migrate` for other ones; under
-another parallelism only what can be dealt out by that key, or what the operator deals out itself.
-All else may change freely: SQL, code, stateless operators, sinks, settings.
+Pure. State is kept only when all of it keeps its meaning and is used: the same keyed operators with
+the same key, and the same primitives or a `migrate` for other ones; under another parallelism only
+state that can be redistributed by that key, or by the operator itself. All else may change freely:
+SQL, code, stateless operators, sinks, settings.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def file_difference(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[
 
 
 def state_schemas(spec: JobSpec, classes: Classes) -> dict[str, dict[str, Any]]:
-    """What the state of each keyed operator looks like, as JSON; equal means interchangeable."""
+    """The schema of each keyed operator's state, as JSON; equal means interchangeable."""
     from perseid.state import schema_of
 
     return {
@@ -72,14 +72,14 @@ def state_schemas(spec: JobSpec, classes: Classes) -> dict[str, dict[str, Any]]:
 def disagreements(
     old: JobSpec, old_classes: Classes, new: JobSpec, new_classes: Classes
 ) -> list[str]:
-    """Why the new revision cannot go on with the old one's state; empty when it can."""
+    """Why the new revision cannot continue with the old one's state; empty when it can."""
     return [*_sources(old, new), *_partitions(old, new, new_classes),
             *_states(state_schemas(old, old_classes), state_schemas(new, new_classes),
                      {name for name, kind in new_classes.items() if migrates(kind)})]  # fmt: skip
 
 
 def resized(old: JobSpec, new: JobSpec) -> list[str]:
-    """The keyed operators whose state is dealt out anew, as in "counts 1 -> 3"."""
+    """The keyed operators whose state is redistributed, as in "counts 1 -> 3"."""
     return [f"{name} {sizes}" for name, sizes in _sizes(old, new).items()]
 
 
@@ -93,7 +93,7 @@ def _sizes(old: JobSpec, new: JobSpec) -> dict[str, str]:
 
 
 def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
-    """Whether operators, keys, parallelism or who feeds a sink changed (architecture.md, Layout).
+    """Whether operators, keys, parallelism or a sink's input changed (architecture.md, Layout).
 
     The levels of operators count too: they decide which task an operator partition is.
     """
@@ -103,7 +103,7 @@ def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
 def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
     """Why an epoch that ran in part under the old revision cannot be ended under the new one.
 
-    Empty when the same tasks write the same sinks. See `front` for what comes to them.
+    Empty when the same tasks write the same sinks. `upstream_fingerprint` covers their input.
     """
     found = [f"sink {name} is not the same"
              for name in sorted(old.sinks.keys() | new.sinks.keys())
@@ -124,9 +124,9 @@ def code(files: Mapping[str, bytes]) -> str:
 
 
 def only_loosens(old: JobSpec, new: JobSpec) -> bool:
-    """Whether `new`, with the same code, computes the same of whatever `old` did not fail at.
+    """Whether `new`, with the same code, gives the same results wherever `old` did not fail.
 
-    So it is where limits, times and sizes are others, or records are refused that stopped the job.
+    True when only limits, times and sizes differ, or when records are refused that stopped the job.
     """
     if incompatibilities(old, new) or _computed(old) != _computed(new):
         return False
@@ -138,18 +138,18 @@ def only_loosens(old: JobSpec, new: JobSpec) -> bool:
 
 
 def _computed(spec: JobSpec) -> dict[str, Any]:
-    """All but what says when, how much at once and at what it fails."""
+    """The spec without timing, batch sizes and failure limits."""
     settings = {"errors": True, "epoch": True, "fault_tolerance": True}
     each = {"__all__": {"errors", "memory_bytes"}}
     return spec.model_dump(exclude={**settings, "operators": each})
 
 
 def upstream_fingerprint(spec: JobSpec, files: Mapping[str, bytes]) -> str:
-    """A digest of all that makes the rows which come to keyed operators, and says to which.
+    """A digest of everything that determines the rows of keyed operators and their partitions.
 
-    That is: sources and their schema files, SQL and operators without a key in front of a keyed
-    one. Where the latter are Python, all files belong to it but job.yaml, and those of keyed
-    operators that no other file of it names.
+    That is: sources and their schema files, SQL, and operators without a key before a keyed one. If
+    one of those is Python, all files count except job.yaml and those of keyed operators that no
+    other counted file names.
     """
     ahead = _ahead(spec)
     code = {path for o in ahead.values() for path in _files_of(o)}
@@ -168,9 +168,10 @@ def upstream_fingerprint(spec: JobSpec, files: Mapping[str, bytes]) -> str:
 
 
 def _ahead(spec: JobSpec) -> dict[str, OperatorSpec]:
-    """The operators without a key from which a keyed one is reached, or whose dead letters are.
+    """The operators without a key that lead to a keyed one, or that write dead letters.
 
-    What one of these refuses, one task commits as dead letters and the others leave out.
+    Rows that one of these refuses are committed as dead letters by one task and skipped by the
+    others.
     """
     keyed = filter(is_keyed, spec.operators.values())
     names = [producer(stream) for o in keyed for stream in o.inputs.values()]
@@ -179,7 +180,7 @@ def _ahead(spec: JobSpec) -> dict[str, OperatorSpec]:
 
 
 def _files_of(operator: OperatorSpec) -> list[str]:
-    """Where its class may be; none of the library's and of SQL."""
+    """Where its class may be; none for the library and for SQL."""
     module, _, _ = (operator.use or "").partition(":")
     path = module.replace(".", "/")
     return [f"{path}.py", f"{path}/__init__.py"] if module not in ("", LIBRARY) else []
@@ -188,7 +189,7 @@ def _files_of(operator: OperatorSpec) -> list[str]:
 def _with_named(
     mine: Collection[str], others: AbstractSet[str], files: Mapping[str, bytes]
 ) -> set[str]:
-    """With those of `others` whose module a Python file among them names, and so may import."""
+    """Adds those of `others` whose module a Python file among them names, and so may import."""
     found = set(mine)
     while True:
         texts = [files[path] for path in found if path.endswith(".py")]
@@ -227,7 +228,7 @@ def _sources(old: JobSpec, new: JobSpec) -> Iterator[str]:
 
 
 def _partitions(old: JobSpec, new: JobSpec, classes: Classes) -> Iterator[str]:
-    """State that nobody could deal out to another number of partitions."""
+    """State that cannot be redistributed over another number of partitions."""
     from perseid.state.primitives.primitive import keyless
 
     for name, sizes in _sizes(old, new).items():
@@ -265,7 +266,7 @@ def _state(
 def _primitives(
     name: str, old: Mapping[str, Any], new: Mapping[str, Any], *, migrates: bool
 ) -> Iterator[str]:
-    """With a `migrate` a primitive may have other columns; its keys say where its rows are."""
+    """With a `migrate` a primitive may have other columns; its keys determine its partition."""
     if migrates:
         both = old.keys() & new.keys()
         old, new = ({n: {"key": p[n].get("key")} for n in both} for p in (old, new))
@@ -284,7 +285,7 @@ def _primitives(
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted paths; empty mappings and unset values are left out."""
+    """Flattens nested mappings to dotted paths; leaves out empty mappings and unset values."""
     if not isinstance(value, Mapping):
         return {} if value is None or value in ((), [], "") else {path: value}
     found: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""`perseid checkpoint`: asking for a checkpoint now, and waiting for it.
+"""`perseid checkpoint`: requests a checkpoint now, and waits for it.
 
-The request is an epoch in the job's entry: whoever leads takes checkpoints until there is one above
-it. The epoch is the last one that the token log had when the user asked, so what comes is of a
-later moment; and nothing has to be told back, for the pointer to the checkpoint is the answer.
+The request is an epoch in the job's entry: the leader takes checkpoints until there is one above
+it. The epoch is the last one in the token log at the time of the request, so the checkpoint is of a
+later moment. The pointer to the checkpoint is the answer; no other reply is needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def last_epoch(topics: TopicReader, logs: LogReader, job: str) -> int:
         start = max(low, end - RECORDS_READ)
         try:
             found = logs.read_range(*place, start, end, timeout_s=READ_TIMEOUT_S)
-        except ReplayDataLost as trimmed:  # meanwhile, behind a checkpoint
+        except ReplayDataLost as trimmed:  # meanwhile, after a checkpoint
             low = trimmed.earliest
             continue
         for entry in reversed(found):
@@ -47,7 +47,7 @@ def last_epoch(topics: TopicReader, logs: LogReader, job: str) -> int:
 
 
 def ask(registry: Registry, job: str, above: int) -> tuple[JobEntry, int]:
-    """The entry that asks for a checkpoint above epoch `above`. Nothing is written."""
+    """The entry that requests a checkpoint above epoch `above`. Nothing is written."""
     stored = stored_entry(registry, job)
     entry = stored.value
     if entry.desired != "running":
@@ -65,7 +65,7 @@ def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float) ->
 
 
 def answered(registry: Registry, entry: JobEntry) -> CheckpointPointer | None:
-    """The checkpoint that was asked for, None while there is none."""
+    """The requested checkpoint, None while there is none."""
     assert entry.checkpoint_above is not None
     pointers = registry.pointers(entry.name)
     if pointers is not None and pointers.job_uuid == entry.uuid and pointers.pointers:

@@ -73,7 +73,7 @@ def load_checked(
 
 
 def unions(spec: JobSpec, folder: Path, *, allow_code: bool = True) -> frozenset[str]:
-    """The operators of several inputs that take each by itself, as their classes say.
+    """The operators of several inputs that process each input by itself, as their classes declare.
 
     Only classes of several inputs are loaded: a SQL operator has one, and the library's are joins.
     """
@@ -147,7 +147,7 @@ def _watermark(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Foun
 
 
 def _outputs(spec: JobSpec, classes: Classes) -> Iterator[Found]:
-    """What is read of a Python operator must be among the outputs and columns that it declares."""
+    """Checks that what is read of a Python operator is among its declared outputs and columns."""
     read: set[str] = set()
     for name, operator in spec.operators.items():
         for input_, stream in operator.inputs.items():

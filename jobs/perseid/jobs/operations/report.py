@@ -1,4 +1,4 @@
-"""What `jobs list` and `jobs show` say about a job, as plain data and as text for people."""
+"""The output of `jobs list` and `jobs show` about a job, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEXT = {
 
 
 def summary(entry: JobEntry, status: JobStatus | None, plan: Plan | None) -> dict[str, Any]:
-    """One line of `jobs list`; a status of an earlier life of the job counts for nothing."""
+    """One line of `jobs list`; ignores the status of an earlier job of the same name."""
     own = status if status is not None and status.job_uuid == entry.uuid else None
     return {
         "name": entry.name,
@@ -62,7 +62,7 @@ def details(
 
 
 def failing(found: JobFailures | None, now_ms: int) -> dict[str, Any] | None:
-    """What a job fails at again and again, and for how long; None where it does not."""
+    """The repeated failure of a job, and its duration; None without one."""
     if found is None or not found.lasts:
         return None
     for_s = max(0, now_ms - found.since_ms) // 1000 if found.since_ms else 0
@@ -77,7 +77,7 @@ def failing_text(found: Mapping[str, Any]) -> str:
 
 
 def event_time_text(shown: Mapping[str, Any]) -> str:
-    """The watermark and what was late for it; empty where nothing was."""
+    """The watermark and the late records; empty without any."""
     late, watermark_ms = shown.get("late_records") or 0, shown.get("watermark_ms")
     if not late:
         return ""
@@ -101,13 +101,13 @@ def checkpoints(entry: JobEntry, pointers: CheckpointPointers | None) -> list[di
 
 
 def next_step(job: str, kind: str) -> str:
-    """What to type after the job failed with an error of this kind."""
+    """The command to type after the job failed with an error of this kind."""
     otherwise = "`perseid logs {job}` has the traceback; `perseid jobs start {job}` tries again"
     return _NEXT.get(kind, otherwise).format(job=job)
 
 
 def as_text(shown: Mapping[str, Any]) -> list[str]:
-    """The same for people."""
+    """The document as lines of text."""
     lines = [
         f"{shown['name']}: {shown['state']}" + _wanted(shown),
         f"  revision    {shown['revision']}" + _switching(shown),

@@ -1,15 +1,15 @@
-"""Restoring a backup into a ZooKeeper that has nothing of its jobs, beside the same Kafka.
+"""Restores a backup into a ZooKeeper that has nothing of its jobs, next to the same Kafka.
 
-What is committed is in Kafka: the ledgers say up to which epoch, the token log says of what. A
-restored job begins with the checkpoint of its backup, runs the tokens since again, and its sinks
-leave out what the ledger has. So the backup may be older than the last transaction. It may not be
-older than a change of the job: tokens of a revision, layout or job UUID that the backup does not
-know cannot be run by the one it has. Such a job is refused, and nothing is written.
+Kafka holds what is committed: the ledgers record up to which epoch, the token log of what. A
+restored job begins with its backup's checkpoint, runs the later tokens again, and its sinks skip
+what the ledger has. So the backup may be older than the last transaction, but not older than a
+change of the job: the backup's revision cannot run tokens of another revision, layout or job UUID.
+Such a job is refused, and nothing is written.
 
 1. Everything is checked: the backup's files, ZooKeeper, topics and token log of each job.
-2. What the store lacks is copied.
-3. Each job's nodes are written in one transaction, without an owner and under a generation above
-   all that owners since the backup can have had: what they wrote fences nobody.
+2. Files that the store lacks are copied.
+3. Each job's nodes are written in one transaction, without an owner and with a generation above
+   that of all owners since the backup: so what those wrote fences no new owner.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader
 from perseid.topics.records import Begin, ProgressRecord, Token, TokenRecord
 
-# Owners that died before they told anything: what others were called is in Kafka.
+# Owners that died before they reported anything; the generations of others are in Kafka.
 GENERATIONS = 1_000
 READ_TIMEOUT_S = 30.0
 TOKENS_READ = 10_000  # records at a time
@@ -44,7 +44,7 @@ TOKENS_READ = 10_000  # records at a time
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One job. `epoch` is its checkpoint's; `replayed`: epochs behind it that have a token."""
+    """One job. `epoch` is its checkpoint's; `replayed`: later epochs that have a token."""
 
     name: str
     desired: str
@@ -90,7 +90,7 @@ def restore(
 
 
 class _Look:
-    """One restore: reads, collects what speaks against it, never writes."""
+    """One restore: reads and collects reasons against it, never writes."""
 
     def __init__(self, target: backup.Place, reader: LogReader) -> None:
         self._registry, self._topics, self._reader = target.registry, target.topics, reader
@@ -98,7 +98,7 @@ class _Look:
         self._refusals: list[str] = []
 
     def refuse(self) -> None:
-        """Raises RefusedError with all that was found."""
+        """Raises RefusedError with all reasons found."""
         if self._refusals:
             raise RefusedError("\n".join(self._refusals))
 
@@ -120,10 +120,10 @@ class _Look:
         )
 
     def generation(self, job: JobBackup) -> int:
-        """Above that of the backup and of every owner since.
+        """A generation above that of the backup and of every owner since.
 
-        Ledgers and tokens name those under which something was issued or committed, the progress
-        topic all that began: a job may have failed for a night in front of its first epoch.
+        Ledgers and tokens name the generations that committed or issued something, the progress
+        topic all that began: a job may have failed for a night before its first epoch.
         """
         topic = names.ledger(job.name)
         info = self._topics.describe([topic]).get(topic)
@@ -155,7 +155,7 @@ class _Look:
                 )
 
     def _since(self, job: JobBackup, plan: Plan | None, base: Base | None) -> tuple[int, list[str]]:
-        """How many epochs are behind the base, and why they cannot be run again."""
+        """How many epochs follow the base, and why they cannot be run again."""
         uuid = job.entry().uuid
         if plan is None or base is None:
             begun = any(
@@ -187,7 +187,7 @@ class _Look:
         return ((offset, decode_token(value)) for offset, value in found)
 
     def _read(self, topic: str, start: int) -> Iterator[tuple[int, bytes]]:
-        """A control topic's partition from `start` on; nothing of a topic that is not there."""
+        """A control topic's partition from `start` on; nothing of a missing topic."""
         place = (topic, 0)
         if topic not in self._topics.describe([topic]):
             return
@@ -201,7 +201,7 @@ class _Look:
 
 
 def _lacking(store: Store, saved: Backup, jobs: Sequence[JobBackup]) -> Iterator[str]:
-    """Files that the store does not have as the backup has them; RefusedError without copies."""
+    """Files that the store lacks or has with other content; RefusedError without copies."""
     own = {archive_path(a) for job in jobs for a in archives(job)}
     own |= {path for job in jobs for path in saved.files if path.startswith(f"jobs/{job.name}/")}
     for path in sorted(own & saved.files.keys()):
@@ -219,13 +219,13 @@ def _lacking(store: Store, saved: Backup, jobs: Sequence[JobBackup]) -> Iterator
 
 
 def archives(job: JobBackup) -> set[str]:
-    """The archives of a job: what is wanted, and what runs."""
+    """The archives of a job: the wanted and the running one."""
     plan = job.plan()
     return {job.entry().archive, *([plan.archive] if plan is not None else [])}
 
 
 def _nodes(job: JobBackup, generation: int) -> Mapping[str, str]:
-    """The job's nodes as they are to be: nobody owns it, under the new generation."""
+    """The job's nodes to be written: without an owner, with the new generation."""
     nodes, plan = {**job.nodes, "generation": str(generation)}, job.plan()
     if plan is not None:
         plan = replace(plan, owner=None, generation=generation, reason="restored from a backup")
@@ -234,7 +234,7 @@ def _nodes(job: JobBackup, generation: int) -> Mapping[str, str]:
 
 
 def _write(registry: Registry, job: str, nodes: Mapping[str, str]) -> None:
-    """All nodes of a job in one transaction; a generation that is there may only rise."""
+    """Writes all nodes of a job in one transaction; an existing generation may only rise."""
     there = registry.coordination.get(paths.generation(job))
     writes: list[Write] = []
     if registry.coordination.get(paths.job(job)) is None:
@@ -250,7 +250,7 @@ def _write(registry: Registry, job: str, nodes: Mapping[str, str]) -> None:
 
 
 def _write_others(registry: Registry, others: Mapping[str, str]) -> None:
-    """Nodes that are there stay as they are; parents come first in the backup."""
+    """Existing nodes are not changed; parents come first in the backup."""
     for path, text in others.items():
         if registry.coordination.get(path) is None:
             registry.coordination.write(Create(path, text.encode()))

@@ -1,11 +1,11 @@
-"""What the schema registries of a deployment say of a job's sources and sinks, when it is applied.
+"""Checks a job's sources and sinks against the deployment's schema registries when it is applied.
 
 1. A registry that is not on the deployment's list is refused, with file and line.
-2. Who has a registry and no schema file gets the newest schema of the topic's subject. It is put
-   into the job's archive: the columns of a revision never change, so replays agree, and applying
-   again takes what is newest then.
-3. A sink's schema must be one that the registry would take, or has (`register: false`).
-4. Only when all jobs may be applied schemas are registered; the workers only look up.
+2. A source or sink with a registry and no schema file gets the newest schema of the topic's
+   subject. It is put into the job's archive: the columns of a revision never change, so replays
+   agree, and applying again takes the then newest schema.
+3. The registry must accept a sink's schema, or have it (`register: false`).
+4. Schemas are registered only when all jobs may be applied; workers only look them up.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pinned(job: Validated, registries: Registries) -> Validated:
 
 
 def _check_columns(job: str, name: str, source: SourceSpec, schema: bytes) -> None:
-    """Raises RefusedError for fields that cannot be read, and for an event time that is none."""
+    """Raises RefusedError for unreadable fields, and for an event time column without times."""
     avro = json.loads(schema)
     text = avro_types.refusal(avro) if isinstance(avro, dict) and "fields" in avro else NO_RECORD
     if text is not None:
@@ -108,7 +108,7 @@ def _newest(who: str, block: Block, registries: Registries) -> bytes:
 
 
 def refusals(job: Validated, registries: Registries) -> Iterator[str]:
-    """Why the registries would not take the schemas of the job's sinks."""
+    """Why the registries would not accept the schemas of the job's sinks."""
     for name, sink in job.spec.sinks.items():
         if sink.registry is None:
             continue
@@ -130,7 +130,7 @@ def refusals(job: Validated, registries: Registries) -> Iterator[str]:
 
 
 def register(sinks: Mapping[str, SinkSpec], files: Files, registries: Registries) -> None:
-    """Registers what the sinks say; what is registered already stays as it is."""
+    """Registers the sinks' schemas; existing registrations stay unchanged."""
     for sink in sinks.values():
         if sink.registers and sink.registry is not None:
             registries[sink.registry].register(subject_of(sink.topic), _schema(sink, files))

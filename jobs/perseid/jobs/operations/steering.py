@@ -1,4 +1,4 @@
-"""`jobs start`, `stop`, `remove`: changes of what the user wants, and waiting for the answer."""
+"""`jobs start`, `stop`, `remove`: changes of the job's entry, and waiting for the answer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class UnknownJob(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the coordinator made of a request. `status` None: removed.
+    """The coordinator's answer to a request. `status` None: removed.
 
-    `failures`: where it runs what was asked for and fails again and again.
+    `failures`: set when the requested job runs and fails repeatedly.
     """
 
     entry: JobEntry
@@ -54,8 +54,8 @@ def stored_entry(registry: Registry, job: str) -> Stored[JobEntry]:
 def start(registry: Registry, clock: Clock, job: str, origin: str) -> tuple[JobEntry, int]:
     """The entry that starts a job, and the version that it replaces. Nothing is written.
 
-    `origin`: "checkpoint" goes on where the job was; "scratch" and a time make it a new job (UUID)
-    with empty state, whose sources begin at their `start:` or at that time.
+    `origin`: "checkpoint" resumes the job; "scratch" and a time make it a new job (UUID) with empty
+    state, whose sources begin at their `start:` or at that time.
     """
     stored = stored_entry(registry, job)
     entry, status = stored.value, registry.status(job)
@@ -83,7 +83,7 @@ def start(registry: Registry, clock: Clock, job: str, origin: str) -> tuple[JobE
 def stop(
     registry: Registry, clock: Clock, job: str, *, checkpoint: bool
 ) -> tuple[JobEntry, int]:
-    """The entry that stops a job, after a checkpoint if asked for. Nothing is written."""
+    """The entry that stops a job, after a checkpoint if requested. Nothing is written."""
     stored = stored_entry(registry, job)
     _not_removed(stored.value)
     if stored.value.desired == "stopped":
@@ -95,7 +95,7 @@ def stop(
 
 
 def remove(registry: Registry, clock: Clock, job: str) -> tuple[JobEntry, int]:
-    """The entry that removes a job; asking again is fine. Nothing is written."""
+    """The entry that removes a job; repeating it is harmless. Nothing is written."""
     stored = stored_entry(registry, job)
     return replace(
         stored.value, desired="removed", counter=stored.value.counter + 1,
@@ -106,7 +106,7 @@ def remove(registry: Registry, clock: Clock, job: str) -> tuple[JobEntry, int]:
 def put(
     registry: Registry, entry: JobEntry, version: int | None, guards: Sequence[Check] = ()
 ) -> None:
-    """Writes the entry over `version`; RefusedError when somebody else was faster.
+    """Writes the entry over `version`; RefusedError when another client was faster.
 
     FencedError when a node of `guards` has another version by now.
     """
@@ -128,7 +128,7 @@ def put(
 def purged_topics(
     job: str, spec: JobSpec | None, others: Sequence[JobSpec], existing: Sequence[str]
 ) -> list[str]:
-    """The topics that --purge deletes: the job's own and those only it writes and nobody reads."""
+    """The topics that --purge deletes: the job's own, and sinks that no other job uses."""
     used = {s.topic for o in others for s in o.sources.values()}
     used |= {t for o in others for t in o.written_topics}
     if spec is not None:
@@ -141,7 +141,7 @@ def purged_topics(
 def wait(registry: Registry, clock: Clock, entry: JobEntry, timeout_s: float = WAIT_S) -> Answer:
     """Waits until the coordinator has answered the entry and the job has settled.
 
-    Raises PermanentError with what to look at when the time is over; the request stays valid.
+    Raises PermanentError with what to check when the time is over; the request stays valid.
     """
     return awaited(lambda: answered(registry, entry), registry, clock, entry, timeout_s)
 
@@ -150,7 +150,7 @@ def awaited(
     answer: Callable[[], T | None], registry: Registry, clock: Clock, entry: JobEntry,
     timeout_s: float,
 ) -> T:  # fmt: skip
-    """Asks until there is an answer to `entry`, or the time is over."""
+    """Polls until there is an answer to `entry`, or the time is over."""
     deadline_s = clock.monotonic_s() + timeout_s
     while True:
         found = answer()
@@ -178,7 +178,7 @@ def answered(registry: Registry, entry: JobEntry) -> Answer | None:
 
 
 def _failures(registry: Registry, entry: JobEntry) -> JobFailures | None:
-    """Those of what the entry asks for, once there are so many that waiting tells nothing more."""
+    """The failures of the requested job, once there are so many that waiting is pointless."""
     found, plan = registry.failures(entry.name), registry.plan(entry.name)
     if entry.desired != "running" or found is None or plan is None:
         return None
@@ -187,7 +187,7 @@ def _failures(registry: Registry, entry: JobEntry) -> JobFailures | None:
 
 
 def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
-    """Why a request may not have been answered in time, and what to look at."""
+    """Why a request may not have been answered in time, and what to check."""
     status = registry.status(entry.name)
     state = status.state if status is not None else "unknown to the coordinator"
     if registry.leader() is None:

@@ -1,9 +1,9 @@
-"""What people do to applied jobs, by command line and over HTTP alike, and what they are told.
+"""The operations on applied jobs and their answers, for the command line and HTTP alike.
 
-Each verb writes what the user wants, waits for the coordinator's answer if `wait_s` says how long,
-and returns the document that the command line prints with --json. With `dry_run` nothing is
-written. Errors: UnknownJob, RefusedError with what to do instead, UsageError; RetryableError when
-something does not answer; PermanentError when the time to wait is over (the request stays valid).
+Each function writes the user's request, waits for the coordinator's answer if `wait_s` is set, and
+returns the document that the command line prints with --json. With `dry_run` nothing is written.
+Errors: UnknownJob, RefusedError with what to do instead, UsageError; RetryableError when a part
+does not answer; PermanentError when the time to wait is over (the request stays valid).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def every(registry: Registry) -> list[dict[str, Any]]:
 
 
 def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str | None]:
-    """One job, and why its job file cannot be read if it cannot. `cache`: for its archive."""
+    """One job, and why its job file cannot be read, if so. `cache`: for its archive."""
     registry = cluster.registry
     entry = steering.stored_entry(registry, job).value
     spec, fault = None, None
@@ -48,7 +48,7 @@ def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str |
 
 
 def _failing(cluster: Cluster, job: str, shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the job fails at again and again, as ZooKeeper has it."""
+    """The job's repeated failure, as ZooKeeper has it."""
     found = cluster.registry.failures(job)
     if found is None or found.job_uuid != shown["uuid"] or shown["state"] in ("failed", "stopped"):
         return None
@@ -72,7 +72,7 @@ def start(
 def stop(
     cluster: Cluster, job: str, wait_s: float | None, *, checkpoint: bool, dry_run: bool = False
 ) -> dict[str, Any]:
-    """Stops a job behind its current epoch; its state stays."""
+    """Stops a job after its current epoch; its state is kept."""
     entry, version = steering.stop(cluster.registry, cluster.clock, job, checkpoint=checkpoint)
     return _steered(cluster, entry, version, wait_s, dry_run)
 
@@ -80,7 +80,7 @@ def stop(
 def remove(
     cluster: Cluster, job: str, wait_s: float | None, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    """Removes a job; its topics and checkpoints stay."""
+    """Removes a job; its topics and checkpoints are kept."""
     entry, version = steering.remove(cluster.registry, cluster.clock, job)
     if not dry_run:
         steering.put(cluster.registry, entry, version)
@@ -96,7 +96,7 @@ def checkpoint(
 ) -> dict[str, Any]:  # fmt: skip
     """Takes a checkpoint of a running job now."""
     registry = cluster.registry
-    steering.stored_entry(registry, job)  # a wrong name is told before any topic is looked for
+    steering.stored_entry(registry, job)  # a wrong name is reported before any topic is read
     above = checkpointing.last_epoch(topics, logs, job)
     entry, version = checkpointing.ask(registry, job, above)
     shown: dict[str, Any] = {
@@ -112,7 +112,7 @@ def checkpoint(
 
 
 def answer(cluster: Cluster, entry: JobEntry, wait_s: float | None) -> dict[str, Any]:
-    """What the coordinator makes of an entry that is written; without waiting, the state now."""
+    """The coordinator's answer to a written entry; without waiting, the current state."""
     failures = None
     if wait_s is None:
         status = cluster.registry.status(entry.name)

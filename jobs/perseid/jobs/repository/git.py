@@ -1,9 +1,9 @@
-"""The `git` command, used so that a repository is read and never run.
+"""Runs the `git` command so that a repository's content is read and never executed.
 
 Nothing is checked out: commits are read by `ls-tree` and `cat-file`, so there are no hooks, no
-filters (LFS), no submodules and no symbolic links on disk. A local repository is read without any
-configuration but its own and without a network; a URL must be https or ssh and is fetched into an
-empty bare repository. No message has a user or password of an address in it.
+filters (LFS), no submodules and no symbolic links on disk. A local repository is read with only its
+own configuration and without a network; a URL must be https or ssh and is fetched into an empty
+bare repository. Messages contain no user or password of an address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perseid.errors import BadInputError, RefusedError, RetryableError, UsageErr
 
 FETCH_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 30.0
-FETCHED_BYTES_MAX = 1 << 30  # of a file that a server may make git write: the disk is not its own
+FETCHED_BYTES_MAX = 1 << 30  # limit of a file that git may write for a server's data
 _REVISION = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}\Z")
 _COMMIT = re.compile(r"^[0-9a-f]{40}([0-9a-f]{24})?\Z")
 _SCP = re.compile(r"^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:(?!/?/)[^\s]+\Z")
@@ -37,14 +37,14 @@ _SAFE = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How addresses are reached. `login`: "user:password" for a server that asks for one."""
+    """How addresses are reached. `login`: "user:password" for a server that requires one."""
 
     protocols: tuple[str, ...] = ("https", "ssh")
     login: str | None = field(default=None, repr=False)
 
 
 class GitFailed(BadInputError):
-    """A git command ended with an error; `said` is all that it wrote about it."""
+    """A git command failed; the attribute `said` is its error output."""
 
     def __init__(self, message: str, said: str = "") -> None:
         self.said = said
@@ -77,7 +77,7 @@ def is_commit(text: str) -> bool:
 
 
 def is_url(repo: str) -> bool:
-    """Whether `repo` is an address; RefusedError for one of a kind that is not fetched."""
+    """Whether `repo` is an address; RefusedError for an unsupported kind of address."""
     looks_like = "://" in repo or "::" in repo or bool(_SCP.match(repo))
     if not looks_like:
         return False
@@ -129,7 +129,7 @@ def entries(repository: Path, commit: str, prefix: str) -> Iterator[Blob]:
 
 
 def contents(repository: Path, blobs: Sequence[Blob]) -> list[bytes]:
-    """What the entries hold, in order."""
+    """The contents of the entries, in order."""
     out = run(repository, ["cat-file", "--batch"], "".join(f"{b.id}\n" for b in blobs).encode())
     found, at = [], 0
     for _ in blobs:
@@ -152,7 +152,7 @@ def fetched(url: str, revision: str | None) -> Iterator[tuple[Path, str]]:
             _fetch(repository, [*common, "--depth=1", "--end-of-options", url, wanted])
             commit = commit_of(repository, "FETCH_HEAD")
         except RetryableError:
-            # Servers give single commits only by full id, and only some do: take everything.
+            # Only some servers give single commits, and only by full id: fetch everything.
             refs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
             _fetch(repository, [*common, "--end-of-options", url, *refs])
             commit = commit_of(repository, wanted)
@@ -169,7 +169,7 @@ def _fetch(repository: Path, arguments: Sequence[str]) -> None:
 
 
 def hidden(text: str) -> str:
-    """`text` with the users and passwords of addresses left out."""
+    """`text` without the users and passwords of addresses."""
     return _LOGIN.sub("", text)
 
 
@@ -179,10 +179,10 @@ def run(
 ) -> bytes:  # fmt: skip
     """Output of git in `folder`; without `access` it reaches no network.
 
-    `url`: the address that the login of `access` is for, which is shown to no other server.
+    `url`: the address of the login of `access`, which is sent to no other server.
 
     Raises:
-        GitFailed: with the first line of what git says.
+        GitFailed: with the first line of git's error output.
         RetryableError: it takes too long.
     """
     login = _login(url, access.login) if access is not None and access.login else ()
@@ -231,7 +231,7 @@ def _environment(access: Access | None) -> dict[str, str]:
 
 
 def _login(url: str, login: str) -> tuple[str, ...]:
-    """Options that give git a login for this server alone, in the environment and on no line."""
+    """Options that give git a login for this server alone, by environment, not by arguments."""
     if not login.isprintable():
         raise UsageError("the login of a git repository has control characters in it")
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""REPO[@REV] of the command line to the job folders that it holds.
+"""Finds the job folders of a REPO[@REV] argument.
 
 - `jobs/`: a folder with job.yaml, or of such folders, as it is now
 - `jobs/@4f2a91c`: the same at a commit of the git repository that holds it
@@ -52,7 +52,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A job folder and the job in it. `folder` is a copy of the tree that outlives no `with`."""
+    """A job folder and the job in it. `folder` is a copy of the tree, valid inside the `with`."""
 
     tree: JobTree
     spec: JobSpec
@@ -60,7 +60,7 @@ class Validated:
 
 
 def locate(text: str) -> Location:
-    """The parts of REPO[@REV]; an '@' in the host part of an address is none."""
+    """The parts of REPO[@REV]; an '@' in the host part of an address does not count."""
     if text.startswith("-") or not text or "\0" in text:
         raise UsageError(f"{text[:80]!r}: expected a folder, a repository or example:NAME")
     if not Path(text).exists():
@@ -118,7 +118,7 @@ def example(name: str) -> Path:
 
 @contextmanager
 def validated(trees: list[JobTree], label_folders: bool = True) -> Iterator[list[Validated]]:
-    """Every tree with its job; all mistakes of all of them at once.
+    """Every tree with its job; reports all mistakes of all trees at once.
 
     Raises JobFileErrors or JobFileRefused. The folders exist inside the `with` only.
     """
@@ -185,9 +185,9 @@ def _commit_trees(repository: Path, commit: str, prefix: str, shown: str) -> lis
 def commit_trees(
     repository: Path, commit: str, prefix: str, shown: str
 ) -> dict[str, JobTree | BadInputError]:
-    """The job folders of a commit by name, or what is wrong with one of them.
+    """The job folders of a commit by name, or the error of one of them.
 
-    `shown`: the repository's address, for messages, whose last part names a job at its top.
+    `shown`: the repository's address, for messages; its last part names a job at the top.
     """
     blobs = [b for b in git.entries(repository, commit, prefix) if kept(b.path)]
     if any(b.path == JOB_FILE for b in blobs):

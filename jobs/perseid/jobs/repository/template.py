@@ -28,7 +28,7 @@ def render(name: str) -> dict[str, str]:
     """The files of the job `name` by path."""
     module = name.replace("-", "_")
     if module in sys.stdlib_module_names:
-        module += "_job"  # `import json` beside an own json.py would find the own one
+        module += "_job"  # `import json` would find the job's own json.py
     source = EXAMPLES / STARTER
     files = {}
     for path in sorted(source.iterdir()):
@@ -40,7 +40,7 @@ def render(name: str) -> dict[str, str]:
 
 
 def write(folder: Path) -> tuple[str, list[Path]]:
-    """Makes the job folder; refused when there is something in it. The job's name and files."""
+    """Creates the job folder; refused unless it is empty. Returns the job's name and files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RefusedError(f"{folder} is there already; choose a new folder: `perseid init my-job`")
     name = job_name(folder)
@@ -52,7 +52,7 @@ def write(folder: Path) -> tuple[str, list[Path]]:
 
 
 def next_steps(folder: Path) -> list[str]:
-    """What to type after `init`, in order."""
+    """The commands to type after `init`, in order."""
     where = str(folder)
     return [
         f"perseid jobs validate {where}",

@@ -1,1 +1,1 @@
-"""From job.yaml to a job, or everything that is wrong with it at once."""
+"""From job.yaml to a job, or all its mistakes at once."""

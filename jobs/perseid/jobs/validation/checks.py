@@ -1,7 +1,7 @@
-"""What must hold between the blocks of a job file: names, inputs, cycles, keys, topics.
+"""The rules between the blocks of a job file: names, inputs, cycles, keys, topics.
 
 Pure: each check yields (path in the file, message). A block that is malformed in itself is None in
-the draft: it is known by name, and nothing more is said about it.
+the draft: its name is known, and it gets no further messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 Finding = tuple[Path, str]
 
 _SQL_BEGINS = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)  # its first word
-_MEMORY_LEAST = 1 << 10  # no state fits into less: a slip of the pen
+_MEMORY_LEAST = 1 << 10  # no state fits into less: certainly a mistake
 INPUT_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _MEANT = {
     "str": "string", "text": "string", "int": "int64", "integer": "int64", "long": "int64",
@@ -64,7 +64,7 @@ def all_of(draft: Draft) -> Iterator[Finding]:
 
 
 def inputs_of(operator: doc.Operator) -> dict[str, str]:
-    """Input names with what they read, feedback too; values that are neither are left out."""
+    """Input names with what they read, feedback too; malformed values are left out."""
     if operator.input is not None:
         return {"input": operator.input}
     plain = {k: v for k, v in (operator.inputs or {}).items() if isinstance(v, str)}
@@ -228,7 +228,7 @@ def _exists(path: Path, target: str, draft: Draft) -> Iterator[Finding]:
 
 
 def _has_outputs(path: Path, target: str, draft: Draft) -> Iterator[Finding]:
-    """Which outputs a class has is seen when it is loaded (`perseid.jobs.operations.classes`)."""
+    """Loading a class determines its outputs (`perseid.jobs.operations.classes`)."""
     node, operator = producer(target), draft.operators.get(producer(target))
     if node in draft.operators and (operator is None or operator.sql is None):
         return
@@ -287,7 +287,7 @@ def _sink(path: Path, sink: doc.Sink, draft: Draft) -> Iterator[Finding]:
 
 
 def _same_key(path: Path, sink: doc.Sink, draft: Draft) -> Iterator[Finding]:
-    """Rows of a stateless input are dealt to writers by one key, so its sinks must share it."""
+    """Rows of a stateless input are assigned to writers by one key, so its sinks must share it."""
     for name, other in draft.sinks.items():
         if name == path[1]:
             return

@@ -1,9 +1,8 @@
 """The shape of job.yaml as pydantic models, one per block; names are those of the file.
 
-Each field's description is what a message says was expected, its first example what to write
-instead. What needs more than one block (names, cycles, keys) is in
-`perseid.jobs.validation.checks`; what is documented but not built is in
-`perseid.jobs.validation.unbuilt`.
+Error messages use a field's description as what was expected, and its first example as what to
+write instead. Rules between blocks (names, cycles, keys) are in `perseid.jobs.validation.checks`;
+features that are documented but not built are in `perseid.jobs.validation.unbuilt`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from perseid.topics.names import check_topic
 NAME = r"^[a-z][a-z0-9-]{0,62}$"
 NAME_EXPECTED = "a name of a-z, 0-9 and '-' that starts with a letter, 63 characters at most"
 COLUMN = r"^[A-Za-z_][A-Za-z0-9_]{0,126}$"
-PARALLELISM_MAX = 256  # a Spark stage has one task a partition; more is slower on any machine seen
+PARALLELISM_MAX = 256  # a Spark stage has one task per partition; more is slower on all machines
 SQL_CHARS_MAX = 20_000
 _USE = re.compile(r"^([A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,5}|library):[A-Za-z_]\w{0,99}$")
 _FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}$")
 
 
 def _between(read: Callable[[object], float], what: str, low: str, high: str) -> Any:
-    """A value that `read` understands; the bounds are written as people write it."""
+    """A value that `read` parses; the bounds are in the user's notation."""
 
     def check(value: object) -> float:
         found = read(value)
@@ -254,7 +253,7 @@ class Checkpoint(Document):
 
 
 class Approximate(Document):
-    """Bounds of approximate mode; in exact mode they ask for nothing."""
+    """Bounds of approximate mode; in exact mode they have no effect."""
 
     theta: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="a number above 0", examples=[100000], strict=False
@@ -344,7 +343,7 @@ class Epoch(Document):
 
 
 class Top(Document):
-    """The whole file; its blocks of named things are checked one thing at a time."""
+    """The whole file; its blocks of named things are checked one by one."""
 
     name: Annotated[str, Field(pattern=NAME)] = Field(
         description=NAME_EXPECTED, examples=["wordcount"]

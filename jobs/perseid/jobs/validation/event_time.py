@@ -1,4 +1,4 @@
-"""Whether the column that a source's `eventTime` names has times."""
+"""Checks that the column that a source's `eventTime` names has times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPES = ("timestamp", "int64")
 def check(
     path: tuple[str, ...], column: str, columns: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with `column` for the source at `path` with `columns` and their types."""
+    """The mistakes of `column` for the source at `path` with `columns` and their types."""
     fitting = [name for name, kind in columns.items() if kind in TYPES]
     if column in fitting or (column == RECORD_TIME and column not in columns):
         return
@@ -34,7 +34,7 @@ def avro_columns(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def avro_type(kind: object) -> str:
-    """The type of an Avro field: int64 and timestamp as job.yaml calls them, else its own name."""
+    """The type of an Avro field: int64 and timestamp as in job.yaml, else its own name."""
     if isinstance(kind, list):
         return next((avro_type(k) for k in kind if k != "null"), "null")
     if isinstance(kind, dict):

@@ -1,4 +1,4 @@
-"""Inputs of the form `{from: OPERATOR, feedback: {delay: 1}}`: rows of the epoch before."""
+"""Inputs of the form `{from: OPERATOR, feedback: {delay: 1}}`: rows of the previous epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Finding = tuple[tuple[str, ...], str]
 
 
 def edges(operator: doc.Operator) -> dict[str, str]:
-    """The feedback inputs that say where from, by name."""
+    """The well-formed feedback inputs by name, with their origin."""
     return {
         name: value["from"]
         for name, value in (operator.inputs or {}).items()
@@ -25,7 +25,7 @@ def edges(operator: doc.Operator) -> dict[str, str]:
 def check(
     path: tuple[str, ...], operator: doc.Operator, operators: Mapping[str, doc.Operator | None]
 ) -> Iterator[Finding]:
-    """What is wrong with the feedback inputs of the operator at `path`."""
+    """The mistakes in the feedback inputs of the operator at `path`."""
     where = ".".join(path)
     for name, value in (operator.inputs or {}).items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a job file says about the files beside it: schemas that parse, modules that exist."""
+"""Checks the files that a job file names: schemas that parse, modules that exist."""
 
 from __future__ import annotations
 

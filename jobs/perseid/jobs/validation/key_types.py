@@ -1,8 +1,8 @@
-"""Whether the key columns of an operator have types by which rows find their partition. Pure.
+"""Checks that the key columns of an operator have types by which rows find their partition. Pure.
 
-The partition is a hash of the key's bytes, and 1, "1" and a 32-bit 1 have different ones: an
-operator whose inputs differ would never see their rows together, and nobody would be told. What is
-not known before the job runs (SQL, Avro) is checked by the worker in each epoch.
+The partition is a hash of the key's bytes, and 1, "1" and a 32-bit 1 have different hashes: an
+operator whose inputs differ would silently never see their rows together. Types that are not known
+before the job runs (SQL, Avro) are checked by the worker in each epoch.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CAST = (
 
 
 def usable(kind: pa.DataType) -> bool:
-    """Whether the partition function takes it."""
+    """Whether the partition function accepts it."""
     return hashed_bits(kind) is not None
 
 
 def check(spec: JobSpec, classes: Classes) -> Iterator[Found]:
-    """What is wrong with the key columns of operators, as far as their types are known."""
+    """The mistakes in the key columns of operators, as far as their types are known."""
     for name, operator in spec.operators.items():
         for column in operator.key:
             yield from _column(name, operator, column, spec, classes)
@@ -59,7 +59,7 @@ def _column(
 
 
 def difference(column: str, kinds: Mapping[str, pa.DataType]) -> str:
-    """What to tell when inputs have other types for one key column; empty when they agree."""
+    """The error text when inputs differ in the type of one key column; empty when they agree."""
     if len(set(kinds.values())) < 2:
         return ""
     told = ", ".join(f"{kind} in {input_}" for input_, kind in kinds.items())

@@ -1,8 +1,8 @@
-"""job.yaml to a JobSpec, or everything that is wrong with it at once.
+"""job.yaml to a JobSpec, or all its mistakes at once.
 
-Each block is checked by itself (`shape`), then the blocks that are well-formed against each other
-(`checks`), then against the files beside job.yaml. Only a file without mistakes is looked at for
-what is not built: that raises JobFileRefused, mistakes raise JobFileErrors.
+Each block is checked by itself (`shape`), then the well-formed blocks against each other
+(`checks`), then against the files next to job.yaml. Mistakes raise JobFileErrors. Only a file
+without mistakes is checked for features that are not built; these raise JobFileRefused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load(folder: Path, label: str | None = None) -> JobSpec:
 
 
 def loads(text: str, label: str = JOB_FILE) -> JobSpec:
-    """The same from text alone; the files beside it are not looked at."""
+    """The same from text alone; the files next to it are not checked."""
     return _parse(text, label, None)
 
 

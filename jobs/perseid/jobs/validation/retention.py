@@ -1,9 +1,8 @@
-"""Whether source topics keep their records for as long as a job may need them. Pure.
+"""Checks that source topics keep their records for as long as a job may need them. Pure.
 
-State is in checkpoints, so a job that runs never reads a record twice; but what follows the newest
-checkpoint is read again after a failure, and a start from scratch or an audit must find all rows of
-a window. Operators behind each other add up: an hour's window of ten minutes' windows looks 70
-minutes back.
+State is in checkpoints, so a running job never reads a record twice; but records after the newest
+checkpoint are read again after a failure, and a start from scratch or an audit needs all rows of a
+window. Consecutive operators add up: an hour's window of ten minutes' windows needs 70 minutes.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ def refusals(
 
 
 def looks_back(node: str, spec: JobSpec, classes: Mapping[str, type[Operator]]) -> Looks:
-    """The farthest that operators behind `node` look back, and which they are.
+    """The farthest that operators after `node` look back, and which they are.
 
-    What comes through feedback edges is of the epoch before, and adds nothing.
+    Feedback edges carry rows of the previous epoch, and add nothing.
     """
     found: Looks = 0, ()
     for name, operator in spec.operators.items():
@@ -60,7 +59,7 @@ def looks_back(node: str, spec: JobSpec, classes: Mapping[str, type[Operator]]) 
 
 
 def duration(milliseconds: int) -> str:
-    """As a job file would say it: in the largest unit that comes out even."""
+    """In a job file's notation: in the largest unit that divides it evenly."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"

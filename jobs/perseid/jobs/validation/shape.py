@@ -18,7 +18,7 @@ Found = tuple[int, str]  # line and text
 
 
 def check(model: type[M], node: Node, where: str) -> tuple[M | None, list[Found]]:
-    """The block as a model, or None and what is wrong. `where` is its path, for messages."""
+    """The block as a model, or None and its mistakes. `where` is its path, for messages."""
     if not isinstance(node.value, dict):
         text = f"{where or 'the file'}: found {shown(node.plain())}, expected a block of key: value"
         return None, [(node.line, f"{text}; write `{_block(model)}`")]
@@ -104,7 +104,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _field(model: type[BaseModel], path: Path) -> FieldInfo | None:
-    """The deepest field on the way to `path`."""
+    """The deepest field on the path to `path`."""
     found: FieldInfo | None = None
     holder: type[BaseModel] | None = model
     for part in path:

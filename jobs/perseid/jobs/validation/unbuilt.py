@@ -1,7 +1,7 @@
-"""What job.yaml documents and this version does not do: refused, never silently ignored.
+"""Features that job.yaml documents but this version lacks: refused, never silently ignored.
 
-A documented default (`replicas: {budget: 0}`, `recovery: {priority: 1}`) asks for nothing and is
-accepted, so a file that spells everything out is fine.
+A documented default (`replicas: {budget: 0}`, `recovery: {priority: 1}`) has no effect and is
+accepted, so a file may contain all defaults.
 """
 
 from __future__ import annotations

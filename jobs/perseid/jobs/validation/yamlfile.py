@@ -1,8 +1,8 @@
-"""YAML to nodes that know their lines; refuses what a job file has no use for.
+"""YAML to nodes with line numbers; refuses what a job file does not need.
 
-The parser's events are read directly, never its constructors, so no tag can make an object.
-Anchors, aliases, tags and further documents are refused (an alias is what a "YAML bomb" is made of)
-and everything has a limit. Plain scalars follow YAML 1.2's core schema: `yes` is a string.
+The parser's events are read directly, never its constructors, so no tag can create an object.
+Anchors, aliases, tags and further documents are refused (a "YAML bomb" is made of aliases) and
+everything has a limit. Plain scalars follow YAML 1.2's core schema: `yes` is a string.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
 
 
 class YamlError(Exception):
-    """The text is not the YAML that is accepted. `line` counts from 1."""
+    """The text is not the accepted YAML. `line` counts from 1."""
 
     def __init__(self, line: int, text: str) -> None:
         self.line, self.text = line, text
@@ -47,7 +47,7 @@ class Node:
         return self.value
 
     def line_of(self, path: tuple[object, ...]) -> int:
-        """The line of the key or item at `path`, or of the nearest node above it that exists."""
+        """The line of the key or item at `path`, or of the nearest existing node above it."""
         node, line = self, self.line
         for part in path:
             if isinstance(node.value, dict) and part in node.value:
@@ -61,7 +61,7 @@ class Node:
 
 
 def read(text: str) -> Node:
-    """The one document in `text`; raises YamlError with the line of the first offence."""
+    """The one document in `text`; raises YamlError with the line of the first mistake."""
     reader = _Reader(text)
     try:
         return reader.document()
@@ -137,7 +137,7 @@ def _events(text: str) -> Iterator[Any]:
         raise YamlError(mark.line + 1 if mark else 1, f"is no YAML: {_reason(error)}") from None
     except (YAMLError, ValueError, ArithmeticError, LookupError, AttributeError,
             TypeError, AssertionError) as error:  # fmt: skip
-        # The parser lets some of Python's own errors through for malformed escapes and directives.
+        # The parser raises some of Python's own errors for malformed escapes and directives.
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise YamlError(1, f"is no YAML: {first[:120]}") from None
 

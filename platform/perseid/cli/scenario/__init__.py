@@ -1,1 +1,1 @@
-"""What `demo`, `bench` and the soak share: feed a job, follow it, break it, judge it."""
+"""Shared by `demo`, `bench` and the soak: load a job, follow it, break it, verify it."""

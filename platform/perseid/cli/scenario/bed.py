@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 READY_TIMEOUT_S = 120.0  # a worker's first Spark session on a loaded machine
-# The append time, not the producer's, is what seconds to output and rates are taken from.
+# Seconds to output and rates are computed from the append time, not the producer's.
 TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A job and its two topics. Fresh for each trial, so nothing of an older one is read."""
+    """A job and its two topics. New for each run, so that no older topic is read."""
 
     job: str
-    reads: str = ""  # a source topic of another name, which several trials share
+    reads: str = ""  # a source topic of another name, which several runs share
 
     @property
     def source(self) -> str:
@@ -47,20 +47,20 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A shipped example of one source and one sink, with texts of its job.yaml exchanged."""
+    """A shipped example of one source and one sink, with texts of its job.yaml replaced."""
 
     example: str = "wordcount"
     edits: tuple[tuple[str, str], ...] = ()
 
 
-# Words split by the example's Python operator, which does the same as its SQL.
+# Words split by the example's Python operator, equivalent to its SQL.
 _IN_SQL = """sql: "SELECT explode(split(value, ' ')) AS word FROM input\""""
 WORDS_IN_PYTHON = Scenario(edits=((_IN_SQL, 'use: "wordcount:Words"'),))
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedJob:
-    """A job that runs, with what is needed to follow it."""
+    """A running job, with what is needed to follow it."""
 
     names: Names
     job_uuid: str
@@ -68,7 +68,7 @@ class AppliedJob:
 
 
 class ScenarioBed:
-    """Topics and jobs of trials on one cluster. `with connect(...)` makes and closes it."""
+    """Topics and jobs of scenarios on one cluster. `with connect(...)` makes and closes it."""
 
     def __init__(self, bootstrap: str, jobs: Jobs, topics: TopicAdmin) -> None:
         self.bootstrap = bootstrap
@@ -84,7 +84,7 @@ class ScenarioBed:
         self._topics.delete(topics)
 
     def start(self, names: Names, scenario: Scenario = Scenario()) -> AppliedJob:
-        """Applies the trial's example as job `names` and waits until a worker runs it."""
+        """Applies the scenario's example as job `names` and waits until a worker runs it."""
         with tempfile.TemporaryDirectory(prefix="perseid-job-") as scratch:
             return self.apply(names, job_folder(Path(scratch), names, scenario))
 
@@ -120,13 +120,13 @@ class ScenarioBed:
             raise PermanentError(f"job {names.job} does not run: {(error or {}).get('text')}")
 
     def stop(self, names: Names) -> None:
-        """Stops the job; everything of it stays, to be looked at."""
+        """Stops the job; all its data stays for inspection."""
         from perseid.jobs.operations import steering
 
         self._ask(*steering.stop(self.registry, SystemClock(), names.job, checkpoint=False))
 
     def go_on(self, names: Names) -> None:
-        """Starts a stopped job where it was."""
+        """Resumes a stopped job."""
         from perseid.jobs.operations import steering
 
         self._ask(*steering.start(self.registry, SystemClock(), names.job, "checkpoint"))
@@ -153,7 +153,7 @@ class ScenarioBed:
         self.delete_topics(*(t for t in self._topics.list() if t in own))
 
     def remove_older(self, prefix: str) -> list[str]:
-        """Removes what earlier trials of this kind have left; returns the jobs' names."""
+        """Removes what earlier runs of this kind have left; returns the jobs' names."""
         older = [job for job in self.registry.jobs() if job.startswith(f"{prefix}-")]
         for job in older:
             self.remove(Names(job))
@@ -182,7 +182,7 @@ def connect(deployment: Deployment) -> Iterator[ScenarioBed]:
 
 
 def job_folder(folder: Path, names: Names, scenario: Scenario = Scenario()) -> Path:
-    """The trial's example under another name and with other topics."""
+    """The scenario's example under another name and with other topics."""
     from perseid.jobs.repository.job_folders import example
     from perseid.jobs.validation import parse
 
@@ -197,7 +197,7 @@ def job_folder(folder: Path, names: Names, scenario: Scenario = Scenario()) -> P
 
 
 def edited(shipped: Path, target: Path, edits: Iterable[tuple[str, str]]) -> Path:
-    """A copy of a job folder with texts of its job.yaml exchanged, each of which is there once."""
+    """Copies a job folder with texts of its job.yaml replaced, each of which must occur once."""
     shutil.copytree(shipped, target, ignore=shutil.ignore_patterns("__pycache__"))
     text = (target / "job.yaml").read_text()
     for old, new in edits:

@@ -1,4 +1,4 @@
-"""Reads a job's token log and ledger while it runs, and looks up when a record was appended."""
+"""Reads a job's token log and ledger while it runs, and looks up append times of records."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Follower:
         self._reader.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in partitions])
 
     def poll(self, timeout_s: float) -> None:
-        """Takes what has come; waits up to the timeout for it."""
+        """Takes new records; waits up to the timeout for them."""
         messages: list[Any] = self._reader.consume(_BATCH_RECORDS, timeout=timeout_s)
         for message in messages:
             if message.error() is not None:
-                continue  # the end of a partition, or a broker that is away and will be back
+                continue  # the end of a partition, or a broker that is temporarily away
             record = codec.decode(message.value())
             if isinstance(record, LedgerRecord):
                 self.progress.ledger_record(message.partition(), record)
@@ -50,7 +50,8 @@ class Follower:
 def first_append_ms(bootstrap: str, windows: list[SinkWindow], after_ms: int) -> int | None:
     """The earliest append time, not before `after_ms`, of the windows' first records.
 
-    An epoch may have been committed in part before a kill; that part is not what came after it.
+    An epoch may have been committed in part before a kill; that part does not count as output after
+    it.
     """
     reader = clients.reader(bootstrap, fetch_wait_ms=10)
     try:

@@ -1,4 +1,4 @@
-"""What can be killed, and how a kill is asked for and reported. Pure.
+"""The targets of kills, and their options and reports. Pure.
 
 `--kill WHAT[@SECONDS]`: without a time the pacing chooses the moment; with one it waits until then,
 counted from the first line that is sent.
@@ -28,9 +28,9 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class KillReport:
-    """What a kill met and what came of it. `pid` None: there was no such process.
+    """The target and the effect of a kill. `pid` None: there was no such process.
 
-    `epoch_in_flight` is the lowest epoch with input that was under way right after the SIGKILL.
+    `epoch_in_flight` is the lowest epoch with input that was running right after the SIGKILL.
     """
 
     what: str
@@ -43,7 +43,7 @@ class KillReport:
 
     @property
     def mattered(self) -> bool:
-        """Whether something died while an epoch was under way, and output came after it."""
+        """Whether a process died during an epoch, and output came after it."""
         return None not in (self.pid, self.epoch_in_flight, self.seconds_to_output)
 
     def as_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class KillReport:
 
 
 def parse(text: str) -> Kill:
-    """The kill that `text` asks for; UsageError says what is possible."""
+    """The kill that `text` requests; UsageError lists the possible ones."""
     what, at, seconds = text.partition("@")
     if what not in KINDS:
         raise UsageError(f"--kill {text}: {what!r} is not one of {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
-"""The generator and the verifier as processes of their own.
+"""The load generator and the verifier as processes of their own.
 
-They share no interpreter with the command that runs them: a burst of lines does not delay the
-watching, and the judge runs none of the engine's code.
+They share no interpreter with the command that runs them: a burst of lines does not delay its
+observations, and the verifier runs none of the engine's code.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LoadGenerator:
         self.close()
 
     def order(self, rate: float, limit: int) -> None:
-        """Lines may now be sent up to `limit` in all, at `rate` a second."""
+        """Allows lines up to `limit` in all, at `rate` a second."""
         old_rate, old_limit = self._order
         if limit == old_limit and abs(rate - old_rate) <= _RATE_STEP * old_rate:
             return
@@ -92,7 +92,7 @@ class LoadGenerator:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            return  # it has sent all; what is wrong shows at the next order or in `close`
+            return  # it has sent all; an error shows at the next order or in `close`
 
     def _read(self) -> None:
         if self._process.stdout is None:
@@ -106,7 +106,7 @@ class LoadGenerator:
 
 
 def judge(bootstrap: str, source: str, sink: str, *, check: str = "wordcount") -> dict[str, Any]:
-    """The verifier's verdict on everything that is in the two topics now."""
+    """The verifier's verdict on the current content of the two topics."""
     done = subprocess.run(
         [
             sys.executable, "-m", "perseid.testing.verify", check,
@@ -121,7 +121,7 @@ def judge(bootstrap: str, source: str, sink: str, *, check: str = "wordcount") -
 
 
 def measure(what: str, bootstrap: str, sink: str, **options: Any) -> Any:
-    """What `perseid.testing.meter` finds at a sink. An option is given when it is not False."""
+    """The measurements of `perseid.testing.meter` at a sink. False options are left out."""
     given = {name.replace("_", "-"): v for name, v in options.items() if v is not False}
     flags = [f"--{name}" if v is True else f"--{name}={v}" for name, v in given.items()]
     done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Finds the process that a kill means, at the moment of the kill, and kills it.
+"""Finds the process that a kill targets, at the moment of the kill, and kills it.
 
-Who owns a job and who leads is read from ZooKeeper; what runs where from the cluster's process
-table. Every signal goes to a pid with its start time, never to a pid alone.
+ZooKeeper has a job's owner and the leader, the cluster's process table the processes. Every signal
+goes to a pid with its start time, never to a pid alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Owner:
 
 
 class Nemesis:
-    """Knows the processes around one job."""
+    """Knows the processes of one job."""
 
     def __init__(self, cluster: Cluster, registry: Registry, job: str) -> None:
         self._cluster = cluster
@@ -67,7 +67,7 @@ class Nemesis:
         return owner.incarnation if owner is not None else None
 
     def find(self, what: str) -> Mark | None:
-        """The process that `--kill what` means now; None when there is none at this moment."""
+        """The current process for `--kill what`; None when there is none at this moment."""
         if what in _BY_KIND:
             return self._row(_BY_KIND[what])
         if what in {"coordinator", "standby"}:
@@ -83,7 +83,7 @@ class Nemesis:
         return _executor_of(owner.worker.pid, below) if what == "executor" else _python_of(below)
 
     def kill(self, target: Mark) -> bool:
-        """SIGKILL; False when it was gone already."""
+        """Sends SIGKILL; returns False when the process was already gone."""
         return send(target, signal.SIGKILL)
 
     def _row(self, kind: str) -> Mark | None:
@@ -113,8 +113,8 @@ class Nemesis:
 def _python_of(roots: Iterable[int]) -> Mark | None:
     """A Python worker of Spark below `roots`: the busiest fork of the daemon that runs our tasks.
 
-    The daemon itself, which Spark starts again as well, only when it has no forks; Spark's own
-    daemon, which plans reads of the token topic, only when ours is not there.
+    The daemon itself, which Spark restarts as well, only when it has no forks; Spark's own daemon,
+    which plans reads of the token topic, only when ours does not exist.
     """
     below = [(p, _command(p)) for p in _below(roots)]
     for marker in _PYTHON_WORKERS:

@@ -1,8 +1,8 @@
-"""How far a job is, told from its token log and its ledger alone. Pure.
+"""A job's progress, computed from its token log and its ledger alone. Pure.
 
-Tokens say which input each epoch has; the ledger, written inside the sink transactions, says which
-epochs are committed. Both go on being readable while any of the job's processes is dead, which the
-coordinator's own status is not.
+Tokens have the input of each epoch; the ledger, written inside the sink transactions, has the
+committed epochs. Unlike the coordinator's status, both are readable while any process of the job is
+dead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perseid.topics.records import LedgerRecord, SinkWindow, Token, TokenRecord
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An epoch that was opened, with its input records and when it was first seen."""
+    """An opened epoch, with its input records and when it was first seen."""
 
     epoch: int
     records: int
@@ -28,7 +28,7 @@ class Progress:
     """Fed with every record of both logs in offset order, the two in any order to each other.
 
     `ledgers` are the partitions to expect: an epoch is committed when all of them hold it, or a
-    later one. What belongs to another `job_uuid` is passed over.
+    later one. Records of another `job_uuid` are ignored.
     """
 
     def __init__(self, job_uuid: str, ledgers: Iterable[int]) -> None:
@@ -74,7 +74,7 @@ class Progress:
         return min(waiting, key=lambda o: o.epoch, default=None)
 
     def last_checkpoint(self) -> int | None:
-        """The last committed epoch whose token asked for a checkpoint."""
+        """The last committed epoch whose token requested a checkpoint."""
         done = self.committed_epoch
         asked = (e for e, o in self._opened.items() if o.checkpoint and e <= done)
         return max(asked, default=None)
@@ -107,7 +107,7 @@ class Progress:
         self._opened[token.epoch] = Opened(token.epoch, token.records, now_s, token.checkpoint)
 
     def _sum(self) -> None:
-        # The ledger may be read ahead of the token log; what is not known yet is summed later.
+        # The ledger may be read ahead of the token log; unknown epochs are summed later.
         known = min(self.committed_epoch, max(self._opened, default=0))
         for epoch in range(self._summed_to + 1, known + 1):
             opened = self._opened.get(epoch)

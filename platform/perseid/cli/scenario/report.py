@@ -1,4 +1,4 @@
-"""What the demo says: a live view on a terminal, lines elsewhere, one document at the end."""
+"""The output of the demo: a live view on a terminal, else lines, and one document at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is shown of one moment."""
+    """The values shown at one moment."""
 
     now_s: float
     total: int
@@ -33,7 +33,7 @@ class Sight:
 
 
 class View:
-    """Shows sights and kills as they come: on a terminal a table that moves, else a line at times.
+    """Shows observations and kills: on a terminal as a live table, else as occasional lines.
 
     Always on stderr, so that stdout holds the document alone.
     """
@@ -51,7 +51,7 @@ class View:
             self._live.start()
 
     def note(self, text: str) -> None:
-        """Something happened; it stays visible."""
+        """Prints an event, which stays visible."""
         self._notes.append(text)
         if self._live is None:
             output.note(text)

@@ -1,4 +1,4 @@
-"""One demo run: feed, follow, kill when the pacing says so, until all input is committed."""
+"""One demo run: send, follow, kill when the pacing decides, until all input is committed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from perseid.records.marks import Mark
 from perseid.topics.records import SinkWindow
 
 _POLL_S = 0.02
-_OWNER_EVERY_S = 0.5  # how old the shown owner may be; a look at ZooKeeper takes some ms
-_STALLED_S = 180.0  # no progress for so long: every recovery is over well before
+_OWNER_EVERY_S = 0.5  # maximum age of the shown owner; a read of ZooKeeper takes some ms
+_STALLED_S = 180.0  # without progress; every recovery ends well before
 _OWNER_TIMEOUT_S = 30.0
 _MISSES_MAX = 3  # kills that met no epoch, since its commit was quicker
 
@@ -48,7 +48,7 @@ class Kills(Protocol):
 
 
 class Shows(Protocol):
-    """Shows what happens to a person. Must not raise."""
+    """Shows events to the user. Must not raise."""
 
     def note(self, text: str) -> None: ...
     def show(self, sight: Sight) -> None: ...
@@ -79,7 +79,7 @@ class Run:
         self.seconds = 0.0
 
     def run(self) -> None:
-        """Returns when every line is committed; RetryableError when nothing moves any more."""
+        """Returns when every line is committed; RetryableError when there is no progress."""
         progress = self._follower.progress
         total = self._pacing.total
         self._began_s = moved_s = time.monotonic()
@@ -145,7 +145,7 @@ class Run:
     def _kill(self, kill: Kill, scene: Scene) -> None:
         target = self._nemesis.find(kill.what)
         if target is None:
-            return  # between two lives; the pacing asks again with the next epoch
+            return  # between two incarnations; the pacing retries with the next epoch
         before = self._nemesis.owner_id()
         wall_ms = time.time_ns() // 1_000_000
         if not self._nemesis.kill(target):
@@ -181,7 +181,7 @@ class Run:
         return _Done(report, self._follower.progress.committed_epoch, time.time_ns() // 1_000_000)
 
     def _complete_owners(self, epochs: int | None = None) -> None:
-        """Notes who owns the job once epochs are committed again, and at the end in any case."""
+        """Records the job's owner once epochs are committed again, and at the end in any case."""
         if not self._kills or self._kills[-1].report.owner_after is not None:
             return
         if epochs is not None and epochs <= self._pacing.done_epochs:

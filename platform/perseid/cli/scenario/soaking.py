@@ -28,12 +28,12 @@ def rounds(chance: random.Random, kinds: Sequence[str] = SOAK_KINDS) -> Iterator
 
 
 def wanted_kills(duration_s: float) -> int:
-    """How many kills a soak of this length must have had: 60 in 30 minutes, 2/3 of the most."""
+    """How many kills a soak of this length must have had: 60 in 30 minutes, 2/3 of the maximum."""
     return int(duration_s / PERIOD_S * 2 / 3)
 
 
 def complaints(reports: Sequence[KillReport], duration_s: float) -> list[str]:
-    """What was missing in a soak; empty when all held."""
+    """The failures of a soak; empty when all checks held."""
     wanted = wanted_kills(duration_s)
     found = [] if len(reports) >= wanted else [f"{len(reports)} kills, {wanted} are needed"]
     counts = Counter(report.what for report in reports)

@@ -1,1 +1,1 @@
-"""What outlives a process: the state log on a host, checkpoints in a store, counters in Redis."""
+"""State that survives a process: logs on a host, checkpoints in a store, counters in Redis."""

@@ -5,11 +5,11 @@
     4        length of the header
     8        length of the whole file
     -        header: JSON with kind, identity, epoch, generation, token offset, places of sections
-    -        sections, each at a multiple of 64 bytes, as Arrow likes its buffers
+    -        sections, each at a multiple of 64 bytes, as Arrow prefers
     4        CRC-32 of everything before
 
-The identity is inside the CRC and compared with what the reader expects, so a valid file in the
-wrong place is found as surely as a flipped bit. Sections are not copied, neither way.
+The CRC covers the identity, which is compared with the reader's expectation, so a valid file in the
+wrong place is found as surely as a flipped bit. Neither encoding nor decoding copies sections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Sections = dict[str, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose state a file holds."""
+    """The operator partition whose state a file holds."""
 
     job_uuid: str
     layout: int
@@ -45,10 +45,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file holds: the state or change of `identity` at the end of `epoch`.
+    """The contents of a file: the state or change of `identity` at the end of `epoch`.
 
-    `token_offset` is the offset of the epoch's token in the token log; a file whose offset is not
-    that of the valid token is stale. `generation` is the writer's.
+    `token_offset` is the offset of the epoch's token in the token log; a file with another offset
+    than the valid token's is stale. `generation` is the writer's.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Header:
 
 
 def encode(header: Header, sections: Mapping[str, Any]) -> list[memoryview]:
-    """The file as chunks to be written one after another.
+    """The file as chunks, to be written one after another.
 
     `sections` are bytes-like, or lists of memoryviews of bytes (`arrow.ipc_chunks`).
     """
@@ -94,7 +94,7 @@ def decode(
 ) -> tuple[Header, Sections]:
     """Header and sections of a file, as views of `data`.
 
-    Raises DamagedFile, naming `where`, when a byte is wrong or missing, or when the file is of
+    Raises DamagedFile, naming `where`, when a byte is wrong or missing, or when the file has
     another identity or kind than expected.
     """
     view = memoryview(data).cast("B")
@@ -113,7 +113,7 @@ def decode(
 
 
 def checksum(chunks: list[memoryview]) -> int:
-    """CRC-32 of the chunks in a row."""
+    """CRC-32 over consecutive chunks."""
     crc = 0
     for chunk in chunks:
         crc = zlib.crc32(chunk, crc)
@@ -121,7 +121,7 @@ def checksum(chunks: list[memoryview]) -> int:
 
 
 def stated_crc(data: Any) -> int:
-    """The CRC with which a file ends, over all that comes before it; -1 when it is too short."""
+    """The CRC at the end of a file, over all bytes before it; -1 when the file is too short."""
     view = memoryview(data).cast("B")
     if len(view) < _CRC.size:
         return -1
@@ -130,7 +130,7 @@ def stated_crc(data: Any) -> int:
 
 
 def _check(view: memoryview, where: str) -> int:
-    """Checks everything that needs no JSON; returns the length of the header."""
+    """Checks everything except the JSON header; returns the length of the header."""
     if len(view) < _PREFIX.size + _CRC.size:
         raise DamagedFile(f"{where} is cut off: {len(view)} bytes")
     magic, version, _, header_length, size = _PREFIX.unpack_from(view)

@@ -1,18 +1,16 @@
-"""Checkpoints in the store: one part an operator partition, one manifest that names them all.
+"""Checkpoints in the store: one part per operator partition, one manifest that names them all.
 
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/<operator>-<partition>.<kind>
     jobs/<job>/<job_uuid>/c-<epoch>-g<generation>-t<token offset>/manifest-<crc>.json
 
-A part is a state file (see `blob`, and `pieces` for how a large one lies in the store): the whole
-state, of kind "part", or what changed since the checkpoint before, of kind "net". Each has a name
-of its own: an attempt that comes late, when the base is gone, must not replace what counts by now.
-So whoever writes a file again writes the same.
-
-The manifest names each part with the chain of files before it that it needs, the whole state first,
-and has size and CRC of each, and a CRC of its own; the manifest's CRC is in the pointer that makes
-the checkpoint count. So a restore either gets exactly what was written or raises DamagedFile, and
-the caller takes the checkpoint before, never an empty state. The CRC is in its name as well: one of
-the same epoch that names other parts, by a leader that was paused, replaces nothing.
+A part is a state file (see `blob`, and `pieces` for large ones): the whole state (kind "part"), or
+the changes since the previous checkpoint (kind "net"). The kind is in the name, so every writer of
+a file writes the same bytes, and a late attempt without a base cannot replace a net part. The
+manifest names each part with the chain of earlier files that it needs, whole state first, with the
+size and CRC of each. The pointer that makes the checkpoint valid holds the manifest's CRC: a
+restore gets exactly what was written or raises DamagedFile, and the caller uses the previous
+checkpoint, never an empty state. That CRC is in the manifest's name, so a paused leader's manifest
+of the same epoch replaces nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +34,18 @@ JOBS = "jobs"  # the folder of all jobs' checkpoints
 PART = "part"
 NET = "net"
 FORMAT = 2
-LINKS_MAX = 6  # then the whole state: decisions/0001
-LINKS_OF_WHOLE = 0.5  # as bytes: a restore reads half as much again, and a link's more at most
-LINKS_SMALL = 1 << 16  # bytes that nobody notices
-_FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # those of before had no offset
-_MANIFEST = re.compile(r"manifest(-[0-9a-f]{8})?\.json")  # and no CRC
+LINKS_MAX = 6  # after so many links the whole state is written: decisions/0001
+LINKS_OF_WHOLE = 0.5  # in bytes: a restore reads half as much again, plus one link, at most
+LINKS_SMALL = 1 << 16  # bytes too few to matter
+_FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # an older format had no offset
+_MANIFEST = re.compile(r"manifest(-[0-9a-f]{8})?\.json")  # an older format had no CRC
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operator partition's share; `crc` is the one that ends its file (`blob.stated_crc`).
+    """One operator partition's share; `crc` is the one at the end of its file (`blob.stated_crc`).
 
-    `chain`: the files of earlier checkpoints that this one changes, the whole state first.
+    `chain`: the files of earlier checkpoints on which this one builds, the whole state first.
     """
 
     operator: str
@@ -87,12 +85,12 @@ class Manifest:
         )
 
     def parallelism(self, operator: str) -> int:
-        """How many partitions the operator had; 0: it was not there."""
+        """The number of the operator's partitions; 0 if there was no such operator."""
         return sum(part.operator == operator for part in self.parts)
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """The epochs of which this checkpoint needs a file, rising; the last is its own."""
+        """The epochs of which this checkpoint needs a file, ascending; the last is its own."""
         chains = {file.epoch for part in self.parts for file in part.chain}
         return tuple(sorted(chains | {self.epoch}))
 
@@ -108,29 +106,29 @@ class Manifest:
 
 
 def job_folder(job: str, job_uuid: str) -> str:
-    """Where all checkpoints of a job are."""
+    """The folder of all checkpoints of a job."""
     return f"{JOBS}/{job}/{job_uuid}"
 
 
 def checkpoint_folder(
     job: str, job_uuid: str, epoch: int, generation: int, token_offset: int
 ) -> str:
-    """Where the parts that an owner makes of an epoch are: of this token of it, and no other."""
+    """The folder of the parts that an owner makes of an epoch, for one token of that epoch."""
     return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}-t{token_offset}"
 
 
 def part_path(folder: str, operator: str, partition: int, kind: str) -> str:
-    """Where a part of `kind` is, given its `checkpoint_folder`."""
+    """The path of a part of `kind` in its `checkpoint_folder`."""
     return f"{folder}/{operator}-{partition}.{kind}"
 
 
 def write_part(
     store: Store, path: str, header: Header, sections: Mapping[str, Any], kind: str = PART
 ) -> tuple[int, int]:
-    """Uploads a part of `kind`, or what an upload that died has left to do; its bytes and CRC.
+    """Uploads a part of `kind`, or the rest after an interrupted upload; returns its bytes and CRC.
 
-    The CRC is the file's own, over all before it. One over the whole file would be the same number
-    for every part: that is what a CRC over data and its CRC comes to.
+    The CRC is the file's own, over all bytes before it. A CRC over the whole file would be the same
+    number for every part, since a CRC over data followed by its CRC is constant.
     """
     chunks = blob.encode(replace(header, kind=kind), sections)
     size = write_pieces(store, path, chunks, header.identity.operator)
@@ -138,7 +136,7 @@ def write_part(
 
 
 def read_part(store: Store, file: PartFile, identity: Identity, kind: str = PART) -> Sections:
-    """The sections of a part. DamagedFile when it is missing or anything in it is not as it was."""
+    """The sections of a part. DamagedFile when it is missing or differs from what was written."""
     data = read_pieces(store, file.path, file.bytes)
     found = blob.stated_crc(data)
     if found != file.crc:
@@ -155,7 +153,7 @@ def read_state(store: Store, manifest: Manifest, operator: str, partition: int) 
     """The whole state of an operator partition, as the sections of a snapshot of its epoch.
 
     A primitive without a section is empty. DamagedFile when the checkpoint has no such partition,
-    or when anything of it is missing or not as it was written.
+    or when a file is missing or differs from what was written.
     """
     first, *links = manifest.part(operator, partition).files(manifest.epoch)
     identity = Identity(manifest.job_uuid, manifest.layout, operator, partition)
@@ -179,13 +177,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: Any, where: str) -> Manifest:
-    """The manifest in `data`; DamagedFile, naming `where`, when it is not what was written."""
+    """The manifest in `data`; DamagedFile, naming `where`, when it is damaged."""
     try:
         fields = json.loads(bytes(data))
         crc = fields.pop("crc")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedFile(f"{where} is not a manifest: {error!r}") from error
-    # Compared as bytes, so that a change which means the same to JSON is found too.
+    # Compared as bytes, so that a change without effect on the JSON is found too.
     if bytes(data) != _canonical({**fields, "crc": crc}) or zlib.crc32(_canonical(fields)) != crc:
         raise DamagedFile(f"{where} does not match its CRC")
     if fields.pop("format") != FORMAT:
@@ -194,7 +192,7 @@ def decode_manifest(data: Any, where: str) -> Manifest:
 
 
 def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
-    """Writes the manifest; returns path and CRC for the pointer. All parts must be written."""
+    """Writes the manifest; returns path and CRC for the pointer. All parts must exist already."""
     folder = checkpoint_folder(
         manifest.job, manifest.job_uuid, manifest.epoch, manifest.generation, manifest.token_offset
     )
@@ -206,7 +204,7 @@ def write_manifest(store: Store, manifest: Manifest) -> tuple[str, int]:
 
 
 def read_manifest(store: Store, path: str, crc: int) -> Manifest:
-    """The manifest that a pointer names; DamagedFile when it is missing or another."""
+    """The manifest that a pointer names; DamagedFile when it is missing or differs."""
     data = store.read(path)
     found = zlib.crc32(data)
     if found != crc:
@@ -215,7 +213,7 @@ def read_manifest(store: Store, path: str, crc: int) -> Manifest:
 
 
 def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, str]]:
-    """(epoch, folder) of all checkpoints in the store, begun or complete, sorted."""
+    """(epoch, folder) of all checkpoints in the store, complete or not, sorted."""
     top = job_folder(job, job_uuid)
     found = {path[len(top) + 1 :].split("/")[0] for path in store.list(top)}
     matches = (_FOLDER.fullmatch(name) for name in found)
@@ -223,9 +221,9 @@ def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, str]]:
 
 
 def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> None:
-    """Removes what is older than all checkpoints that count and that none of them refers to.
+    """Removes files older than all `live` checkpoints to which none of these refers.
 
-    A manifest goes before its parts: what is half removed is not complete.
+    A manifest is removed before its parts, so a half removed checkpoint is not complete.
     """
     kept = needed(live)
     keep_from_epoch = min(manifest.epoch for manifest in live)
@@ -246,7 +244,7 @@ def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> 
 
 
 def needed(live: Iterable[Manifest]) -> frozenset[str]:
-    """The paths of all files that the manifests refer to."""
+    """The paths of all files to which the manifests refer."""
     return frozenset(file.path for m in live for part in m.parts for file in part.files(m.epoch))
 
 

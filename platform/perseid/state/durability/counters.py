@@ -1,8 +1,8 @@
-"""Live divergence counters of approximate jobs: shown to people, and a hint at a take-over.
+"""Live divergence counters of approximate jobs: shown to users, and a hint at a takeover.
 
-The authoritative divergence lives with the state and its backups; a counter that is read here may
-be missing, of an earlier life, or have gone back in time after a failover (reliability.md section
-6, faults 7 and 32). So it is stamped, and `judge` lets it lower trust and never raise it.
+The authoritative divergence is stored with the state and its backups. A counter may be missing,
+come from an earlier life, or have gone back in time after a failover (reliability.md section 6,
+faults 7 and 32). So it is stamped, and `judge` uses it to lower trust, never to raise it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Protocol
 
 from perseid.errors import DamagedFile, UsageError
 
-STAMP_MAX = 2**63 - 1  # generations and sequences are 64 bits wide
-TEXT_CHARACTERS_MAX = 80  # of a stored counter: two stamps and a number are at most 63
+STAMP_MAX = 2**63 - 1  # generations and sequences have 64 bits
+TEXT_CHARACTERS_MAX = 80  # of a stored counter: two stamps and a number need at most 63
 _TEXT = re.compile(r"(\d{1,19}) (\d{1,19}) (\d[\d.e+-]{0,24})")
 
 
 @dataclass(frozen=True, slots=True)
 class CounterKey:
-    """Whose divergence it is. The three names are those of a job.yaml."""
+    """The operator partition of a counter. The three names are those of a job.yaml."""
 
     job: str
     operator: str
@@ -31,7 +31,7 @@ class CounterKey:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """An absolute value, never an increment; `sequence` rises with every one of a generation."""
+    """An absolute value, never an increment; `sequence` increases within a generation."""
 
     generation: int
     sequence: int
@@ -53,7 +53,7 @@ class Counters(Protocol):
     """Where counters are published. RetryableError while the service does not answer."""
 
     def publish(self, key: CounterKey, divergence: Divergence) -> bool:
-        """False when what is there has the same stamp or a newer one: it never goes back."""
+        """False when the stored counter has the same stamp or a newer one: it never goes back."""
         ...
 
     def read(self, key: CounterKey) -> Divergence | None:
@@ -64,7 +64,7 @@ class Counters(Protocol):
 
 
 class Standing(Enum):
-    """What a counter is worth. STALE: older than what its reader knows for sure."""
+    """The quality of a counter. STALE: older than what its reader knows for certain."""
 
     CURRENT = "current"
     STALE = "stale"
@@ -73,7 +73,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What the reader goes on with: `divergence` is never below what it knew."""
+    """What the reader uses: `divergence` is never below what it knew."""
 
     standing: Standing
     divergence: float
@@ -81,10 +81,10 @@ class Hint:
 
 
 def judge(known: Divergence, read: Divergence | None) -> Hint:
-    """The counter beside what the reader knows from the state and its last acknowledged backup.
+    """Compares the counter with the state and the last acknowledged backup.
 
-    Whatever is not current leaves unknown how far the owner before had gone: back up before the
-    next batch. A current one that says more is believed, one that says less is not.
+    Unless the counter is current, the previous owner's divergence is unknown: back up before the
+    next batch. A current counter is used if it is higher than the known value.
 
     >>> judge(Divergence(2, 7, 3.0), None)
     Hint(standing=<Standing.ABSENT: 'absent'>, divergence=3.0, back_up_first=True)
@@ -104,7 +104,7 @@ def encode(divergence: Divergence) -> str:
 
 
 def decode(text: str, where: str) -> Divergence:
-    """The counter in `text`, or DamagedFile naming `where`: it came from outside."""
+    """The counter in `text`, or DamagedFile naming `where`, since the text is external."""
     found = _TEXT.fullmatch(text) if len(text) <= TEXT_CHARACTERS_MAX else None
     try:
         if found is not None:

@@ -2,7 +2,7 @@
 
 Only GET, SET, WATCH and MULTI are used, so that the user of a shared Redis needs no scripts
 (reliability.md section 5, `redis_client.rights`). An older stamp never replaces a newer one: the
-write is conditional on what was read, and tried again when somebody else has written in between.
+write is conditional on what was read, and is retried after a concurrent write.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-KEPT_S = 86_400  # then nobody has published for a day, and the counter is absent
+KEPT_S = 86_400  # without an update for a day the counter is absent
 TIMEOUT_S = 0.5  # a counter is not worth more of an epoch's time
-_TRIES = 5  # at a key that others write at the same moment
+_TRIES = 5  # for a key with concurrent writers
 
 
 class RedisCounters:
-    """`Counters` on the Redis at `url`. Safe for several threads."""
+    """`Counters` on the Redis at `url`. Thread safe."""
 
     def __init__(
         self, url: str, deployment: str = "local", *, timeout_s: float = TIMEOUT_S,
@@ -78,7 +78,7 @@ class RedisCounters:
 
 
 def _replace(pipeline: Pipeline, name: str, divergence: Divergence) -> bool:
-    """What is no counter may be replaced: nobody can trust it anyway."""
+    """Replaces a value that is no counter too, since it is useless."""
     pipeline.watch(name)  # type: ignore[no-untyped-call]
     text: Any = pipeline.get(name)
     try:

@@ -1,8 +1,8 @@
 """Files as a port: the few operations on which the state log's guarantees rest.
 
 A new file appears whole or not at all and never replaces another; a directory is renamed in one
-step, after which whoever still uses the old name fails. `LocalFiles` is the adapter for a local
-file system, `perseid.testing.files` has a fake that crashes where a test says.
+step, after which every use of the old name fails. `LocalFiles` is the adapter for a local file
+system; `perseid.testing.files` has a fake that crashes at a given point.
 """
 
 from __future__ import annotations
@@ -18,47 +18,51 @@ from typing import Any, Protocol
 from perseid.errors import RetryableError
 
 TEMPORARY = ".tmp"
-DELETE_TRIES = 4  # of a folder in which others write
-MAPPED_BYTES = 1 << 20  # a smaller file is read in less time than it takes to map it
+DELETE_TRIES = 4  # of a folder into which other processes write
+MAPPED_BYTES = 1 << 20  # reading a smaller file takes less time than mapping it
 
 
 class Files(Protocol):
     """A file system. Faults other than those named raise RetryableError with the path."""
 
     def list(self, directory: str) -> list[str]:
-        """Names in `directory`, sorted, temporary files too. FileNotFoundError when it is gone."""
+        """Names in `directory`, sorted, temporary files too.
+
+        FileNotFoundError when it does not exist.
+        """
         ...
 
     def read(self, path: str) -> bytes | memoryview:
-        """The whole file. FileNotFoundError when it is gone."""
+        """The whole file. FileNotFoundError when it does not exist."""
         ...
 
     def size(self, path: str) -> int:
-        """Bytes of the file. FileNotFoundError when it is gone."""
+        """Bytes of the file. FileNotFoundError when it does not exist."""
         ...
 
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
-        """Makes a file of the chunks; False, and nothing changed, when `path` is taken.
+        """Makes a file of the chunks; False, and nothing changed, when `path` exists.
 
         Must not show a part of the file under `path`, and must not make the directory:
-        FileNotFoundError when that is gone.
+        FileNotFoundError when that does not exist.
         """
         ...
 
     def rename(self, source: str, target: str) -> bool:
         """Renames a file or directory in one step.
 
-        False, and nothing changed, when `source` or the directory of `target` is gone, or `target`
-        is a directory in use. It makes none: that would give a fenced owner its directory back.
+        False, and nothing changed, when `source` or the directory of `target` does not exist, or
+        `target` is a non-empty directory. Makes no directory: that would return a fenced owner its
+        directory.
         """
         ...
 
     def delete(self, path: str) -> None:
-        """Removes a file, or a directory with all in it. Nothing happens when it is gone."""
+        """Removes a file, or a directory with its contents. No effect when it does not exist."""
         ...
 
     def make_directory(self, path: str, *, parents: bool = False) -> None:
-        """Makes a directory unless it is there. FileNotFoundError when its parent is missing."""
+        """Makes a directory unless it exists. FileNotFoundError when its parent is missing."""
         ...
 
 
@@ -66,12 +70,11 @@ class LocalFiles:
     """Files of this host.
 
     `sync`: each change is on the disk before the call returns, so it survives a power failure.
-    State logs do without: they lie in memory by default, a process's death loses nothing that was
-    written, and after a power failure damaged files are found by their CRC and computed again. The
-    checkpoint store syncs.
-
-    `mapped`: large files are read as maps, without a copy of them in memory. A disk that cannot
-    read a page of one then ends the process, so it is for one whose end is expected.
+    State logs do not use it: they are in memory by default, the death of a process loses nothing
+    that was written, and after a power failure damaged files are found by their CRC and computed
+    again. The checkpoint store uses it.
+    `mapped`: large files are mapped, without a copy in memory. If the disk cannot read a page, the
+    process dies, so use it only in a process that may die.
     """
 
     def __init__(self, *, sync: bool = False, mapped: bool = False) -> None:
@@ -96,7 +99,7 @@ class LocalFiles:
 
     def write_new(self, path: str, chunks: Iterable[Any]) -> bool:
         # 1. Write a file of another name in the same directory. 2. Give it the name by `link`,
-        # which, unlike rename, fails when the name is taken. 3. Remove the other name.
+        #    which, unlike rename, fails when the name exists. 3. Remove the other name.
         directory, name = os.path.split(path)
         temporary = temporary_name(directory, name)
         with faults("write", path):
@@ -147,7 +150,10 @@ class LocalFiles:
 
 
 def _delete_folder(path: str) -> None:
-    """With all in it. A part of a checkpoint may still be written there: its file comes late."""
+    """Deletes a folder with its contents.
+
+    Retried, since a late checkpoint part may still be written.
+    """
     for _ in range(DELETE_TRIES - 1):
         shutil.rmtree(path, ignore_errors=True)
         if not os.path.lexists(path):
@@ -157,15 +163,15 @@ def _delete_folder(path: str) -> None:
 
 
 def temporary_name(directory: str, name: str) -> str:
-    """A name beside `name` that no other process or thread uses."""
+    """A name next to `name` that no other process or thread uses."""
     return os.path.join(directory, f".{name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
 
 
 def write_file(path: str, chunks: Iterable[Any], *, sync: bool) -> None:
-    """Writes a file that must not be there. A failed fsync is never repeated: the file is void.
+    """Writes a file that must not exist. A failed fsync is never repeated: the file is void.
 
-    What is on the disk is not kept in memory: it is read after a crash, if ever, and would drive
-    out what Kafka and the epochs have there.
+    With `sync` the file leaves the page cache: it is read only after a crash, and would displace
+    data of Kafka and the epochs.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with open(descriptor, "wb") as file:
@@ -187,7 +193,7 @@ def sync_directory(path: str) -> None:
 
 
 class faults:
-    """Turns the errors of a file system into RetryableError, a missing file excepted."""
+    """Turns errors of a file system, except a missing file, into RetryableError."""
 
     __slots__ = ("_path", "_what")
 

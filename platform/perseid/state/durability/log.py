@@ -1,15 +1,15 @@
 """The state log of one operator partition: a directory of immutable files.
 
     s-<epoch>.snapshot   the state at the end of the epoch
-    e-<epoch>.delta      what the epoch changed, and the outputs that it made
+    e-<epoch>.delta      the changes of the epoch, and its outputs
 
 A log begins with a snapshot (an empty one for a new job) and then holds every epoch without a gap,
-so the state at any epoch is a snapshot and the deltas behind it. That a delta appears under its
-name is the commit point of the epoch for this partition. Files never change: who comes second with
-an epoch gets the first one's file.
+so the state at any epoch is a snapshot and the deltas after it. The appearance of a delta under its
+name is the commit point of the epoch for this partition. Files never change: a second writer of an
+epoch gets the first writer's file.
 
-The directory's path has the owner's generation in it. A new owner renames it (`adopt`), after which
-the old one's next write fails with FencedError instead of mixing in.
+The directory's path contains the owner's generation. A new owner renames it (`adopt`), after which
+the old owner's next write fails with FencedError.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from perseid.state.durability.files import TEMPORARY, Files
 DELTA = "delta"
 SNAPSHOT = "snapshot"
 _OWNER = re.compile(r"g\d{10}-")
-_NAMES = re.compile(r"^([es])-(\d{12})\.(?:delta|snapshot)$", re.MULTILINE)  # one a line
+_NAMES = re.compile(r"^([es])-(\d{12})\.(?:delta|snapshot)$", re.MULTILINE)  # one per line
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One file of the log: a delta or a snapshot.
 
-    `found`: who was to write it met it there already, with content of its own perhaps.
+    `found`: its writer found it existing already, possibly with other content.
     """
 
     header: Header
@@ -47,20 +47,20 @@ class LogEntry:
 class StateLog:
     """The log in `directory`, which `adopt` and `create` have made. Safe in several processes.
 
-    Every method raises FencedError when the directory is gone, DamagedFile when a file is not what
-    was written; `repair` then leaves what can still be trusted.
+    Every method raises FencedError when the directory is gone, DamagedFile when a file differs from
+    what was written; `repair` then keeps only sound files.
     """
 
     def __init__(self, files: Files, directory: str, identity: Identity) -> None:
         self._files = files
         self.directory = directory
         self.identity = identity
-        self._tip: int | None = None  # the newest epoch this object has seen or written
+        self._tip: int | None = None  # the newest epoch that this object has read or written
 
     # Begin --------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Makes the directory unless it is there; the owner's must be (see `adopt`)."""
+        """Makes the log's directory unless it exists; the owner's must exist (see `adopt`)."""
         with fenced(self.directory):
             self._files.make_directory(self.directory)
 
@@ -75,7 +75,7 @@ class StateLog:
         return self._listed("s")
 
     def last_epoch(self) -> int | None:
-        """The newest epoch whose state the log has; None when it was never begun."""
+        """The newest epoch whose state the log has; None for a log without files."""
         return max(self._listed("es"), default=None)
 
     def entry(self, epoch: int) -> LogEntry:
@@ -83,7 +83,7 @@ class StateLog:
         return self._read(DELTA, epoch)
 
     def find(self, epoch: int) -> LogEntry | None:
-        """The delta of `epoch`, None when there is none or, unlike elsewhere, no directory."""
+        """The delta of `epoch`; None when it or, unlike elsewhere, the directory does not exist."""
         try:
             return self._decoded(DELTA, epoch)
         except FileNotFoundError:
@@ -96,8 +96,8 @@ class StateLog:
     def load(self, upto: int | None = None) -> tuple[LogEntry | None, list[LogEntry]]:
         """The newest snapshot (not after `upto`) and all deltas after it, in order.
 
-        (None, []) only for a log that was never begun. Ends at the newest epoch when that comes
-        before `upto`. Begins anew when `collect` has taken a file away meanwhile.
+        (None, []) only for a log without files. Ends at the newest epoch if that is before `upto`.
+        Starts again when `collect` has removed a file meanwhile.
         """
         while True:
             listed = self.epochs(), self.snapshots()
@@ -133,7 +133,7 @@ class StateLog:
             expected += 1
 
     def sizes(self) -> tuple[int, int, int]:
-        """Bytes of the newest snapshot, of all deltas behind it, and how many these are.
+        """Bytes of the newest snapshot, bytes of all deltas after it, and their number.
 
         Zeros without a snapshot.
         """
@@ -145,17 +145,17 @@ class StateLog:
             base_bytes = self._files.size(self._path(SNAPSHOT, base))
             return base_bytes, sum(map(self._files.size, behind)), len(behind)
         except FileNotFoundError:
-            return self.sizes()  # collected meanwhile; FencedError when all of it is gone
+            return self.sizes()  # collected meanwhile; FencedError when the whole log is gone
 
     # Write --------------------------------------------------------------------------------------
 
     def append(
         self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
     ) -> LogEntry:
-        """Commits `epoch`. A valid file of the same token that is there already is returned.
+        """Commits `epoch`. Returns an existing valid file of the same token instead.
 
-        RetryableError when the file there is of another token (discard it first), or when the epoch
-        is not the next one.
+        RetryableError when the existing file has another token (discard it first), or when the
+        epoch is not the next one.
         """
         if self._tip != epoch - 1:
             self._refuse_gap(epoch)
@@ -170,7 +170,7 @@ class StateLog:
     def write_snapshot(
         self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
     ) -> None:
-        """Writes the state at the end of `epoch`, unless a valid one is there already.
+        """Writes the state at the end of `epoch`, unless a valid snapshot exists.
 
         `sections` as in `blob.encode`.
         """
@@ -189,9 +189,9 @@ class StateLog:
                 self._files.delete(self._path(DELTA, found))
 
     def collect(self, checkpoint_epoch: int) -> None:
-        """Removes what a complete checkpoint of `checkpoint_epoch` makes needless.
+        """Removes what a complete checkpoint of `checkpoint_epoch` makes unnecessary.
 
-        The newest snapshot at or before it stays as the base, with all deltas behind it; without
+        The newest snapshot at or before it stays as the base, with all deltas after it; without
         such a snapshot nothing is removed.
         """
         snapshots = self.snapshots()
@@ -206,12 +206,11 @@ class StateLog:
                 self._files.delete(self._path(DELTA, epoch))
 
     def repair(self) -> list[str]:
-        """Leaves only what can be trusted; returns what was wrong, empty when nothing was.
+        """Keeps only sound files; returns the problems found, empty without any.
 
-        Damaged files are set aside as `<name>.damaged`. The newest sound snapshot stays with the
-        deltas behind it up to the first damaged or missing one, and with what lies before it
-        without a gap. Afterwards `load` works, and gives nothing if nothing is left: then a
-        checkpoint must be restored.
+        Damaged files are renamed to `<name>.damaged`. The newest sound snapshot stays, with the
+        deltas after it up to the first damaged or missing one, and with the files before it that
+        have no gap. Afterwards `load` works; if it returns nothing, a checkpoint must be restored.
         """
         self._tip = None
         problems: list[str] = []
@@ -233,10 +232,10 @@ class StateLog:
         return problems
 
     def _discard_before_gap(self, good: list[int], problems: list[str]) -> None:
-        """Leaves, of what is not newer than the newest snapshot, a base and all deltas behind it.
+        """Keeps, up to the newest snapshot, a base and all deltas after it.
 
-        `good` are the sound snapshots. Nothing needs the older ones for the newest state, but a
-        gap among their deltas would be met when an epoch is to be handed out again.
+        `good` are the sound snapshots. The newest state does not need older files, but returning
+        the output of an older epoch again would meet a gap among their deltas.
         """
         first = max(good)  # all deltas above it, up to the newest snapshot, are sound
         held = set(self.epochs())
@@ -277,7 +276,7 @@ class StateLog:
         return LogEntry(header, sections)
 
     def _write(self, header: Header, sections: Mapping[str, Any]) -> LogEntry | None:
-        """Makes a file; the one that is there already, of the same token, is returned."""
+        """Makes a file; returns an existing one of the same token instead."""
         kind, epoch = header.kind, header.epoch
         chunks: Iterable[memoryview] = blob.encode(header, sections)
         if kind == DELTA:
@@ -313,7 +312,7 @@ class StateLog:
 
 
 class fenced:
-    """A missing directory means that a newer owner has taken it."""
+    """Raises FencedError for a missing directory: a newer owner has taken it."""
 
     __slots__ = ("_directory",)
 
@@ -330,7 +329,7 @@ class fenced:
 
 
 def owner_directory(root: str, job_uuid: str, layout: int, owner: str) -> str:
-    """Where `owner` keeps the logs of a job's layout."""
+    """The directory in which `owner` has the logs of a job's layout."""
     return f"{root}/{job_uuid}/{layout}/{owner}"
 
 
@@ -340,7 +339,7 @@ def log_directory(owned: str, operator: str, partition: int) -> str:
 
 
 def owner_name(generation: int, incarnation: str) -> str:
-    """An owner: sorts by generation."""
+    """An owner's name; names sort by generation."""
     return f"g{generation:010d}-{incarnation}"
 
 
@@ -348,7 +347,7 @@ def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> st
     """Takes over the logs of the newest owner before `owner`; returns its name, None if none.
 
     Afterwards `owner`'s directory exists and no older one does. FencedError when an owner of the
-    same or a higher generation is there: then it is this caller that is out of date.
+    same or a higher generation exists: then this caller is out of date.
     """
     layout_directory = f"{root}/{job_uuid}/{layout}"
     mine = owner_directory(root, job_uuid, layout, owner)
@@ -362,7 +361,7 @@ def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> st
             raise FencedError(f"{layout_directory}/{newer[-1]} is of a newer owner than {owner}")
         if owner in names or not others:
             break
-        # Another process may be quicker, of this owner or of one between: then look again.
+        # Another process, of this owner or of one in between, may be faster: then check again.
         left = _temporaries(files, f"{layout_directory}/{others[-1]}")
         if files.rename(f"{layout_directory}/{others[-1]}", mine):
             adopted = others.pop()
@@ -376,15 +375,15 @@ def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> st
 
 
 def forget_layouts(files: Files, root: str, job_uuid: str, below: int) -> None:
-    """Deletes what this host has of the job's layouts below `below`."""
+    """Deletes this host's logs of the job's layouts below `below`."""
     for layout in range(1, below):
         files.delete(f"{root}/{job_uuid}/{layout}")
 
 
 def _temporaries(files: Files, owned: str) -> list[str]:
-    """Files that a dead owner left half written, relative to its directory."""
+    """Incomplete files that a dead owner left, relative to its directory."""
     found = []
-    with contextlib.suppress(FileNotFoundError):  # it may be renamed under our hands
+    with contextlib.suppress(FileNotFoundError):  # it may be renamed concurrently
         for log in files.list(owned):
             names = files.list(f"{owned}/{log}")
             found += [f"{log}/{name}" for name in names if name.endswith(TEMPORARY)]
@@ -394,7 +393,7 @@ def _temporaries(files: Files, owned: str) -> list[str]:
 def _then_reach(
     chunks: Iterable[memoryview], name: str, operator: str
 ) -> Iterator[memoryview]:
-    """The chunks, then the crash point: all is written, nothing has its name yet."""
+    """The chunks, then the crash point: all is written, the file has no final name yet."""
     yield from chunks
     crashpoints.reach(name, operator)
 

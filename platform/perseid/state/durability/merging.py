@@ -1,11 +1,11 @@
-"""Net deltas and whole states out of the files of a state log, without any operator.
+"""Computes net deltas and whole states from the files of a state log, without any operator.
 
-    net(schema, [d1, d2, d3])      one delta that does what the three do, one after the other
+    net(schema, [d1, d2, d3])      one delta with the effect of the three in sequence
     whole(schema, base, [d1, d2])  the snapshot of a primitive with `base` after `apply_all`
 
-All keep the promise of deltas (`primitives`): the order of rows is what it would have been. They
-work on columns alone and build no index of the state, so a snapshot costs a pass over its rows. A
-primitive is known by the schema that it declares; a checkpoint's part carries it.
+All keep the promise of deltas (`primitives`): the order of rows is the same. They work on columns
+and build no index of the state, so a snapshot costs one pass over its rows. A primitive is known by
+its declared schema, which a checkpoint's part contains.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from perseid.state.primitives.dense import INDEX, VALUE
 from perseid.state.primitives.pool import BEFORE
 from perseid.state.primitives.undo import Values
 
-STATE = "state."  # in front of a primitive's name: its section
-OUT = "out"  # what the operator emitted in the epoch; "out.late" to its output named late
+STATE = "state."  # prefix of a primitive's section name
+OUT = "out"  # the operator's output of the epoch; "out.late" for its output named late
 SCHEMA = "schema"  # the schemas of all primitives as JSON
 
 Schema = Mapping[str, Any]
@@ -49,8 +49,8 @@ def whole_sections(
 ) -> dict[str, Any]:
     """The state sections of a snapshot: those of `base` with the deltas of log entries applied.
 
-    A primitive that has neither is empty and gets no section. Changed ones are lists of chunks,
-    which share memory with `base` (`arrow.ipc_chunks`).
+    A primitive without base and delta is empty and gets no section. Changed sections are lists of
+    chunks that share memory with `base` (`arrow.ipc_chunks`).
     """
     deltas = list(entries)
     found: dict[str, Any] = {}
@@ -66,12 +66,12 @@ def whole_sections(
 
 
 def emitted(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `sections` that have outputs."""
+    """Those of `sections` that hold outputs."""
     return {name: s for name, s in sections.items() if name.partition(".")[0] == OUT}
 
 
 def schemas_of(sections: Sections, where: str) -> Schema:
-    """The schemas that a part carries."""
+    """The schemas in a part."""
     if SCHEMA not in sections:
         raise DamagedFile(f"{where} does not say what its state is: no section {SCHEMA!r}")
     found: Schema = orjson.loads(sections[SCHEMA])
@@ -79,7 +79,7 @@ def schemas_of(sections: Sections, where: str) -> Schema:
 
 
 def net(schema: Schema, deltas: Sequence[pa.Table], *, may_join: bool = False) -> pa.Table:
-    """The net delta of `deltas`, of which there is at least one; `may_join`: see `deltas.net`."""
+    """The net delta of `deltas`, at least one; `may_join`: see `deltas.net`."""
     kind = schema["kind"]
     if kind not in ("value", "pool", "vector", "matrix"):
         return keyed.net(list(schema["key"]), deltas, may_join=may_join)
@@ -133,7 +133,7 @@ def _overwritten(full: pa.Table, deltas: Sequence[pa.Table]) -> pa.Table:
 
 
 def _pool_net(schema: Schema, deltas: Sequence[pa.Table]) -> pa.Table:
-    """The rows that came and no later bound took out, with the highest bound."""
+    """The added rows that no later bound removed, with the highest bound."""
     came: list[pa.Table] = []
     for delta in deltas:
         came = [_since(schema, rows, _bound(delta)) for rows in came]

@@ -1,9 +1,9 @@
-"""Large files of the store in numbered pieces, so that an upload that died can go on.
+"""Large files of the store in numbered pieces, so that an interrupted upload can resume.
 
-A file of up to PIECE_BYTES lies under its path. A larger one lies in `<path>.0000`, `<path>.0001`
-and so on, each of PIECE_BYTES of its bytes (the last one of what is left) and their CRC-32. A piece
-that is there and holds the bytes of its place is not written again: whoever has the same immutable
-source goes on where the last one died.
+A file of up to PIECE_BYTES is stored under its path. A larger one is stored as `<path>.0000`,
+`<path>.0001` and so on, each with PIECE_BYTES of its bytes (the last one with the rest) and their
+CRC-32. An existing piece with the right bytes is not written again: a process with the same
+immutable source resumes the upload of one that died.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from perseid.errors import DamagedFile
 from perseid.records import crashpoints
 from perseid.state.durability.store import Store
 
-PIECE_BYTES = 8 << 20  # a second of a slow line, and few enough files for a part of gigabytes
-CHUNK_BYTES = 1 << 20  # goes to the store at once
+PIECE_BYTES = 8 << 20  # a second on a slow line, and not too many files for gigabytes
+CHUNK_BYTES = 1 << 20  # passed to the store at once
 _CRC = struct.Struct("<I")
 _PIECE = re.compile(r"\.\d{4,}")
 
 
 def write_pieces(store: Store, path: str, chunks: list[memoryview], operator: str = "") -> int:
-    """Writes what is not there yet, of the state of `operator`; returns the bytes of the file."""
+    """Writes the missing pieces, of the state of `operator`; returns the bytes of the file."""
     size = sum(len(chunk) for chunk in chunks)
     if size <= PIECE_BYTES:
         store.write(path, _small(chunks, operator))
@@ -42,7 +42,10 @@ def write_pieces(store: Store, path: str, chunks: list[memoryview], operator: st
 
 
 def read_pieces(store: Store, path: str, size: int) -> memoryview:
-    """The file of `size` bytes. DamagedFile when a piece is missing or not as it was written."""
+    """The file of `size` bytes.
+
+    DamagedFile when a piece is missing or differs from what was written.
+    """
     if size <= PIECE_BYTES:
         return store.read(path)
     found = bytearray(size)
@@ -66,7 +69,7 @@ def file_of(path: str) -> str:
 
 
 def _holds(store: Store, name: str, crc: int, size: int) -> bool:
-    """Whether a piece is what it should be: its bytes are read again and compared."""
+    """Whether a stored piece has the expected bytes: it is read again and compared."""
     try:
         data = _checked(store.read(name), name)
     except DamagedFile:

@@ -1,7 +1,7 @@
-"""The one place that makes Redis clients, and the rights that their user needs.
+"""The only place that makes Redis clients, and the rights that their user needs.
 
-What is stored are bounded numbers as text; scripts, settings and other users' keys are out of
-reach: a user with `rights` is all that a deployment needs, and `default` may be off.
+Only bounded numbers are stored, as text; scripts, settings and other users' keys are not
+accessible: a user with `rights` is all that a deployment needs, and `default` may be off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def prefix(deployment: str) -> str:
-    """What the keys of a deployment begin with."""
+    """The prefix of a deployment's keys."""
     return f"perseid:{deployment}:"
 
 
@@ -29,7 +29,7 @@ def rights(deployment: str) -> str:
 
 
 def connect(url: str, access: Access, timeout_s: float, **over: Any) -> Redis:
-    """A client that has not connected yet; over rediss:// the server's name is verified.
+    """A client that is not connected yet; over rediss:// it verifies the server's name.
 
     UsageError when the password or a certificate cannot be read.
     """

@@ -1,8 +1,8 @@
 """The checkpoint store: a directory or an object store, for parts, manifests and job archives.
 
-A file is whole under its path or not there, and is on the disk when `write` returns. Object stores
-give that by themselves; for a local directory it is done here, because `pyarrow.fs` does not sync;
-other file systems get a temporary name and a move.
+A file appears whole under its path, and is durable when `write` returns. Object stores do this by
+themselves; for a local directory it is done here, because `pyarrow.fs` does not sync; other file
+systems get a temporary name and a move.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from perseid.state.durability.files import (
 )
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
-DELAYED = "allow_delayed_open"  # of S3: what is small, as a piece is, goes out in one request
-WRITING = "/.writing-"  # in the name of a file that is not complete yet
+DELAYED = "allow_delayed_open"  # of S3: a small object, such as a piece, is sent in one request
+WRITING = "/.writing-"  # in the name of an incomplete file
 
 
 class Store(Protocol):
-    """Files by path, such as `archives/x.tar`. Passing faults raise RetryableError."""
+    """Files by path, such as `archives/x.tar`. Transient faults raise RetryableError."""
 
     def write(self, path: str, chunks: Iterable[Any]) -> tuple[int, int]:
         """Makes or replaces a file in one step; returns its bytes and CRC-32.
@@ -51,13 +51,13 @@ class Store(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Removes a file, or a folder with all in it. Nothing happens when it is gone."""
+        """Removes a file, or a folder with its contents. No effect when it does not exist."""
         ...
 
     def written_ms(self, path: str = "") -> dict[str, int]:
-        """When the file `path`, or each in the folder and below, was written, since 1970.
+        """When the file `path`, or each in the folder and below, was written, in ms since 1970.
 
-        By the clock of the store, and with those that are not finished (`is_unfinished`).
+        By the clock of the store; unfinished files (`is_unfinished`) are included.
         """
         ...
 
@@ -65,8 +65,8 @@ class Store(Protocol):
 def open_store(uri: str) -> Store:
     """The store at `uri`: a directory (made when missing), or a URI that `pyarrow.fs` knows.
 
-    S3 and what speaks like it: `s3://bucket/folder?region=...&endpoint_override=host:port`, with
-    `scheme=http` where there is no TLS; keys come from the environment (AWS_ACCESS_KEY_ID, ...).
+    For S3-compatible stores: `s3://bucket/folder?region=...&endpoint_override=host:port`, with
+    `scheme=http` without TLS; keys come from the environment (AWS_ACCESS_KEY_ID, ...).
     """
     if "://" not in uri:
         return LocalStore(uri)
@@ -116,7 +116,7 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> list[str]:
         top = Path(self._path(prefix)) if prefix else Path(self._root)
-        with faults("list", str(top)):  # `walk` passes over folders that go meanwhile
+        with faults("list", str(top)):  # `walk` ignores folders that vanish meanwhile
             walked = list(os.walk(top))
         files = [Path(folder, name) for folder, _, names in walked for name in names]
         return sorted(
@@ -142,7 +142,7 @@ class LocalStore:
 
 
 class ArrowStore:
-    """Whatever `pyarrow.fs` reaches."""
+    """A store on any file system of `pyarrow.fs`."""
 
     def __init__(self, filesystem: pa.fs.FileSystem, root: str) -> None:
         self._filesystem = filesystem
@@ -157,7 +157,8 @@ class ArrowStore:
         with faults("write", target):
             if self._moves:
                 self._filesystem.create_dir(folder, recursive=True)
-            # Closing a stream makes an object of what it got: so all that can fail comes first.
+            # Closing a stream makes an object of the bytes written so far: so all that can fail
+            # comes first.
             buffers = [pa.py_buffer(chunk) for chunk in counted]
             with self._filesystem.open_output_stream(written, compression=None) as stream:
                 for buffer in buffers:
@@ -209,7 +210,7 @@ class ArrowStore:
 
 
 class Counted:
-    """Passes chunks on and knows their bytes and CRC-32 afterwards."""
+    """Passes chunks on and counts their bytes and CRC-32."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = chunks
@@ -225,13 +226,13 @@ class Counted:
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether the file is one that a writer had not finished: it has another name by then."""
+    """Whether the file is unfinished: it has another name until its writer is done."""
     name = f"/{path}".rpartition("/")[2]
     return f"/{name}".startswith(WRITING) or (name[:1] == "." and name.endswith(TEMPORARY))
 
 
 def checked(path: str) -> str:
-    """`path`, refused when it would leave the store."""
+    """`path`; UsageError when it would leave the store."""
     parts = path.rstrip("/").split("/")
     if not path or any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{path!r} is not a path in the checkpoint store: use folder/name")

@@ -1,1 +1,1 @@
-"""State that operators declare: values, tables, sets, pools, timers; columns and undo beneath."""
+"""State that operators declare: values, tables, sets, pools, timers; and their columns and undo."""

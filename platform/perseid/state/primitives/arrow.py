@@ -1,4 +1,4 @@
-"""Arrow tables to IPC bytes and back, without copying the data on the way in."""
+"""Arrow tables to IPC bytes and back; reading does not copy the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from perseid.errors import DamagedFile
 from perseid.kernels.library import text_ends
 
-# Made once: left to pyarrow, every call looks into the environment for them.
+# Made once: otherwise pyarrow reads the environment for them at every call.
 _OPTIONS = pa.ipc.IpcWriteOptions()
 _READ = pa.ipc.IpcReadOptions()
-_SMALL_BYTES = 256  # of a table of few columns and no rows
-_LARGE_BYTES = 1 << 20  # worth writing twice, the first time to nowhere
-BATCH_ROWS = 1 << 16  # of large tables in chunks
+_SMALL_BYTES = 256  # of a table with few columns and no rows
+_LARGE_BYTES = 1 << 20  # worth writing twice, first only to count its bytes
+BATCH_ROWS = 1 << 16  # rows per record batch of large tables in chunks
 
 
 def ipc_bytes(table: pa.Table) -> pa.Buffer:
@@ -28,7 +28,7 @@ def ipc_bytes(table: pa.Table) -> pa.Buffer:
 
 @lru_cache(maxsize=64)
 def _without_rows(schema: pa.Schema) -> pa.Buffer:
-    """Most of what a small epoch writes: only the consumers of its few keys get rows."""
+    """Cached: in a small epoch only the consumers of its few keys get rows."""
     return _written(schema.empty_table())
 
 
@@ -41,7 +41,7 @@ def _written(table: pa.Table) -> pa.Buffer:
 
 
 def _written_large(table: pa.Table) -> pa.Buffer:
-    """Into a buffer of the right size: one that grows copies what it has, into fresh memory."""
+    """Writes into a buffer of the right size: a growing one copies its contents."""
     counting = pa.MockOutputStream()
     _write(table, counting)
     made = pa.allocate_buffer(counting.size())
@@ -50,10 +50,10 @@ def _written_large(table: pa.Table) -> pa.Buffer:
 
 
 def ipc_chunks(table: pa.Table) -> list[memoryview]:
-    """IPC bytes in chunks, which are the memory of the table itself wherever they can.
+    """IPC bytes in chunks, which share the table's memory where possible.
 
-    Record batches of BATCH_ROWS, however the table is cut: equal tables have equal bytes. Only a
-    batch over the edge of two chunks is copied.
+    Record batches have BATCH_ROWS, whatever the table's chunks: equal tables have equal bytes. Only
+    a batch across two chunks is copied.
     """
     batches = []
     for start in range(0, len(table), BATCH_ROWS):
@@ -66,7 +66,7 @@ def ipc_chunks(table: pa.Table) -> list[memoryview]:
 
 
 def _exact(array: pa.Array) -> pa.Array:
-    """The same without what lies around it in memory, some of which Arrow would write, too."""
+    """The same array without unused memory around it, which Arrow would partly write, too."""
     kind = array.type
     if array.null_count == 0 and pa.types.is_primitive(kind) and kind.bit_width >= 8:
         return array
@@ -80,7 +80,7 @@ def _exact(array: pa.Array) -> pa.Array:
 
 
 class _Chunks:
-    """A file as `pa.PythonFile` wants it, to which Arrow hands columns as they are."""
+    """A file for `pa.PythonFile`, to which Arrow passes columns without a copy."""
 
     closed = False
 
@@ -108,7 +108,7 @@ def ipc_table(data: Any) -> pa.Table:
 
 @lru_cache(maxsize=64)
 def _known(data: bytes) -> pa.Table:
-    """As `_without_rows`: what most small blobs are, and always the same bytes."""
+    """Cached like `_without_rows`: most small blobs are the same few bytes."""
     return _read(data)
 
 

@@ -1,7 +1,7 @@
-"""What keyed rows were at the marked backup, as far as they changed since.
+"""Keyed rows at the marked backup, for keys that have changed since.
 
-Only switched-on divergence pays for it: `note` is called at a commit, with the keys that the epoch
-changed, and writes nothing into the rows themselves.
+It costs something only while divergence is on: `note` is called at a commit with the keys that the
+epoch changed, and writes nothing into the rows themselves.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CAPACITY_MIN = 1024
 
 
 class RowsBackup:
-    """Of every key that changed since the mark: its row then, and how far it is from that now.
+    """Of every key that changed since the mark: its row then, and its distance from the row now.
 
-    A key that is not there, and a null, count as zero; whether rows are the same is told exactly.
-    What is kept of a key has a number, which is the tag of the key's slot; 0 stands for none. Only
-    for a key that comes back after it was deleted is the number looked up by key.
+    A missing key, and a null, count as zero; equality of rows is exact. Each key has a number for
+    its entry, which is the tag of the key's slot; 0 means none. Only for a key that returns after a
+    deletion is the number looked up by key.
     """
 
     def __init__(self, keys: KeyFields, types: dict[str, pa.DataType], rows: KeyedRows) -> None:
@@ -41,14 +41,14 @@ class RowsBackup:
         rows.tag_all()
 
     def distance(self, kind: Distance) -> float:
-        """Of the last commit from the mark; O(keys changed since the mark)."""
+        """The last commit's distance from the mark; O(keys changed since the mark)."""
         kept = slice(0, self._next)
         if kind is Distance.KEYS:
             return float(np.count_nonzero(self._differs.cells(kept).values))
         return distance(kind, [column.cells(kept).values for column in self._apart.values()])
 
     def note(self, rows: KeyedRows) -> None:
-        """Takes in what changed since the last commit, just before that is forgotten."""
+        """Records the changes since the last commit; call it just before the next one."""
         written, gone = rows.written(), rows.gone()
         base = rows.is_base(written)
         if len(gone):
@@ -57,7 +57,7 @@ class RowsBackup:
         self._measure(self._of_born(rows, written[~base]), rows, written[~base])
 
     def _of_base(self, rows: KeyedRows, slots: Slots) -> Slots:
-        """Numbers of keys of the last commit. A key without one was at the mark as it is in it."""
+        """Numbers of keys of the last commit. A key without one has not changed since the mark."""
         numbers = rows.tags(slots)
         new = np.flatnonzero(numbers == 0)
         numbers[new] = self._given(len(new), there=True)
@@ -67,7 +67,7 @@ class RowsBackup:
         return numbers
 
     def _of_born(self, rows: KeyedRows, slots: Slots) -> Slots:
-        """Numbers of keys that the last commit had not. Nor had the mark, unless it is lost."""
+        """Numbers of keys that are new since the last commit; also since the mark, unless lost."""
         numbers = np.zeros(len(slots), np.int64)
         if len(self._lost) and len(slots):
             found = self._lost.find(rows.keys_of(slots))
@@ -81,7 +81,7 @@ class RowsBackup:
         return numbers
 
     def _lose(self, rows: KeyedRows, slots: Slots) -> None:
-        """Deleted keys: all that they held is as far away as it is from zero."""
+        """Deleted keys: their distance is that of their old values from zero."""
         numbers = self._of_base(rows, slots)
         keys = rows.keys_of(slots)
         places = self._lost.find(keys)
@@ -105,7 +105,7 @@ class RowsBackup:
         self._differs.put_numbers(numbers, differs)
 
     def _given(self, count: int, *, there: bool) -> Slots:
-        """New numbers, of keys that the mark had or not."""
+        """New numbers; `there`: whether the mark had their keys."""
         given = np.arange(self._next, self._next + count)
         self._next += count
         self._reserve(self._next)
@@ -120,7 +120,7 @@ class RowsBackup:
 
 
 def same(now: Cells, then: Cells) -> Values:
-    """Where two columns hold the same; two nulls are the same."""
+    """Where two columns are equal; two nulls are equal."""
     one, other = nulls_of(now), nulls_of(then)
     if now.values.dtype.hasobject:
         pairs: Any = zip(now.values.tolist(), then.values.tolist(), strict=True)
@@ -129,7 +129,7 @@ def same(now: Cells, then: Cells) -> Values:
 
 
 def same_texts(now: Any, then: Any) -> Values:
-    """As `same`, of texts in Arrow's form."""
+    """Like `same`, for texts in Arrow's form."""
     both_null = pc.and_(pc.is_null(now), pc.is_null(then))
     found: Values = pc.coalesce(pc.equal(now, then), both_null).to_numpy(zero_copy_only=False)
     return found

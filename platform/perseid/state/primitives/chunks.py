@@ -1,6 +1,6 @@
-"""Rows with a time in chunks that never change, in the order in which they came.
+"""Rows with a time, in immutable chunks, in order of arrival.
 
-What is older than a bound leaves chunk by chunk: those that it does not reach are not looked at.
+Rows older than a bound are removed chunk by chunk; chunks after the bound are not read.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from perseid.state.primitives.undo import Values
 
-CHUNK_ROWS = 16_384  # smaller ones that come one after another become one; decisions/0009
+CHUNK_ROWS = 16_384  # smaller neighbours are joined; decisions/0009
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows, never none, their times as integers and the first and last of these.
+    """One or more rows, their times as integers, and the smallest and largest time.
 
     The last `new` rows came after the marked backup.
     """
@@ -33,7 +33,7 @@ class Chunk:
         return len(self.times)
 
     def marked(self) -> Chunk:
-        """The same as part of the backup."""
+        """The same chunk as part of the backup."""
         return replace(self, new=0)
 
     def between(self, low: int, high: int) -> pa.Table:
@@ -45,7 +45,7 @@ class Chunk:
         return self.rows.filter(pa.array((self.times >= low) & (self.times < high)))
 
     def since(self, bound: int) -> Chunk | None:
-        """Without the rows before `bound`; None when nothing is left."""
+        """The chunk without the rows before `bound`; None when nothing is left."""
         if self.first >= bound:
             return self
         if self.last < bound:
@@ -60,17 +60,17 @@ def chunk(rows: pa.Table, times: Values, new: int) -> Chunk:
 
 
 def cut(rows: pa.Table, times: Values) -> tuple[Chunk, ...]:
-    """New rows as chunks, copied: else they would keep alive the whole batch that they are of."""
+    """New rows as chunks, copied: views would keep their whole batch in memory."""
     chunks = []
     for at in range(0, len(rows), CHUNK_ROWS):
         part, end = rows.slice(at, CHUNK_ROWS), rows.slice(at, 0)
-        copied = pa.concat_tables([part, end]).combine_chunks()  # a copy, as they are two
+        copied = pa.concat_tables([part, end]).combine_chunks()  # a copy, since there are two
         chunks.append(chunk(copied, times[at : at + CHUNK_ROWS].copy(), len(copied)))
     return tuple(chunks)
 
 
 def joined(chunks: tuple[Chunk, ...], more: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
-    """Both, small neighbours made one."""
+    """Both, with small neighbours joined."""
     out = list(chunks)
     for part in more:
         if out and len(out[-1]) + len(part) <= CHUNK_ROWS:

@@ -2,7 +2,7 @@
 
 A column of a fixed-width type is a NumPy array and, once a null was written, a mask; strings and
 binaries are bytes (`texts`), all other types arrays of Python objects. Capacity grows by half, so a
-put costs amortised constant time.
+put has amortised constant cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def storage(kind: pa.DataType) -> np.dtype[Any]:
 def conform(values: Any, kind: pa.DataType, what: str) -> pa.Array:
     """`values` (Arrow array, chunked or not, or a sequence) as one array of `kind`.
 
-    BadInputError when they are not; it leaves out what Arrow says, who quotes the values.
+    BadInputError when they do not fit; its text omits Arrow's message, which quotes values.
     """
     try:
         if isinstance(values, pa.ChunkedArray):
@@ -86,20 +86,20 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def short_kind(kind: pa.DataType) -> pa.DataType:
-    """The type of texts with offsets of 32 bits, which the kernels take."""
+    """The type of texts with 32-bit offsets, which the kernels take."""
     is_string = type_is.is_string(kind) or type_is.is_large_string(kind)
     return pa.string() if is_string else pa.binary()
 
 
 def stored(values: pa.Array) -> Any:
-    """Any array as a column takes and compares it, but for which are null; texts as Arrow."""
+    """Any array in a column's stored form, without its nulls; texts as Arrow."""
     if is_text(values.type):
         return values.cast(short_kind(values.type))
     return objects(values) if storage(values.type).hasobject else numbers(values)
 
 
 class Column:
-    """Values of one type by slot. Slots never written hold zero, or null for objects."""
+    """Values of one type by slot. Unwritten slots hold zero, or null for objects."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
@@ -121,7 +121,7 @@ class Column:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of each row; what varies with the value is in `variable_bytes`."""
+        """Bytes of each row; `variable_bytes` has those that depend on the value."""
         return 4 if self._is_object else self._storage.itemsize
 
     @property
@@ -139,17 +139,17 @@ class Column:
     # Write --------------------------------------------------------------------------------------
 
     def save(self, slots: Slots) -> Cells:
-        """What `slots` hold, which `rollback` will put back: call it before they are written."""
+        """The contents of `slots`, saved for `rollback`: call it before they are written."""
         return self._undo.save(slots, self._cells)
 
     def save_all(self) -> None:
-        """As `save`, of every slot."""
+        """Like `save`, for every slot."""
         self._undo.save_all(self._cells)
 
     def put(self, slots: Slots | slice, values: pa.Array, as_stored: Values | None = None) -> None:
-        """Writes `values` (of this column's type) into `slots`, which are different.
+        """Writes `values` (of this column's type) into distinct `slots`.
 
-        `as_stored`: what `stored` says of them, when the caller has it already.
+        `as_stored`: the result of `stored` for them, if the caller has it.
         """
         plain = stored(values) if as_stored is None else as_stored
         if self._is_object:
@@ -161,7 +161,7 @@ class Column:
         self.put_numbers(slots, plain, nulls)
 
     def put_rows(self, slots: Slots, values: pa.Array, as_stored: Values, rows: Slots) -> None:
-        """As `put`, of some of the `values`."""
+        """Like `put`, for some of the `values`."""
         self.put(slots, values.take(pa.array(rows)), as_stored[rows])
 
     def put_null(self, slots: Slots) -> None:
@@ -170,7 +170,7 @@ class Column:
     def put_numbers(
         self, slots: Slots | slice, values: Values, nulls: Values | None = None
     ) -> None:
-        """As `put`, for a column that holds no objects: values as stored, and which are null."""
+        """Like `put`, for a column without objects: values as stored, and which are null."""
         cells = self._cells
         cells.values[slots] = values
         if nulls is not None and cells.nulls is None:
@@ -189,13 +189,13 @@ class Column:
         return self._cells.at(slots)
 
     def take(self, slots: Slots | slice) -> pa.Array:
-        """The values of `slots` as Arrow, which later writes do not change."""
+        """The values of `slots` as Arrow; later writes do not change them."""
         found = self._cells.at(slots)
         shared = isinstance(slots, slice) and not self._is_object
         return self._arrow(found.copy() if shared else found)
 
     def committed(self, slots: Slots) -> pa.Array:
-        """As `take` for different slots, at the last commit."""
+        """Like `take` for distinct slots, at the last commit."""
         return self._arrow(self._undo.committed(slots, self._cells))
 
     @property
@@ -215,15 +215,16 @@ class Column:
             return pa.array(cells.values, type=plain, mask=cells.nulls).view(self.kind)
         return pa.array(cells.values, type=self.kind, mask=cells.nulls)
 
-    # Slots that go ------------------------------------------------------------------------------
+    # Slots that are removed
+    # ------------------------------------------------------------------------------
 
     def weigh(self, slots: Slots, sign: int) -> None:
-        """Takes the bytes of `slots` out of the account (-1), or back into it (+1)."""
+        """Subtracts the bytes of `slots` from the total (-1), or adds them again (+1)."""
         if self._cells.widths is not None:
             self._bytes += sign * int(self._cells.widths[slots].sum())
 
     def drop(self, slots: Slots) -> None:
-        """Lets go of the values of slots that are no longer used, and weighed out."""
+        """Clears the values of slots that are no longer used and are subtracted by `weigh`."""
         if self._is_object:
             self._cells.values[slots] = None
         if self._cells.widths is not None:
@@ -239,7 +240,7 @@ class Column:
         self._undo.forget()
 
     def rollback(self) -> None:
-        """Every saved slot holds again what it held at the last commit."""
+        """Restores every saved slot to its value at the last commit."""
         if self._undo:
             before = self._weight()
             self._undo.rewind(self._cells)
@@ -250,7 +251,7 @@ class Column:
         return 0 if self._cells.widths is None else int(self._cells.widths.sum())
 
     def _account(self, slots: Slots | slice, new: Values) -> None:
-        """The bytes of what was put into `slots`."""
+        """Updates the total by the bytes put into `slots`."""
         widths = self._cells.widths
         assert widths is not None
         self._bytes += int(new.sum()) - int(widths[slots].sum())
@@ -258,7 +259,7 @@ class Column:
 
 
 def grown(values: Values, capacity: int) -> Values:
-    """A copy of `values` with room for `capacity`, new places zero or None."""
+    """A copy of `values` with room for `capacity`; new places hold zero or None."""
     objects_held = values.dtype.hasobject
     out = np.empty(capacity, object) if objects_held else np.zeros(capacity, values.dtype)
     out[: len(values)] = values

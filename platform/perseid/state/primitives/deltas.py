@@ -1,17 +1,16 @@
-"""Deltas of rows by key (`Table`, `Set`, `Timers`): their two forms, and what several come to.
+"""Deltas of rows by key (`Table`, `Set`, `Timers`): their two forms, and net deltas.
 
     by key   key columns, columns, `__deleted`: deleted keys, then changed rows
-    by row   key columns, columns, `__row`: changed rows by their place in the order of rows; new
-             ones come behind all that were there, and only they have their keys
+    by row   key columns, columns, `__row`: changed rows by their index in the order of rows; new
+             rows follow all existing ones, and only they have their keys
 
-Rows have an order, which deltas keep (`primitives`), so a place names a row of the state before as
-well as its key does. By row, the key of a row that was there is neither written nor looked for:
-with long keys that is most of a delta, and merging needs no hashing. It is how an epoch is written
-that deleted nothing, of rows that have no holes (`rows`); all others are by key.
-
-Several deltas come to one: neighbours of one form to one of that form. Where the forms change the
-parts are put one behind the other, "joined"; so are deltas by key which most keys are in once, as
-a net delta would hardly be smaller (`merging.net_sections`).
+Rows have an order, which deltas keep (`primitives`), so an index names an existing row as well as
+its key does. By row, the keys of existing rows are neither written nor searched: with long keys
+they would be most of a delta, and merging needs no hashing. An epoch without deletions, of rows
+without holes (`rows`), is written by row; all others by key. Neighbouring deltas of one form merge
+into one of that form. Where the forms change, the parts are concatenated ("joined"); so are deltas
+by key with mostly different keys, since a net delta would hardly be smaller
+(`merging.net_sections`).
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from perseid.state.primitives.undo import Slots, Values
 DELETED = "__deleted"
 ROW = "__row"
 
-COUNT = b"rows"  # in the metadata of a delta by row: how many rows there were
-JOINED = b"joined"  # in the metadata: a key may come again, or both forms are there
-JOINED_ROWS = 50_000  # fewer are merged in no time
+COUNT = b"rows"  # metadata of a delta by row: the number of rows before it
+JOINED = b"joined"  # metadata: keys may repeat, or both forms occur
+JOINED_ROWS = 50_000  # merging fewer takes almost no time
 JOINED_SHARE = 2 / 3  # of different keys among the rows: a net delta would save a third at most
 SAMPLE = 1_024
 
@@ -47,21 +46,21 @@ def by_key(gone: pa.Table, rows: pa.Table) -> pa.Table:
 def by_row(
     keys: Mapping[str, pa.Array], columns: Mapping[str, pa.Array], places: Slots, count: int
 ) -> pa.Table:
-    """Changed rows at `places`, rising, of `count` before; `keys`: of the last ones, the new."""
+    """Changed rows at `places`, ascending, of `count` before; `keys`: of the new rows."""
     found = {name: _behind_nulls(array, len(places)) for name, array in keys.items()}
     rows = pa.table({**found, **columns, ROW: pa.array(places.astype(np.uint32))})
     return rows.replace_schema_metadata({COUNT: b"%d" % count})
 
 
 def is_by_row(delta: pa.Table) -> bool:
-    """Of one form (`runs`): which."""
+    """The form of a delta that has only one (`runs`)."""
     return ROW in delta.schema.names
 
 
 def placed(delta: pa.Table, count: int) -> tuple[Slots, int]:
     """The places of a delta by row, and how many of them are among the `count` rows before.
 
-    DamagedFile when it changes a state of another number of rows.
+    DamagedFile when it was made for another number of rows.
     """
     places = delta[ROW].to_numpy().astype(np.int64)
     known = int(np.searchsorted(places, count))
@@ -79,19 +78,19 @@ def placed(delta: pa.Table, count: int) -> tuple[Slots, int]:
 def runs(
     keys: Sequence[str], deltas: Sequence[pa.Table], *, may_join: bool = False
 ) -> list[pa.Table]:
-    """The deltas of one form, each key once, that `deltas` come to, in their order.
+    """`deltas` merged into deltas of one form, each key once, in order.
 
-    `may_join`: as in `net`; a key may then come again in those by key.
+    `may_join`: as in `net`; keys may then repeat in those by key.
     """
     parts = [part for delta in deltas for part in _forms(delta)]
     return [_net(keys, list(run), may_join=may_join) for _, run in groupby(parts, is_by_row)]
 
 
 def net(keys: Sequence[str], deltas: Sequence[pa.Table], *, may_join: bool = False) -> pa.Table:
-    """One delta that does what `deltas`, at least one, do one after the other.
+    """One delta with the effect of `deltas`, at least one, in sequence.
 
-    `may_join`: those by key may be left as they are where most keys come once. To find that out
-    takes at most a fifth of the time of a net delta.
+    `may_join`: those by key may stay unmerged if most keys occur once. Testing this takes at most a
+    fifth of the time of a net delta.
     """
     nets = runs(keys, deltas, may_join=may_join)
     return nets[0] if len(nets) == 1 else _joined(nets)
@@ -106,7 +105,7 @@ def whole(keys: Sequence[str], base: pa.Table | None, deltas: Sequence[pa.Table]
 
 
 def _forms(delta: pa.Table) -> Iterator[pa.Table]:
-    """The parts of one form that were put one behind the other."""
+    """The parts of one form that were concatenated."""
     if ROW not in delta.schema.names or DELETED not in delta.schema.names:
         yield delta
         return
@@ -118,7 +117,7 @@ def _forms(delta: pa.Table) -> Iterator[pa.Table]:
 
 
 def _net(keys: Sequence[str], parts: list[pa.Table], *, may_join: bool) -> pa.Table:
-    """Of parts of one form."""
+    """The net delta of parts of one form."""
     if len(parts) == 1 and JOINED not in (parts[0].schema.metadata or {}):
         return parts[0]
     rows = pa.concat_tables([part.replace_schema_metadata(None) for part in parts])
@@ -138,7 +137,7 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
 
 
 def _distinct_share(keys: pa.ChunkedArray) -> float:
-    """Different keys among all rows, estimated: the mean of 1/n of rows whose key comes n times."""
+    """The estimated share of different keys: the mean of 1/n over rows whose key occurs n times."""
     chosen = keys.take(pa.array(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64)))
     sample = _array(chosen).unique()
     places = indexes(keys, sample)
@@ -190,10 +189,10 @@ def _behind_nulls(array: pa.Array, count: int) -> pa.Array:
 
 
 def _net_by_key(keys: Sequence[str], rows: pa.Table) -> pa.Table:
-    """Of each key its last row, behind a deletion if any delta has one.
+    """Of each key its last row, after a deletion if any delta has one.
 
-    A key has its place since its first row after its last deletion; what was there before all
-    deltas and was not deleted keeps its own place anyway.
+    A key's place is that of its first row after its last deletion; a key that existed before all
+    deltas and was not deleted keeps its old place.
     """
     deleted = _deleted(rows)
     key_of, count = codes(tuple(_array(rows[name]) for name in keys))
@@ -213,13 +212,13 @@ def _whole_by_key(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -
     rows = delta.select(names).filter(pa.array(~deleted)).combine_chunks()
     if base is None or not len(base):
         return rows
-    new = _rows_of(keys, rows, base)  # for each row of the base its new one, -1 if it has none
+    new = _rows_of(keys, rows, base)  # for each row of the base the index of its new row, or -1
     stays = _rows_of(keys, delta.filter(pa.array(deleted)), base) < 0
     known = np.zeros(len(rows), bool)
     known[new[stays & (new >= 0)]] = True
     more = np.flatnonzero(~known)
     changed = np.where(new >= 0, new + len(base), np.arange(len(base)))[stays]
-    # Keys, which are most of the bytes, are copied only where some of them go.
+    # Keys, which are most of the bytes, are copied only if some of them are removed.
     kept = base.select(keys) if stays.all() else base.select(keys).filter(pa.array(stays))
     added = rows.select(keys).take(pa.array(more))
     index = np.concatenate([changed, more + len(base)])
@@ -252,14 +251,14 @@ def _flagged(rows: pa.Table, deleted: bool) -> pa.Table:
 
 
 def _deleted(rows: pa.Table) -> Values:
-    if DELETED not in rows.schema.names:  # a primitive that never deletes leaves it out
+    if DELETED not in rows.schema.names:  # a primitive that never deletes omits it
         return np.zeros(len(rows), bool)
     flags: Values = rows[DELETED].to_numpy()
     return flags.astype(bool)
 
 
 def _last(key_of: Values, rows: Values, count: int) -> Values:
-    """The last of `rows` (rising) for each key, -1 without one."""
+    """The last of `rows` (ascending) for each key, -1 without one."""
     last = np.full(count, -1)
     last[key_of[rows]] = rows  # of a repeated index the last value stays
     return last

@@ -1,7 +1,7 @@
-"""Numbers in a fixed number of cells: what `Vector` and `Matrix` have in common.
+"""Numbers in a fixed number of cells: the common part of `Vector` and `Matrix`.
 
-NumPy in and out. The delta of an epoch is sparse: the cells whose value is another one, or all of
-them when that is smaller. Divergence needs a copy of the cells as they were at the mark.
+NumPy in and out. The delta of an epoch is sparse: the changed cells, or all of them when that is
+smaller. Divergence needs a copy of the cells at the mark.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DISTANCES = (Distance.MANHATTAN, Distance.EUCLIDEAN, Distance.MAXIMUM)
 
 
 class Dense(Primitive):
-    """Cells of one number type in a given shape, all zero at first. A subclass says its `kind`."""
+    """Cells of one number type in a given shape, all zero at first. A subclass sets its `kind`."""
 
     kind: str
 
     _column: Column
     _marked: Values | None  # the cells as the backup has them
-    _apart: Values  # how far each cell is from that; below zero: not measured yet
+    _apart: Values  # distance of each cell from that; negative: not measured yet
 
     def __init__(self, of: pa.DataType, shape: tuple[int, ...], *, nonfinite: bool) -> None:
         self._type = of
@@ -53,19 +53,19 @@ class Dense(Primitive):
 
     @property
     def values(self) -> Values:
-        """All cells, as a view that cannot be written and follows later changes."""
+        """All cells, as a read-only view that follows later changes."""
         view = self._cells().reshape(self._shape)
         view.flags.writeable = False
         return view
 
     def set(self, values: Any) -> None:
-        """Replaces all cells; one number stands for all."""
+        """Replaces all cells; a single number fills all."""
         new = self._conformed(values, self._shape, "set()")
         self._column.save_all()
         self._write(slice(0, self.rows), new)
 
     def add(self, amounts: Any) -> None:
-        """Adds to all cells; one number stands for all."""
+        """Adds to all cells; a single number is added to all."""
         cells = np.arange(self.rows)
         self._fold("add", cells, None, self._conformed(amounts, self._shape, "add()"))
 
@@ -86,7 +86,7 @@ class Dense(Primitive):
     def _fold_at(self, how: str, cells: Slots, amounts: Any) -> None:
         flat = self._conformed(amounts, cells.shape, f"{how}_at()")
         cells = cells.reshape(-1)
-        if len(cells) >= self.rows:  # cheaper than to find out which cells come
+        if len(cells) >= self.rows:  # cheaper than finding the distinct cells
             self._fold(how, np.arange(self.rows), cells, flat)
         else:
             last, rows = self._distinct(cells)
@@ -125,7 +125,7 @@ class Dense(Primitive):
 
     def commit(self) -> None:
         if self._marked is not None:
-            self._apart[self._changed()] = -1.0  # measured when asked for
+            self._apart[self._changed()] = -1.0  # measured on demand
         self._column.commit()
 
     def rollback(self) -> None:
@@ -181,17 +181,20 @@ class Dense(Primitive):
         return self._column.cells(slice(0, self.rows)).values
 
     def _changed(self) -> Slots:
-        """Cells whose value is not that of the last commit, sorted."""
+        """Cells whose value differs from the last commit, sorted."""
         cells = np.sort(self._column.saved())
         before = self._column.committed(cells).to_numpy(zero_copy_only=False)
         found: Slots = cells[~same_bits(self._cells()[cells], before)]
         return found
 
     def _distinct(self, cells: Slots) -> tuple[Slots, Slots | None]:
-        """Where each different cell comes last; which of those a row is of, None if its own."""
+        """The last position of each distinct cell, and each row's index among those.
+
+        The index is None if all cells differ.
+        """
         order = np.arange(len(cells))
-        place = np.empty(self.rows, np.int64)  # of cells that do not come nothing is read
-        place[cells] = order  # of a cell that comes again the last value stays
+        place = np.empty(self.rows, np.int64)  # entries of other cells are never read
+        place[cells] = order  # of a repeated cell the last value stays
         last = np.flatnonzero(place[cells] == order)
         if len(last) == len(cells):
             return last, None
@@ -199,13 +202,13 @@ class Dense(Primitive):
         return last, place[cells]
 
     def _fold(self, how: str, cells: Slots, rows: Slots | None, amounts: pa.Array) -> None:
-        """`cells` are different; `rows` says which of them an amount is for."""
+        """`cells` are distinct; `rows` maps each amount to one of them."""
         old = self._column.save(cells)
         new, _ = FOLDS[how](amounts, rows, len(cells), old, slice(None))
         self._write(cells, pa.array(new, self._type))
 
     def _write(self, cells: Slots | slice, values: pa.Array) -> None:
-        """Writes saved cells, unless a value is not finite and that was not declared."""
+        """Writes saved cells; BadInputError for a value that is not finite, unless declared."""
         plain = values.to_numpy(zero_copy_only=False)
         if not self._nonfinite and not np.isfinite(plain).all():
             at = int(np.flatnonzero(~np.isfinite(plain))[0])

@@ -1,7 +1,7 @@
 """How far state is from its marked backup (AF-Stream, sections 3.3 and 3.4.1, Table 2).
 
-Differences are kept one by one and summed up only when asked for. A running sum would drift with
-floats and could not follow a maximum downwards.
+Differences are stored one by one and summed up only on demand. A running sum would drift with
+floats and could not follow a decreasing maximum.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from perseid.state.primitives.undo import Values
 
 
 class Distance(StrEnum):
-    """What `divergence` can tell."""
+    """The kinds of `divergence`."""
 
     DIFFERENCE = "difference"  # of two values
     MANHATTAN = "manhattan"  # sum of the differences
     EUCLIDEAN = "euclidean"  # root of the sum of their squares
     MAXIMUM = "maximum"  # largest difference
-    KEYS = "keys"  # number of keys, members or items that are not as they were
+    KEYS = "keys"  # number of changed keys, members or items
 
 
 def distance(kind: Distance, differences: Iterable[Values]) -> float:
-    """One number from arrays of differences, none of which is below zero."""
+    """One number from arrays of non-negative differences."""
     parts = [part for part in differences if len(part)]
     if kind is Distance.MANHATTAN:
         return float(sum(part.sum() for part in parts))
@@ -36,9 +36,9 @@ def distance(kind: Distance, differences: Iterable[Values]) -> float:
 
 
 def differences(now: Values, then: Values) -> Values:
-    """|now - then| as float64, exact for close integers; infinite where it is not a number.
+    """|now - then| as float64, exact for close integers; infinite for NaN and infinity.
 
-    So a NaN that came or went calls for a backup, and one that stayed does not.
+    So a NaN that appears or disappears requires a backup, and an unchanged one does not.
     """
     if np.issubdtype(now.dtype, np.integer):
         wide = np.uint64 if np.issubdtype(now.dtype, np.unsignedinteger) else np.int64
@@ -52,14 +52,14 @@ def differences(now: Values, then: Values) -> Values:
 
 
 def same_bits(now: Values, then: Values) -> Values:
-    """Where two arrays of one fixed-width type hold the same, NaN included."""
+    """Where two arrays of one fixed-width type are equal, NaN included."""
     bits = np.dtype(f"u{now.dtype.itemsize}")
     same: Values = now.view(bits) == then.view(bits)
     return same
 
 
 def chosen(kind: str, known: Iterable[Distance], what: str) -> Distance:
-    """`kind` as one of the distances that `what` knows."""
+    """`kind` as one of the distances that `what` supports."""
     known = list(known)
     if kind not in known:
         raise BadInputError(

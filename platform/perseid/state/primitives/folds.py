@@ -1,9 +1,9 @@
-"""Many amounts a key, folded into one and then into what the key holds: sum, minimum, maximum.
+"""Folds many amounts per key into one, and then into the key's value: sum, minimum, maximum. Pure.
 
-Pure. Amounts of a key are taken in the order of the rows, so that float sums agree in every run. A
-sum counts null as zero, and NaN as what it is. Minimum and maximum pass over null and NaN, as
-Arrow's kernels do: a key that has had nothing else is null, or keeps the NaN that `upsert` or a sum
-gave it. Integers never wrap around: what does not fit is refused.
+Amounts of a key are taken in row order, so that float sums agree in every run. A sum counts null as
+zero, and includes NaN. Minimum and maximum ignore null and NaN, as Arrow's kernels do: a key
+without other amounts is null, or keeps the NaN that `upsert` or a sum wrote. Integers never wrap
+around: a result that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def _extreme(
     else:
         best, seen = np.zeros(count, plain.dtype), np.zeros(count, bool)
         there = np.flatnonzero(given)
-        best[rows[there[::-1]]] = plain[there[::-1]]  # the first: the last that is written stays
+        # the first amount: of repeated indices the last one written stays
+        best[rows[there[::-1]]] = plain[there[::-1]]
         seen[rows[there]] = True
         choose.at(best, rows[there], plain[there])
     held, kept = np.zeros(count, bool), best.copy()

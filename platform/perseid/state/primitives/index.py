@@ -1,11 +1,11 @@
-"""From keys to slots: an open-addressing hash table, for many keys at a time.
+"""Keys to slots: an open-addressing hash table, for many keys at a time.
 
-A Python dictionary misses the processor's caches several times for each key, one after another;
-the misses of many keys overlap here (`kernels.slots`; decisions/0008). It knows hashes and slots
-only: whether two keys with equal hashes are equal is asked of the caller, who has the keys.
+A Python dictionary has several cache misses per key, one after another; here the misses of many
+keys overlap (`kernels.slots`; decisions/0008). The index knows hashes and slots only: for keys with
+equal hashes it asks the caller, who has the keys, whether they are equal.
 
-A place holds a slot, EMPTY, or GONE (a removed key, which a search must step over). At most half of
-the places are used, so searches are short; growing drops the GONE ones.
+A place holds a slot, EMPTY, or GONE (a removed key, which a search must skip). At most half of the
+places are used, so searches are short; growing drops the GONE ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 EMPTY, GONE = -1, -2
 PLACES_MIN = 2048
-_SEED = 0x5EED  # the partition function's is another: its hashes agree in their low bits here
+_SEED = 0x5EED  # differs from the partition function's: its hashes agree in their low bits here
 
 # (slots, rows) -> for each pair, whether the stored key in the slot is the key of the row
 Same = Callable[[Numbers, Numbers], Bools]
@@ -40,7 +40,7 @@ class SlotIndex:
         places = hashes & self._mask
         out = slots.find(self._hashes, self._slots, hashes, places)
         rows = np.flatnonzero(out >= 0)
-        while len(rows):  # of other keys, nearly always none: their hash is the same
+        while len(rows):  # other keys with the same hash: nearly always none
             rows = rows[~same(out[rows], rows)]
             onward = (places[rows] + 1) & self._mask
             out[rows] = slots.find(self._hashes, self._slots, hashes[rows], onward)
@@ -49,13 +49,13 @@ class SlotIndex:
         return out
 
     def insert(self, hashes: Numbers, given: Numbers) -> None:
-        """Adds keys that are not there, each with a slot of its own."""
+        """Adds new keys, each with a slot of its own."""
         self._make_room(len(given))
         slots.insert(self._hashes, self._slots, hashes, given)
         self._used += len(given)
 
     def remove(self, hashes: Numbers, removed: Numbers) -> None:
-        """Removes keys that are there, given with their slots."""
+        """Removes existing keys, given with their slots."""
         places = hashes & self._mask
         while len(removed):
             here = self._slots[places] == removed
@@ -86,7 +86,7 @@ class SlotIndex:
 
 
 def places_for(count: int) -> int:
-    """Places so that `count` keys use less than half of them: a power of two."""
+    """Number of places so that `count` keys use less than half of them: a power of two."""
     return max(PLACES_MIN, 1 << (count * 2).bit_length())
 
 
@@ -99,6 +99,6 @@ def hash_numbers(values: np.ndarray[Any, np.dtype[Any]]) -> Numbers:
 
 
 def hash_texts(values: pa.Array) -> Numbers:
-    """XXH64 of strings or binaries, seeded so that it says nothing of their partition."""
+    """XXH64 of strings or binaries, with a seed that makes it independent of their partition."""
     seeds = np.full(len(values), _SEED, np.uint64)
     return cast(Numbers, hashing.xxh64(values, seeds).view(np.int64))

@@ -1,4 +1,4 @@
-"""What `Table` and `Set` have in common: everything but what operators call."""
+"""The common part of `Table` and `Set`: everything except what operators call."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from perseid.state.primitives.primitive import Primitive
 from perseid.state.primitives.rows import KeyedRows
 from perseid.state.primitives.undo import Slots
 
-WRITTEN = "__written_ms"  # when a row was last written, where rows expire
+WRITTEN = "__written_ms"  # when a row was last written, if rows expire
 RESERVED = (deltas.DELETED, deltas.ROW, WRITTEN)
 
 
 class Keyed(Primitive):
-    """Rows by key, which may expire. A subclass says its `kind` and `distances`."""
+    """Rows by key, which may expire. A subclass sets its `kind` and `distances`."""
 
     kind: str
     distances: tuple[Distance, ...]
 
     _rows: KeyedRows
     _backup: RowsBackup | None
-    _now_ms: int | None  # the time of this epoch, once told
+    _now_ms: int | None  # the time of this epoch, once set
     _oldest_ms: int | None  # no row was written before it, if known
 
     def __init__(
@@ -60,11 +60,11 @@ class Keyed(Primitive):
     # What operators call ------------------------------------------------------------------------
 
     def advance(self, now_ms: int) -> pa.Table:
-        """The time of this epoch, before its first write; takes out and returns expired rows.
+        """Sets the time of this epoch, before its first write; removes and returns expired rows.
 
-        A row expires `ttl` after the last epoch that wrote it; looking it up is no write. `now_ms`
-        must come with the input, as the token's time (`self.now`) or its watermark do: then every
-        replay agrees. For everyone else expired rows are deleted rows, part of the delta.
+        A row expires `ttl` after the last epoch that wrote it; a look-up is no write. `now_ms` must
+        come with the input, as the token's time (`self.now`) or its watermark do: then every replay
+        agrees. Expired rows are deleted rows, part of the delta.
         """
         if self._ttl is None:
             raise BadInputError(f"advance() of a {self.kind} without ttl; declare `ttl=`")
@@ -83,7 +83,7 @@ class Keyed(Primitive):
         return rows
 
     def scan(self) -> pa.Table:
-        """All rows, in the order in which their keys came."""
+        """All rows, in the order in which their keys were added."""
         return self._shown(self._rows.all_slots())
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class Keyed(Primitive):
         return among(self._keys.types, [UNNAMED] if unnamed else key)
 
     def delta(self) -> pa.Table | None:
-        """By row where nothing was deleted and rows have no holes, else by key (`deltas`)."""
+        """By row if nothing was deleted and rows have no holes, else by key (`deltas`)."""
         rows = self._rows
         if not rows.changed:
             return None
@@ -136,7 +136,7 @@ class Keyed(Primitive):
         self.apply_all([delta])
 
     def apply_all(self, changes: Sequence[pa.Table]) -> None:
-        """As the few that they come to: a restore has hundreds of small ones."""
+        """Merges the deltas first: a restore has hundreds of small ones."""
         assert not self._rows.changed, "apply on uncommitted changes"
         for run in deltas.runs(list(self._keys.types), changes):
             self._apply_run(run)
@@ -182,14 +182,14 @@ class Keyed(Primitive):
         self._now_ms = self._oldest_ms = None
 
     def _wrote(self, slots: Slots) -> None:
-        """Marks `slots` as written, now; call it after the rows were."""
+        """Marks `slots` as written now; call it after the rows were written."""
         self._rows.touch(slots)
         if self._ttl is not None:
             self._rows.columns[WRITTEN].save(slots)
             self._rows.columns[WRITTEN].put_numbers(slots, np.full(len(slots), self._now_ms))
 
     def _check_time(self) -> None:
-        """Refuses a write to rows that expire while nobody has said what time it is."""
+        """Refuses a write to rows that expire before the epoch's time is set."""
         if self._ttl is not None and self._now_ms is None:
             raise BadInputError(
                 f"a {self.kind} with ttl was written in an epoch whose time it was not told; call "

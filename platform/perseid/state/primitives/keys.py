@@ -1,7 +1,7 @@
 """Keys of a table: from Arrow columns to distinct keys with hashes.
 
-Keys are made distinct first, in the order of their first appearance. A key of several fields has
-the mixed hash of all.
+Distinct keys are in the order of their first appearance. The hash of a key of several fields mixes
+those of all fields.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNNAMED = "key"  # the column of a key that was declared by its type alone
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Distinct keys. `rows[i]` is the key of input row i; None when no key comes twice."""
+    """Distinct keys. `rows[i]` is the key of input row i; None when no key repeats."""
 
     arrays: tuple[pa.Array, ...]
-    values: tuple[Any, ...]  # as `stored` has them
+    values: tuple[Any, ...]  # in the form of `stored`
     hashes: Slots
     rows: Slots | None
 
@@ -37,11 +37,11 @@ class Distinct:
 
     @property
     def rows_given(self) -> int:
-        """How many rows the keys came in."""
+        """The number of input rows."""
         return len(self) if self.rows is None else len(self.rows)
 
     def spread(self, of_keys: Values) -> Values:
-        """A value of each key as one of each input row."""
+        """Spreads a value per key to one per input row."""
         return of_keys if self.rows is None else of_keys[self.rows]
 
     def numbers(self) -> Slots:
@@ -55,7 +55,7 @@ class Distinct:
         return first_rows(self.rows, len(self))
 
     def agree(self, rows: Slots, firsts: Slots) -> bool:
-        """Whether the key in each row is that in the first row of its number, `rows`."""
+        """Whether the key of each row equals that of the first row with its number, `rows`."""
         first = firsts[rows]
         again = np.flatnonzero(first != np.arange(len(first)))
         first = first[again]
@@ -75,7 +75,7 @@ class Distinct:
         return Distinct(arrays, values, self.hashes[firsts], rows)
 
     def last_rows(self) -> Slots | None:
-        """The last input row of each key; None when no key comes twice."""
+        """The last input row of each key; None when no key repeats."""
         if self.rows is None:
             return None
         last = np.empty(len(self.hashes), np.int64)
@@ -100,7 +100,7 @@ class KeyFields:
                 )
 
     def arrays(self, keys: Any) -> tuple[pa.Array, ...]:
-        """`keys` as one array a field, of the declared types and without nulls."""
+        """`keys` as one array per field, of the declared types and without nulls."""
         arrays = tuple(
             conform(values, kind, f"key column {name!r}")
             for (name, kind), values in zip(self.types.items(), self._fields(keys), strict=True)
@@ -119,7 +119,7 @@ class KeyFields:
     def distinct(self, keys: Any) -> Distinct:
         """The distinct keys among `keys`, in the order of their first appearance.
 
-        What this has given before is given back: who needs them too makes them once.
+        Returns a `Distinct` unchanged, so that a caller who needs it too computes it once.
         """
         if isinstance(keys, Distinct):
             return keys
@@ -127,13 +127,13 @@ class KeyFields:
         rows, firsts = slots.number(every.hashes)
         if len(firsts) == len(every):
             return every
-        if not every.agree(rows, firsts):  # two keys have one hash
+        if not every.agree(rows, firsts):  # two keys have the same hash
             rows, count = codes(every.arrays)
             firsts = first_rows(rows, count)
         return every.chosen(firsts, rows)
 
     def known_distinct(self, keys: pa.Table) -> Distinct:
-        """As `distinct`, for a table that a primitive wrote itself."""
+        """Like `distinct`, for a table that a primitive wrote itself."""
         arrays = tuple(conform(keys[name], kind, name) for name, kind in self.types.items())
         return hashed(arrays)
 
@@ -150,7 +150,7 @@ class KeyFields:
 
 
 def usable(kind: pa.DataType) -> bool:
-    """Floats are no keys: NaN is not equal to itself."""
+    """Floats cannot be keys: NaN is not equal to itself."""
     return bool(
         type_is.is_integer(kind)
         or type_is.is_boolean(kind)
@@ -162,7 +162,7 @@ def usable(kind: pa.DataType) -> bool:
 def among(
     types: Mapping[str, pa.DataType], key: Sequence[str]
 ) -> dict[str, pa.DataType] | None:
-    """`key` when all of its columns are there, of types that partitions are computed of."""
+    """The types of `key`, if all its columns exist and have types that partitions can hash."""
     there = all(name in types and hashed_bits(types[name]) is not None for name in key)
     return {name: types[name] for name in key} if there else None
 
@@ -175,7 +175,7 @@ def first_rows(rows: Slots, count: int) -> Slots:
 
 
 def codes(arrays: tuple[pa.Array, ...]) -> tuple[Slots, int]:
-    """A number for each row, equal for equal keys, counted up by first appearance; how many."""
+    """A number for each row, equal for equal keys, by first appearance; and how many there are."""
     encoded = arrays[0].dictionary_encode()
     for array in arrays[1:]:
         other = array.dictionary_encode()
@@ -190,7 +190,7 @@ def numbered(encoded: pa.DictionaryArray) -> Slots:
 
 
 def hashed(arrays: tuple[pa.Array, ...]) -> Distinct:
-    """Keys of which no two are the same."""
+    """Keys that are all different."""
     values = tuple(stored(array) for array in arrays)
     hashes = hash_of(values[0])
     for more in values[1:]:

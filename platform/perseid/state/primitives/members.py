@@ -1,4 +1,4 @@
-"""`Set`: members, the primitive for what was seen: duplicates, distinct counts, memberships."""
+"""`Set`: members; for duplicates, distinct counts and memberships."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perseid.state.primitives.keyed import Keyed
 class Set(Keyed):
     """`Set(pa.string())`, or `Set({"user": pa.string(), "page": pa.string()})`.
 
-    Members are given as the keys of a `Table` are. With `ttl=` they expire, see `advance`.
+    Members are given like the keys of a `Table`. With `ttl=` they expire, see `advance`.
     """
 
     kind = "set"
@@ -31,7 +31,7 @@ class Set(Keyed):
         return Set(self._keys.types, ttl=self._ttl)
 
     def add(self, members: Any) -> pa.BooleanArray:
-        """Adds members; true for each row that brought a new one, the first that has it.
+        """Adds members; true for the first row of each new member.
 
         So `batch.filter(seen.add(batch["id"]))` leaves out duplicates.
         """
@@ -45,10 +45,10 @@ class Set(Keyed):
         return pa.array(brought)
 
     def discard(self, members: Any) -> int:
-        """Removes members, there or not; returns how many were there."""
+        """Removes members, existing or not; returns how many existed."""
         return self._rows.remove(self._keys.distinct(members))
 
     def contains(self, members: Any) -> pa.BooleanArray:
-        """For each row, whether its member is there."""
+        """For each row, whether its member exists."""
         distinct = self._keys.distinct(members)
         return pa.array(distinct.spread(self._rows.find(distinct) >= 0))

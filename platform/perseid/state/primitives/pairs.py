@@ -1,7 +1,7 @@
 """Pairs of rows with equal keys: the core of a join.
 
-What is looked for is hashed and the other side runs past it, so nothing has to be kept up to date
-for it while rows come and go.
+The wanted keys are hashed and compared with all rows of the other side, so the changing side needs
+no index.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def groups(wanted: tuple[pa.Array, ...], columns: list[Any]) -> Values:
         found = indexes(column, different)
         absent = (rows < 0) | (found < 0)
         prefixes = pa.array(keys * len(different) + indexes(values, different))
-        every = prefixes.unique()  # counted anew, so that the products stay small
+        every = prefixes.unique()  # numbered again, so that the products stay small
         keys = indexes(prefixes, every)
         rows = indexes(pa.array(rows * len(different) + found, mask=absent), every)
-    place = np.full(len(wanted[0]) + 1, -1)  # the last one is for rows without a key
+    place = np.full(len(wanted[0]) + 1, -1)  # the last place is for rows without a key
     place[keys] = np.arange(len(keys))
     return place[rows]
 
 
 def indexes(values: Any, among: pa.Array) -> Values:
-    """Where each value stands in `among`, -1 if it does not."""
+    """The index of each value in `among`, -1 if it is missing."""
     found = pc.index_in(values, value_set=among)
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks()

@@ -1,7 +1,7 @@
-"""`Pool`: a bag of rows with a time each, the primitive for windows and joins.
+"""`Pool`: a bag of rows with a time each; for windows and joins.
 
-Rows are kept as they came, in Arrow, in chunks that never change: a rollback is the tuple of chunks
-of the last commit. The delta is the rows that came, and the bound behind which rows left.
+Rows are stored in order of arrival, in Arrow, in immutable chunks: a rollback restores the tuple of
+chunks of the last commit. The delta is the added rows and the bound below which rows were removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perseid.state.primitives.pairs import pairs
 from perseid.state.primitives.primitive import Primitive
 from perseid.state.primitives.undo import Slots
 
-BEFORE = b"perseid.before"  # in the metadata of a delta: all older rows were taken out
+BEFORE = b"perseid.before"  # metadata of a delta: all older rows were removed
 PER_S = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -29,17 +29,17 @@ class Pool(Primitive):
     """`Pool({"at": pa.timestamp("ms"), "user": pa.string(), "n": pa.int64()}, time="at")`.
 
     `time` is a timestamp or integer column; with `key=["user"]` rows can be found by key, see
-    `match`. A bound in time is a datetime, or a number: milliseconds since 1970 as `self.now` is,
-    and for an integer column whatever that holds.
+    `match`. A bound in time is a datetime, or a number: milliseconds since 1970, like `self.now`;
+    for an integer column, a number in its own units.
     """
 
     kind = "pool"
 
-    _base: tuple[Chunk, ...]  # of the last commit, less what expired since
-    _came: tuple[Chunk, ...]  # since the last commit
+    _base: tuple[Chunk, ...]  # of the last commit, without the rows expired since
+    _came: tuple[Chunk, ...]  # added since the last commit
     _committed: tuple[Chunk, ...]
-    _bound: int | None  # the highest since the last commit that rows of it were before
-    _marked: int | None  # rows of the backup
+    _bound: int | None  # the highest bound since the last commit that removed its rows
+    _marked: int | None  # number of rows in the backup
 
     def __init__(
         self, columns: Mapping[str, pa.DataType], time: str, key: Sequence[str] = ()
@@ -67,7 +67,7 @@ class Pool(Primitive):
     # What operators call ------------------------------------------------------------------------
 
     def append(self, rows: pa.Table | pa.RecordBatch | Mapping[str, Any]) -> None:
-        """Adds rows behind the others; columns that the pool has not are left out."""
+        """Adds rows after the others; extra columns are left out."""
         names = list(rows) if isinstance(rows, Mapping) else rows.schema.names
         missing = [name for name in self._columns.names if name not in names]
         if missing:
@@ -87,20 +87,20 @@ class Pool(Primitive):
         self._came = joined(self._came, self._chunks_of(table))
 
     def between(self, start: Any, end: Any) -> pa.Table:
-        """Rows with `start <= time < end`, in the order in which they came."""
+        """Rows with `start <= time < end`, in order of arrival."""
         low, high = self._number(start), self._number(end)
         return self._table([part.between(low, high) for part in self._chunks])
 
     def expire(self, before: Any) -> int:
-        """Takes out the rows with `time < before`; returns how many."""
+        """Removes the rows with `time < before`; returns how many."""
         return self._expire(self._number(before))
 
     def match(self, keys: Any) -> tuple[Slots, pa.Table]:
         """All pairs of a row of `keys` and a row of the pool with the same key.
 
-        As the rows' places in `keys`, rising, and beside them the pool's rows, which are in the
-        order in which they came for each of them. So `batch.take(places)` and the rows stand side
-        by side. O(rows of the pool): what is looked for is hashed, the pool runs past it.
+        Returns the rows' indices in `keys`, ascending, and the pool's rows, in order of arrival for
+        each index. So `batch.take(places)` and the returned rows match row by row. O(rows of the
+        pool): the keys are hashed and compared with every row of the pool.
         """
         if self._keys is None:
             raise BadInputError("pool without a key: declare `key=[...]` to find rows by it")
@@ -109,7 +109,7 @@ class Pool(Primitive):
         return places, rows.take(pa.array(found))
 
     def scan(self) -> pa.Table:
-        """All rows, in the order in which they came."""
+        """All rows, in order of arrival."""
         return self._table([part.rows for part in self._chunks])
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Pool(Primitive):
         return among({field.name: field.type for field in self._columns}, key)
 
     def delta(self) -> pa.Table | None:
-        """The rows that came and are still there, with the highest bound of `expire`."""
+        """The added rows that still exist, with the highest bound of `expire`."""
         if not self._came and self._bound is None:
             return None
         came = self._table([part.rows for part in self._came])
@@ -170,7 +170,7 @@ class Pool(Primitive):
         self._committed = self._base
 
     def divergence(self, kind: str) -> float:
-        """How many rows came and are still there, plus how many of the backup's are gone."""
+        """The number of added rows that still exist plus that of the backup's removed rows."""
         chosen(kind, (Distance.KEYS,), self.kind)
         if self._marked is None:
             raise unmarked(self.kind)
@@ -211,7 +211,7 @@ class Pool(Primitive):
         return pa.concat_tables([self._columns.empty_table(), *parts])
 
     def _number(self, time: Any) -> int:
-        """A point in time as the time column stores it, rounded up: times are at or before it."""
+        """A point in time in the units of the time column, rounded up."""
         kind = self._columns.field(self._time).type
         if isinstance(time, int | np.integer):
             ms = int(time)

@@ -1,9 +1,9 @@
-"""What every state primitive can do, and how an operator gets its own.
+"""The interface of all state primitives, and how an operator gets its own.
 
-A primitive is declared as a class attribute of an operator (`total = Table(...)`) and `bind` gives
+A primitive is declared as a class attribute of an operator (`total = Table(...)`), and `bind` gives
 each operator instance, that is each operator partition, a live copy. All changes go through the
-primitive, so that it can tell the *net* change since the last `commit`: the delta. Whoever has the
-state of epoch e-1 and the delta of epoch e has the state of epoch e, order of rows included.
+primitive, so that it can return the *net* change since the last `commit`: the delta. The state of
+epoch e-1 and the delta of epoch e give the state of epoch e, including the order of rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Primitive(ABC):
 
     @abstractmethod
     def schema(self) -> dict[str, Any]:
-        """The declaration as JSON data; state may move between two that are equal."""
+        """The declaration as JSON data; primitives with equal schemas can exchange state."""
 
     def shard_key(self, key: Sequence[str]) -> Mapping[str, pa.DataType] | None:
         """The columns of a snapshot that hold the `key` of the operator, in its order.
 
-        By them the rows can be dealt out to other partitions; None where they have no such key.
+        They determine the partition of each row when rows are redistributed; None without such
+        columns.
         """
         return None
 
@@ -48,11 +49,11 @@ class Primitive(ABC):
         """Brings a copy without uncommitted changes to the state after `delta`."""
 
     def rollback(self) -> None:
-        """Takes back everything since the last commit; an earlier epoch comes from the log."""
+        """Reverts everything since the last commit; an earlier epoch comes from the log."""
         raise BadInputError(f"{type(self).__name__} cannot roll back: restore it from its log")
 
     def apply_all(self, deltas: Sequence[pa.Table]) -> None:
-        """As `apply` for each in turn."""
+        """Like `apply` for each in turn."""
         for delta in deltas:
             self.apply(delta)
 
@@ -65,27 +66,27 @@ class Primitive(ABC):
         """Replaces the whole state; forgets the change set and the marked backup."""
 
     def fits(self, snapshot: pa.Table) -> bool:
-        """Whether `snapshot` is one of this declaration, as far as its columns tell."""
+        """Whether `snapshot` matches this declaration, as far as its columns show."""
         return bool(snapshot.schema.equals(self.fresh().snapshot().schema))
 
     def mark_backup(self) -> None:
-        """The last commit is what a backup holds; `divergence` is measured from it, from now on.
+        """Marks the last commit as the backup from which `divergence` is measured.
 
-        Without a mark nothing is kept for it, and nothing paid. No uncommitted changes.
+        Without a mark, divergence costs nothing. Call it without uncommitted changes.
         """
         raise BadInputError(f"{type(self).__name__} keeps no divergence")
 
     def divergence(self, kind: str) -> float:
-        """How far the last commit is from the marked backup, `kind` being a `Distance`.
+        """The last commit's distance from the marked backup; `kind` is a `Distance`.
 
-        Costs no more than a glance at what changed since the mark.
+        Its cost depends only on what changed since the mark.
         """
         raise BadInputError(f"{type(self).__name__} keeps no divergence")
 
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """About the bytes of a snapshot, in constant time."""
+        """Approximate bytes of a snapshot, in constant time."""
 
     @property
     @abstractmethod
@@ -101,7 +102,7 @@ def declared(operator: type) -> dict[str, Primitive]:
             if Primitive in type(value).__mro__:  # isinstance of an ABC takes five times as long
                 found[name] = value
             else:
-                found.pop(name, None)  # a subclass took the name for something else
+                found.pop(name, None)  # a subclass uses the name for something else
     return found
 
 
@@ -117,7 +118,7 @@ def bind(operator: Any) -> dict[str, Primitive]:
 
 
 def keyless(operator: type, key: Sequence[str]) -> list[str]:
-    """The primitives of a class whose rows cannot be dealt out by the operator's `key`."""
+    """The primitives of a class whose rows cannot be distributed by the operator's `key`."""
     return [n for n, primitive in declared(operator).items() if primitive.shard_key(key) is None]
 
 

@@ -1,13 +1,13 @@
-"""Rows by key in slots: what `Table` and `Set` keep, and how an epoch is taken back.
+"""Rows by key in slots: the storage of `Table` and `Set`, and how an epoch is rolled back.
 
-An index gives each key a slot, columns hold the values by slot. Slots only go up: a deleted key's
-slot stays empty until the rows are compacted, and a key that comes back gets a new one. So the
-order of slots is the order of insertion, and base plus deltas gives that order again: an operator
-that scans after a restore sees what it would have seen without the crash.
+An index gives each key a slot, columns hold the values by slot. Slot numbers only increase: a
+deleted key's slot stays empty until the rows are compacted, and a key that returns gets a new one.
+So the order of slots is the order of insertion, and base plus deltas gives that order again: an
+operator that scans after a restore sees the same order as without the crash.
 
-Slots stay what they are until the commit. So a key is as old as the last commit when its slot is
-below the first that was given out since; what was deleted still stands in its slot until then, for
-the delta, for `rollback` and for the divergence.
+Slots do not change until the commit. So the last commit had a key if its slot is below the first
+one allocated since; a deleted key stays in its slot until then, for the delta, for `rollback` and
+for the divergence.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KeyedRows:
         self._index = SlotIndex()
         self._live: Values = np.zeros(0, bool)
         self._dirty: Values = np.zeros(0, bool)  # written since the last commit
-        self._tags: Values | None = None  # numbers that a backup knows keys by, 0 where none
-        self._gone: list[Slots] = []  # of the last commit, deleted since
-        self._next = 0  # slots below were given out
+        self._tags: Values | None = None  # the backup's numbers of keys, 0 for none
+        self._gone: list[Slots] = []  # slots of the last commit, deleted since
+        self._next = 0  # lower slots are allocated
         self._count = 0
-        self._base_next = 0  # what the two were at the last commit
+        self._base_next = 0  # both at the last commit
         self._base_count = 0
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class KeyedRows:
         return self._index.find(distinct.hashes, same)
 
     def insert(self, distinct: Distinct, slots: Slots) -> Slots:
-        """Gives slots to the keys that have none, in `slots` itself; returns where they are.
+        """Allocates slots for keys without one, in `slots` itself; returns their indices.
 
         The caller writes every column of the new slots.
         """
@@ -92,11 +92,11 @@ class KeyedRows:
         return new
 
     def touch(self, slots: Slots) -> None:
-        """Says that `slots` were written."""
+        """Marks `slots` as written."""
         self._dirty[slots] = True
 
     def remove(self, distinct: Distinct) -> int:
-        """Removes keys, known or not; returns how many were there."""
+        """Removes keys, known or not; returns how many existed."""
         slots = self.find(distinct)
         present = np.flatnonzero(slots >= 0)
         self._remove(distinct.hashes[present], slots[present])
@@ -106,7 +106,7 @@ class KeyedRows:
         self._remove(self.keys_of(slots).hashes, slots)
 
     def load(self, rows: pa.Table, *, save: bool) -> None:
-        """Writes whole rows that a primitive wrote itself, one a key; `save` keeps the old ones."""
+        """Writes whole rows from a primitive, one per key; `save`: for `rollback`."""
         distinct = self.keys.known_distinct(rows)
         slots = self.find(distinct)
         known = slots[slots >= 0]
@@ -114,9 +114,9 @@ class KeyedRows:
         self._write(rows, slots, known if save else None)
 
     def load_at(self, rows: pa.Table, places: Slots, known: int, *, save: bool) -> None:
-        """As `load`, of rows by their places; the first `known` are there, the others new.
+        """Like `load`, for rows by their places; the first `known` exist, the others are new.
 
-        DamagedFile when the key of a new one is there.
+        DamagedFile when the key of a new row exists.
         """
         old = places[:known]
         if self.has_holes:
@@ -149,7 +149,7 @@ class KeyedRows:
 
     @property
     def has_holes(self) -> bool:
-        """Whether rows were deleted and the others have not closed up; else slots are places."""
+        """Whether deleted rows have left gaps; without gaps, slots are places."""
         return self._next != self._count
 
     def all_slots(self) -> Slots | slice:
@@ -158,7 +158,7 @@ class KeyedRows:
         return slice(0, self._next)
 
     def tag_all(self) -> None:
-        """Keeps a number for each key from now on, 0 at first; it is lost when the key is."""
+        """Keeps a number for each key from now on, 0 at first; it is lost with the key."""
         self._tags = np.zeros(len(self._live), np.int64)
 
     def tags(self, slots: Slots) -> Slots:
@@ -177,11 +177,11 @@ class KeyedRows:
         return bool(self._gone) or bool(self._dirty[: self._next].any())
 
     def written(self) -> Slots:
-        """Slots that were written and are still there, sorted."""
+        """Slots that were written and still exist, sorted."""
         return np.flatnonzero(self._dirty[: self._next])
 
     def gone(self) -> Slots:
-        """Slots of the last commit that were deleted, in that order; their keys can be taken."""
+        """Slots of the last commit that were deleted, in that order; their keys are readable."""
         return np.concatenate(self._gone) if self._gone else np.zeros(0, np.int64)
 
     def is_base(self, slots: Slots) -> Values:
@@ -200,7 +200,7 @@ class KeyedRows:
         self._base_next, self._base_count = self._next, self._count
 
     def rollback(self) -> None:
-        """Back to the last commit: O(what changed)."""
+        """Back to the last commit: O(changes)."""
         born = np.arange(self._base_next, self._next)
         alive = born[self._live[born]]
         if len(alive):
@@ -246,7 +246,7 @@ class KeyedRows:
             self._tags = grown(self._tags, capacity)
 
     def _compact(self) -> None:
-        """Closes the holes once they are as many as the rows, so that it costs little per key."""
+        """Closes the holes once they are as many as the rows, so that the cost per key is small."""
         if self._next - self._count <= max(CAPACITY_MIN, self._count):
             return
         live = np.flatnonzero(self._live[: self._next])

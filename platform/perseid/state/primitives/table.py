@@ -1,4 +1,4 @@
-"""`Table`: rows by key, the primitive for counts, sums, extremes, latest values and look-ups."""
+"""`Table`: rows by key; for counts, sums, extremes, latest values and look-ups."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ class Table(Keyed):
     """`Table(key=pa.string(), n=pa.int64())`: a column `key` and a column `n`.
 
     A composite key is a dict: `Table(key={"user": pa.string(), "day": pa.date32()}, n=...)`. Keys
-    are given as an Arrow array, composite ones as a table, record batch or dict of arrays, or as
-    `KeyFields.distinct` found them; values as arrays of the same length, or one Python value for
-    all rows.
-
-    With `ttl=timedelta(minutes=10)` rows expire, see `advance`.
+    are given as an Arrow array, composite ones as a table, record batch or dict of arrays, or as a
+    result of `KeyFields.distinct`; values as arrays of the same length, or one Python value for all
+    rows. With `ttl=timedelta(minutes=10)` rows expire, see `advance`.
     """
 
     kind = "table"
@@ -55,22 +53,22 @@ class Table(Keyed):
     # What operators call ------------------------------------------------------------------------
 
     def add(self, keys: Any, **amounts: Any) -> pa.Table:
-        """Adds to number columns and returns the changed rows, one a key, by first appearance.
+        """Adds to number columns and returns the changed rows, one per key, by first appearance.
 
-        A null, stored or added, counts as zero. Columns that are not named keep their values, and
-        are null for a new key. Integers that do not fit are refused; then nothing is changed.
+        A null, stored or added, counts as zero. Other columns keep their values, and are null for a
+        new key. Integers that do not fit are refused without any change.
         """
         return self.fold(keys, add=amounts)
 
     def min(self, keys: Any, **amounts: Any) -> pa.Table:
-        """As `add`, keeping the smaller of old value and amounts, of numbers or points in time.
+        """Like `add`, keeping the smaller of old value and amounts, of numbers or points in time.
 
-        Null and NaN amounts are passed over, and any number replaces a stored null or NaN.
+        Null and NaN amounts are ignored, and any number replaces a stored null or NaN.
         """
         return self.fold(keys, min=amounts)
 
     def max(self, keys: Any, **amounts: Any) -> pa.Table:
-        """As `min`, keeping the larger."""
+        """Like `min`, keeping the larger."""
         return self.fold(keys, max=amounts)
 
     def fold(
@@ -100,9 +98,9 @@ class Table(Keyed):
         return self._changed(distinct.arrays, slots)
 
     def upsert(self, keys: Any, **values: Any) -> pa.Table:
-        """Sets columns; the last row of a key wins. Returns the changed rows, one a key.
+        """Sets columns; the last row of a key wins. Returns the changed rows, one per key.
 
-        A column that is not named keeps its value, and is null for a new key.
+        Other columns keep their values, and are null for a new key.
         """
         self._check_time()
         distinct = self._keys.distinct(keys)
@@ -136,7 +134,7 @@ class Table(Keyed):
         return pa.table(out)
 
     def delete(self, keys: Any) -> int:
-        """Removes keys, known or not; returns how many were there."""
+        """Removes keys, known or not; returns how many existed."""
         return self._rows.remove(self._keys.distinct(keys))
 
     # Columns ------------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ class Table(Keyed):
         return pa.table(out)
 
     def _fill(self, new: Slots, named: Mapping[str, Any]) -> None:
-        """Makes all columns of new rows null that the call did not name."""
+        """Sets columns of new rows to null, except those in `named`."""
         for name in self._types:
             if len(new) and name not in named:
                 self._rows.columns[name].put_null(new)

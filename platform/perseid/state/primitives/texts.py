@@ -1,8 +1,8 @@
 """Columns of strings and binaries: their bytes in one heap, a start and a width by slot.
 
-Written texts go to the heap's end and stay there until the commit, so an epoch is taken back by its
-starts and widths alone. The heap is written anew once no more than half of it is in use. No text
-becomes a Python object: 60 bytes and a hundred nanoseconds each.
+Written texts go to the heap's end and stay there until the commit, so a rollback only restores
+starts and widths. The heap is rewritten once no more than half of it is in use. No text becomes a
+Python object, which would cost 60 bytes and 100 ns each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perseid.kernels.library import text_bytes, text_ends
 from perseid.state.primitives.columns import Column, is_text, short_kind, stored
 from perseid.state.primitives.undo import Cells, Slots, Values
 
-NULL = -1  # the start of a null, and of a slot that was never written
+NULL = -1  # the start of a null, and of an unwritten slot
 HEAP_MIN = 1 << 16
 ARRAY_MAX = (1 << 31) - 1  # bytes of one Arrow array
 
@@ -28,7 +28,7 @@ def column_of(kind: pa.DataType) -> Column:
 
 
 class TextColumn(Column):
-    """Texts by slot. Slots never written hold null."""
+    """Texts by slot. Unwritten slots hold null."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
@@ -75,7 +75,7 @@ class TextColumn(Column):
         self._tidy()
 
     def _arrow(self, cells: Cells) -> Any:
-        """One array; a chunked one where that cannot hold them all."""
+        """One array; a chunked one if that is too small for them."""
         pieces = [piece.cast(self.kind) for piece in self._pieces(cells)]
         return pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)
 
@@ -99,7 +99,7 @@ class TextColumn(Column):
         self._used = needed
 
     def _tidy(self) -> None:
-        """Writes the heap anew when most of it is no longer used; nothing is to be taken back."""
+        """Rewrites the heap when most of it is unused; call it only without uncommitted changes."""
         if self._used <= max(HEAP_MIN, 2 * self._bytes):
             return
         pieces = self._pieces(self._cells)

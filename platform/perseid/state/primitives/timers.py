@@ -1,7 +1,7 @@
-"""`Timers`: for each key the time at which an operator wants to be called.
+"""`Timers`: for each key the time at which its operator wants to be called.
 
 A timer is a row of state, so it survives crashes, restores and moves like any other. At the
-beginning of an epoch the worker takes out what is due and gives it to `on_timer`.
+beginning of an epoch the worker removes the due timers and passes them to `on_timer`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ Clock = Literal["event", "token"]
 
 
 class Timers(Table):
-    """`Timers(key=pa.string())`: one timer a key, due when the watermark reaches it.
+    """`Timers(key=pa.string())`: one timer per key, due when the watermark reaches it.
 
-    `time="token"`: due when the token's time (`self.now`) does. Composite keys as in `Table`; an
-    operator that wants several timers a key adds a column to it. Times are int64 milliseconds since
+    With `time="token"` it is due when the token's time (`self.now`) reaches it. Composite keys as
+    in `Table`; for several timers per key, add a column to the key. Times are int64 milliseconds
+    since
     1970. Written with `set` and `cancel`.
     """
 
-    _soonest: int | None  # no timer is before it; None: not known
-    _then: int | None  # the same of what is left in this epoch
+    _soonest: int | None  # no timer is earlier; None: not known
+    _then: int | None  # the same for the timers left in this epoch
 
     def __init__(
         self, key: pa.DataType | Mapping[str, pa.DataType], *, time: Clock = "event"
@@ -49,7 +50,7 @@ class Timers(Table):
         return {**super().schema(), "kind": "timers", "time": self.time}
 
     def set(self, keys: Any, at: Any) -> None:
-        """Sets the timer of each key to `at`, in place of the one it has; its last row wins."""
+        """Sets the timer of each key to `at`, replacing an existing one; its last row wins."""
         changed = super().upsert(keys, at=at)[AT]
         if changed.null_count:
             raise BadInputError("a timer was set to null: expected milliseconds since 1970")
@@ -58,11 +59,14 @@ class Timers(Table):
             self._soonest, self._then = min(self._soonest, first), min(self._then, first)
 
     def cancel(self, keys: Any) -> int:
-        """Removes the timers of `keys`, set or not; returns how many were."""
+        """Removes the timers of `keys`, set or not; returns how many were set."""
         return self.delete(keys)
 
     def due(self, now_ms: int) -> pa.Table:
-        """Takes out the timers up to `now_ms`: key columns and `at`, by time, then as they came."""
+        """Removes and returns the timers up to `now_ms`: key columns and `at`.
+
+        They are sorted by time, then by arrival.
+        """
         if self._soonest is not None and now_ms < self._soonest:
             return self._none
         rows = self.scan()
@@ -80,9 +84,9 @@ class Timers(Table):
     # What the worker calls ----------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Until here the bound holds for what was there at the last commit, too.
+        """From now on the bound need not cover the timers of the previous commit.
 
-        So it holds as well when the changes since are taken back.
+        Until the commit it covers them too, so that it stays right after a rollback.
         """
         super().commit()
         self._soonest = self._then
@@ -98,12 +102,12 @@ class Timers(Table):
     def _forget(self) -> None:
         self._soonest = self._then = None
 
-    # Other ways to write, which would pass the bound by -----------------------------------------
+    # Other ways to write, which would bypass the bound -----------------------------------------
 
     def upsert(self, keys: Any, **values: Any) -> pa.Table:
         raise BadInputError("Timers are written with set(keys, at) and cancel(keys)")
 
-    def fold(self, keys: Any, **amounts: Any) -> pa.Table:  # what add, min and max call
+    def fold(self, keys: Any, **amounts: Any) -> pa.Table:  # called by add, min and max
         raise BadInputError("Timers are written with set(keys, at) and cancel(keys)")
 
 
@@ -113,7 +117,7 @@ _NEVER = np.iinfo(np.int64).max
 def due_of(
     live: Mapping[str, Any], watermark_ms: int | None, time_ms: int
 ) -> Sequence[pa.Table]:
-    """What is due of all timers of an operator; a column `timer` has the primitive's name."""
+    """The due timers of an operator; a column `timer` has the primitive's name."""
     found = []
     for name, primitive in live.items():
         now_ms = watermark_ms if getattr(primitive, "time", "") == "event" else time_ms

@@ -1,7 +1,7 @@
-"""What one column held at its last commit, so that an epoch can be taken back.
+"""What one column held at its last commit, so that an epoch can be rolled back.
 
-The first write to a slot since the commit saves what it overwrites; `add` has gathered the old
-values anyway. So a thousand writes in an epoch cost no more memory than one of each slot.
+The first write to a slot since the commit saves the old value, which `add` has read anyway. So a
+thousand writes in an epoch need no more memory than one of each slot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Values = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(slots=True)
 class Cells:
-    """Values, which of them are null, and widths of objects; the latter two where there are any."""
+    """Values, a null mask, and widths of objects; the latter two may be None."""
 
     values: Values
     nulls: Values | None
@@ -32,7 +32,7 @@ class Cells:
         return self.at(np.arange(len(self.values)))
 
     def write(self, slots: Slots, old: Cells) -> None:
-        """Puts `old` into `slots`; when it was saved there may have been no nulls yet."""
+        """Puts `old` into `slots`; it may have been saved before the column had a null mask."""
         self.values[slots] = old.values
         if self.nulls is not None:
             self.nulls[slots] = False if old.nulls is None else old.nulls
@@ -41,7 +41,7 @@ class Cells:
 
 
 class Undo:
-    """The saved cells of one column since its last commit, no slot twice."""
+    """The saved cells of one column since its last commit, each slot once."""
 
     def __init__(self) -> None:
         self._pieces: list[tuple[Slots, Cells]] = []
@@ -51,7 +51,7 @@ class Undo:
         return bool(self._pieces)
 
     def save(self, slots: Slots, now: Cells) -> Cells:
-        """Returns what `slots` hold, and remembers it for those that were not saved before."""
+        """Returns the contents of `slots`, and saves those that were not saved before."""
         old = now.at(slots)
         if len(self._is_saved) < len(now.values):
             self._reach(len(now.values))
@@ -64,22 +64,22 @@ class Undo:
         return old
 
     def save_all(self, now: Cells) -> None:
-        """Remembers every slot."""
+        """Saves every slot."""
         self._reach(len(now.values))
         left = np.flatnonzero(~self._is_saved)
         self._keep(left, now.at(left))
 
     def slots(self) -> Slots:
-        """Which slots were saved."""
+        """The saved slots."""
         return np.concatenate([np.zeros(0, np.int64), *(slots for slots, _ in self._pieces)])
 
     def rewind(self, cells: Cells) -> None:
-        """Makes `cells`, a column's present ones, what they were at the commit."""
+        """Sets `cells`, the column's present ones, to their values at the commit."""
         for slots, old in self._pieces:
             cells.write(slots, old)
 
     def committed(self, slots: Slots, now: Cells) -> Cells:
-        """What `slots` (different) held at the commit."""
+        """What the distinct `slots` held at the commit."""
         out = now.at(slots)
         if not len(slots):
             return out
@@ -102,7 +102,7 @@ class Undo:
             self._pieces.append((slots, old))
 
     def _reach(self, count: int) -> None:
-        """Knows of the slots below `count`."""
+        """Extends the mask to the slots below `count`."""
         self._is_saved = np.concatenate(
             [self._is_saved, np.zeros(count - len(self._is_saved), bool)]
         )

@@ -15,8 +15,8 @@ from perseid.state.primitives.undo import Slots, Values
 class Vector(Dense):
     """`Vector(pa.float64(), 100)`: a fixed number of numbers, all zero at first.
 
-    NaN and infinity are refused, with their place, unless it is declared with `nonfinite=True`. An
-    index is an array of any shape; what comes for one index several times is taken in that order.
+    NaN and infinity are refused, with their place, unless declared with `nonfinite=True`. An index
+    is an array of any shape; several values for one index are applied in order.
     """
 
     kind = "vector"
@@ -38,11 +38,11 @@ class Vector(Dense):
         return self._take(self._at(index))
 
     def set_at(self, index: Any, values: Any) -> None:
-        """Replaces the values at `index`; of an index that comes again the last value stays."""
+        """Replaces the values at `index`; of a repeated index the last value stays."""
         self._set_at(self._at(index), values)
 
     def add_at(self, index: Any, amounts: Any) -> None:
-        """Adds at `index`; an integer that does not fit is refused, and then nothing changes."""
+        """Adds at `index`; an integer that does not fit is refused without any change."""
         self._fold_at("add", self._at(index), amounts)
 
     def min_at(self, index: Any, amounts: Any) -> None:
@@ -58,11 +58,11 @@ class Vector(Dense):
 
 
 class Matrix(Dense):
-    """`Matrix(pa.int64(), rows=4, columns=8000)`: as `Vector`, with two indexes.
+    """`Matrix(pa.int64(), rows=4, columns=8000)`: like `Vector`, with two indexes.
 
     The two are broadcast against each other, and amounts against both. A Count-Min sketch adds its
-    counts with `add_at(np.arange(4)[:, None], hashes, counts)`, where `hashes` is of the shape
-    (4, n), and reads them with `take(np.arange(4)[:, None], hashes).min(axis=0)`.
+    counts with `add_at(np.arange(4)[:, None], hashes, counts)`, where `hashes` has the shape (4,
+    n), and reads them with `take(np.arange(4)[:, None], hashes).min(axis=0)`.
     """
 
     kind = "matrix"
@@ -85,12 +85,12 @@ class Matrix(Dense):
         return self._shape
 
     def row(self, row: int) -> Values:
-        """One row, as `values` shows it."""
+        """One row, as a read-only view like `values`."""
         found: Values = self.values[int(self._index(row, self._shape[0], "row"))]
         return found
 
     def set_row(self, row: int, values: Any) -> None:
-        """Replaces one row; one number stands for all of it."""
+        """Replaces one row; a single number fills it."""
         self.set_at(row, np.arange(self._shape[1]), values)
 
     def take(self, rows: Any, columns: Any) -> Values:
@@ -98,11 +98,11 @@ class Matrix(Dense):
         return self._take(self._at(rows, columns))
 
     def set_at(self, rows: Any, columns: Any, values: Any) -> None:
-        """Replaces values; of an index pair that comes again the last value stays."""
+        """Replaces values; of a repeated index pair the last value stays."""
         self._set_at(self._at(rows, columns), values)
 
     def add_at(self, rows: Any, columns: Any, amounts: Any) -> None:
-        """Adds; an integer that does not fit is refused, and then nothing changes."""
+        """Adds; an integer that does not fit is refused without any change."""
         self._fold_at("add", self._at(rows, columns), amounts)
 
     def min_at(self, rows: Any, columns: Any, amounts: Any) -> None:

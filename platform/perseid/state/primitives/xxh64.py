@@ -18,9 +18,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hashed_bits(kind: pa.DataType) -> int | None:
-    """How a key column of `kind` is hashed: 0 as bytes, 64 or 32 as an integer; None: it is none.
+    """How a key column of `kind` is hashed: 0 as bytes, 64 or 32 as an integer; None: not a key.
 
-    Two columns with equal values have equal hashes when, and only when, this is the same.
+    Equal values in two columns have equal hashes if, and only if, this number is the same.
     """
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return 0
@@ -30,7 +30,7 @@ def hashed_bits(kind: pa.DataType) -> int | None:
 
 
 def of_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
-    """The hash of each string or binary with its seed; of a null, the hash of no bytes."""
+    """The hash of each string or binary with its seed; a null hashes like an empty one."""
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
         values = values.cast(pa.binary())
     return hashing.xxh64(values, seeds)

@@ -1,8 +1,8 @@
-"""Scripts that a model and the real server must answer alike: what keeps the models honest.
+"""Scripts that a model and the real server must answer alike, so that the models stay correct.
 
-A script takes a handle, does things in an order that leaves one possible answer, and yields plain
+A script takes a handle, acts in an order that allows exactly one answer, and yields plain
 observations. `tests/contract/test_conformance_*.py` plays each on both sides and compares them with
-each other and with what is written beside it. They lie here because tests import nothing of each
+each other and with the expected answers. The scripts are here because tests do not import each
 other, and because one test counts them and the methods they reach.
 """
 
@@ -34,10 +34,10 @@ class Script(Generic[Handle]):
 
 
 class Scripts(list[Script[Handle]]):
-    """The scripts of one module, in its order."""
+    """The scripts of one module, in order."""
 
     def add(self, *expected: object) -> Callable[[Play[Handle]], Play[Handle]]:
-        """Decorator: a script, and what it yields."""
+        """Decorator for a script; the arguments are its expected observations."""
 
         def note(play: Play[Handle]) -> Play[Handle]:
             self.append(Script(play, expected))
@@ -47,7 +47,7 @@ class Scripts(list[Script[Handle]]):
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> object:
-    """What the call gives, or the name of the error's type."""
+    """Returns the call's result, or the name of its error's type."""
     try:
         return call(*arguments, **named)
     except ReplayDataLost as error:

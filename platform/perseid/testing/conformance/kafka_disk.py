@@ -1,4 +1,4 @@
-"""Scripts: what a power failure takes from a broker without copies. Each restarts the real one."""
+"""Scripts: what a single broker loses in a power failure. Each script restarts the real one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def an_unflushed_tail_is_lost_and_its_offsets_are_given_again(side: KafkaSide) -
         writer.append(lost, 0, b"lost%d" % i)
     side.power_failure({(lost, 0): 2, (half, 0): 2})
     yield side.offsets(lost)
-    yield side.read(lost, 3)  # by somebody who has read that far
-    yield outcome(writer.append, lost, 0, b"refused")  # it would follow what is no more
+    yield side.read(lost, 3)  # by a reader that has read that far
+    yield outcome(writer.append, lost, 0, b"refused")  # it would follow a record that is lost
     yield writer.append(lost, 0, b"other")
     yield side.read(lost, 0)
     yield side.offsets(flushed)
@@ -53,7 +53,7 @@ def an_unflushed_tail_is_lost_and_its_offsets_are_given_again(side: KafkaSide) -
 def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -> Iterator[object]:
     one, two, three = side.kafka.topic(), side.kafka.topic(), side.kafka.topic()
     for name in (one, two):
-        side.write(f"m-{name}", name, b"a")  # acknowledged, and still not safe
+        side.write(f"m-{name}", name, b"a")  # acknowledged, but not flushed
     silent = side.opened(f"m-{three}", three, b"a")
     side.flush()
     side.send(silent, three, b"gone")
@@ -65,7 +65,7 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
     other = side.opened(f"o-{two}", two, b"other")
     side.commit(other)
     side.settle(f"o-{two}")
-    yield side.offsets(two)  # nor does somebody else's
+    yield side.offsets(two)  # nor does a transaction of another id
     again = side.opened(f"m-{one}", one, b"b")
     yield side.commit(again)
     side.settle(f"m-{one}")
@@ -76,7 +76,7 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
     side.settle(f"m-{two}")
     yield side.offsets(two)[0], side.offsets(two)[1] - 2, side.offsets(two)[2] - 2
     yield [v for v in side.read(two, 0) if v == b"a"]  # type: ignore[attr-defined]
-    yield side.commit(silent)  # sends nothing more, so nobody tells it
+    yield side.commit(silent)  # sends nothing more, so it does not learn of the loss
     side.settle(f"m-{three}")
     yield side.offsets(three)[0], side.offsets(three)[1] - 1, side.offsets(three)[2] - 1
 
@@ -85,7 +85,7 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
 def a_reader_that_stands_behind_a_cut_knows_it_although_the_log_has_grown(
     side: KafkaSide,
 ) -> Iterator[object]:
-    """By the epochs of the leaders; one that knows nothing reads what there is."""
+    """Detects it by the leader epochs; a reader without a position reads what there is."""
     name = side.kafka.topic()
     for i in range(4):
         side.kafka.writer.append(name, 0, b"%d" % i)
@@ -109,11 +109,11 @@ def _appends(side: KafkaSide, name: str) -> bool:
 
 
 def _read_on(reader: LogReader, name: str) -> list[Entry]:
-    """Until there is something at the reader's place, or it says what is wrong with that."""
+    """Reads until the position has a record, or the reader raises an error."""
     found: list[Entry] = []
     tries = 0
     while not found and tries < 100:
         tries += 1
-        with suppress(RetryableError):  # the broker was just away
+        with suppress(RetryableError):  # the broker has just been away
             found = reader.read_from(name, 0, 4, max_records=9, timeout_s=0.3)
     return found

@@ -1,4 +1,4 @@
-"""Scripts: transactions that end without their owner: timed out, or by a request that comes late.
+"""Scripts: transactions that end without their owner, by a timeout or by a late request.
 
 The requests are those of the old transaction protocol, the only one that librdkafka has.
 """
@@ -47,7 +47,7 @@ def a_late_commit_commits_the_next_transaction(side: KafkaSide) -> Iterator[obje
     transaction.begin()
     side.send(transaction, name, b"2")
     yield side.late_end(owner, side.producer(owner), commit=True)
-    yield side.read(name, 0)  # nobody has asked for that
+    yield side.read(name, 0)  # no request has asked for that
     yield side.commit(transaction)  # taken for a repetition of the late one
     transaction.begin()
     yield side.send(transaction, name, b"3")
@@ -88,7 +88,7 @@ def a_late_request_without_a_transaction(side: KafkaSide) -> Iterator[object]:
     side.settle(owner)
     yield side.late_end(owner, side.producer(owner), commit=True)
     yield side.late_end(owner, side.producer(owner), commit=False)
-    transaction.begin()  # of which the broker knows nothing yet
+    transaction.begin()  # the broker does not know of it yet
     yield side.late_end(owner, side.producer(owner), commit=True)
     yield side.send(transaction, name, b"2")
     yield side.commit(transaction)

@@ -1,4 +1,4 @@
-"""Scripts: appending to logs and reading them, to the last byte and behind either end."""
+"""Scripts: appending to logs and reading them, to the last byte and beyond either end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def source_ranges_one_after_another_and_back(side: KafkaSide) -> Iterator[object
     name = side.kafka.topic()
     for i in range(7):
         side.kafka.writer.append(name, 0, b"%d" % i)
-    side.kafka.sources.prepare({(name, 0): 0})  # makes no difference to what is read
+    side.kafka.sources.prepare({(name, 0): 0})  # does not change what is read
     yield side.ranged(name, 0, 4)
     yield side.ranged(name, 4, 4)
     yield side.ranged(name, 4, 7)
@@ -126,7 +126,7 @@ def an_append_may_be_so_large_and_no_byte_more(side: KafkaSide) -> Iterator[obje
     append = side.kafka.writer.append
     yield append(name, 0, b"x" * fits)
     yield outcome(append, name, 0, b"x" * (fits + 1))
-    yield outcome(append, name, 0, b"x" * 2_000_000)  # more than the client takes for any topic
+    yield outcome(append, name, 0, b"x" * 2_000_000)  # more than the client accepts for any topic
     yield append(name, 0, b"x")
     yield side.between(name, 0, 2)
 

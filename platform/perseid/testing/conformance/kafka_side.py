@@ -1,4 +1,4 @@
-"""One Kafka in the hands of a script: the ports, and what goes wrong with brokers and disks."""
+"""One Kafka as a script uses it: the ports, and the faults of brokers and disks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KafkaSide(ABC):
         return self.kafka.transactions.acquire(name, BATCH_BYTES, PATIENCE_S)
 
     def opened(self, name: str, topic: str, *values: bytes) -> Transaction:
-        """A transaction with delivered, undecided records."""
+        """Returns a transaction with delivered, undecided records."""
         transaction = self.acquire(name)
         transaction.begin()
         self.send(transaction, topic, *values)
@@ -45,7 +45,7 @@ class KafkaSide(ABC):
     def send(
         self, transaction: Transaction, topic: str, *values: bytes, partition: int = 0
     ) -> object:
-        """Sent and flushed: first and last offset, or the error's name, wherever it came."""
+        """Sends and flushes; returns first and last offset, or the name of an error of either."""
 
         def both() -> object:
             transaction.send(batch(topic, *values, partition=partition))
@@ -55,19 +55,19 @@ class KafkaSide(ABC):
         return outcome(both)
 
     def commit(self, transaction: Transaction) -> object:
-        """Whether it was clean depends on the machine's load."""
+        """Returns the outcome; whether the commit was clean depends on the machine's load."""
         found = outcome(transaction.commit, PATIENCE_S)
         return "committed" if isinstance(found, bool) else found
 
     def write(self, name: str, topic: str, *values: bytes) -> None:
-        """One committed transaction, whose markers are there."""
+        """Commits one transaction and waits for its markers."""
         transaction = self.opened(name, topic, *values)
         self.commit(transaction)
         transaction.close()
         self.settle(name)
 
     def offsets(self, topic: str, partition: int = 0) -> tuple[int, int, int]:
-        """Start, last stable offset, end."""
+        """Returns start, last stable offset and end."""
         place, topics = (topic, partition), self.kafka.topics
         return (
             topics.starts([place])[place], topics.ends([place])[place],
@@ -75,21 +75,21 @@ class KafkaSide(ABC):
         )  # fmt: skip
 
     def read(self, topic: str, offset: int, *, wait_s: float = PATIENCE_S) -> object:
-        """Values from `offset` on, by a reader that knows nothing yet."""
+        """Returns the values from `offset` on, read by a new reader."""
         reader = self.kafka.reader()
         found = outcome(reader.read_from, topic, 0, offset, max_records=99, timeout_s=wait_s)
         reader.close()
         return [e.value for e in found] if isinstance(found, list) else found
 
     def between(self, topic: str, start: int, end: int, *, wait_s: float = PATIENCE_S) -> object:
-        """Offsets of a range, by a reader that knows nothing yet."""
+        """Returns the offsets of a range, read by a new reader."""
         reader = self.kafka.reader()
         found = outcome(reader.read_range, topic, 0, start, end, timeout_s=wait_s)
         reader.close()
         return [e.offset for e in found] if isinstance(found, list) else found
 
     def ranged(self, topic: str, start: int, end: int) -> object:
-        """The same by the reader of sources, which stays where it is between two calls."""
+        """The same with the reader of sources, which keeps its position between two calls."""
         read = self.kafka.sources.read
         return outcome(lambda: [m.offset() for b in read(topic, 0, start, end) for m in b])
 
@@ -99,15 +99,15 @@ class KafkaSide(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """All that is written by now survives the next power failure."""
+        """Makes everything written so far survive the next power failure."""
 
     @abstractmethod
     def power_failure(self, ends: Mapping[Partition, int]) -> None:
-        """These logs lose what lies at or behind these offsets."""
+        """Makes these logs lose all records from these offsets on."""
 
     @abstractmethod
     def retention(self, topic: str, start: int) -> None:
-        """Time passes until retention has done what it will, which is to move the start there."""
+        """Waits until retention has moved the start to `start`."""
 
     @abstractmethod
     def settle(self, name: str) -> None:
@@ -115,24 +115,24 @@ class KafkaSide(ABC):
 
     @abstractmethod
     def short_lived(self, name: str) -> Transaction:
-        """A producer whose transactions the broker aborts soon."""
+        """Returns a producer whose transactions the broker aborts soon."""
 
     @abstractmethod
     def time_out(self, name: str) -> None:
-        """Time passes until the broker has aborted the id's open transaction."""
+        """Waits until the broker has aborted the id's open transaction."""
 
     @abstractmethod
     def producer(self, name: str) -> tuple[int, int]:
-        """Who has the id now: producer id (0 on the model) and epoch."""
+        """Returns the id's current producer id (0 on the model) and epoch."""
 
     @abstractmethod
     def late_end(self, name: str, producer: tuple[int, int], *, commit: bool) -> str:
-        """An EndTxn of that producer arrives now: "taken" or "refused"."""
+        """Delivers an EndTxn of that producer now; returns "taken" or "refused"."""
 
 
 @dataclass
 class ModelSide(KafkaSide):
-    """On a model of its own."""
+    """Uses a model of its own."""
 
     kafka: Kafka = field(default_factory=kafka_handle.fake)
 
@@ -171,7 +171,7 @@ class ModelSide(KafkaSide):
 
 
 class BrokerSide(KafkaSide):
-    """On a broker of its own."""
+    """Uses a broker of its own."""
 
     def __init__(self, server: KafkaServer) -> None:
         super().__init__(kafka_handle.real(server.bootstrap))
@@ -179,7 +179,7 @@ class BrokerSide(KafkaSide):
         self.server = server
 
     def flush(self) -> None:
-        """The cut of the next power failure says what was flushed."""
+        """Does nothing: the cut of the next power failure defines what was flushed."""
 
     def power_failure(self, ends: Mapping[Partition, int]) -> None:
         self.server.power_failure(ends)

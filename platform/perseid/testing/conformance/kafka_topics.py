@@ -83,7 +83,7 @@ def offsets_and_trimming(side: KafkaSide) -> Iterator[object]:
     yield {p: start for (_, p), start in topics.starts(places).items()}
     yield topics.ends([])
     yield outcome(topics.delete_records, {(name, 0): 9})
-    topics.delete_records({(name, 1): 2})  # is trimmed already
+    topics.delete_records({(name, 1): 2})  # is already trimmed
     yield side.offsets(name, 1)
     topics.delete_records({(name, 1): 4})  # everything
     yield side.offsets(name, 1)

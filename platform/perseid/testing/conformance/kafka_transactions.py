@@ -1,4 +1,4 @@
-"""Scripts: what transactions make visible and when, and who is fenced."""
+"""Scripts: what transactions make visible and when, and which producers are fenced."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def transactions_that_overlap_in_one_partition(side: KafkaSide) -> Iterator[obje
     yield side.offsets(name)
     side.commit(second)
     side.settle(f"second-{name}")
-    yield side.offsets(name)  # decided, and still behind an open one
-    side.acquire(f"second-{name}").close()  # a fence of its own id, with nothing open
+    yield side.offsets(name)  # decided, but after an open one
+    side.acquire(f"second-{name}").close()  # fences only its own id, with nothing open
     side.commit(first)
     side.settle(f"first-{name}")
     yield side.offsets(name)
@@ -148,7 +148,7 @@ def another_id_and_a_prepared_one_fence_nobody(side: KafkaSide) -> Iterator[obje
 
 @SCRIPTS.add(900.0, None, None)
 def how_long_a_transaction_may_last_and_what_the_broker_took(side: KafkaSide) -> Iterator[object]:
-    """Nothing is taken until it is waited for."""
+    """Records count as accepted only after a flush."""
     name = side.kafka.topic()
     yield side.kafka.transactions.longest_s()
     transaction = side.kafka.transactions.acquire(f"l-{name}", BATCH_BYTES, PATIENCE_S, 60.0)
@@ -181,7 +181,7 @@ def a_record_that_can_never_be_sent(side: KafkaSide) -> Iterator[object]:
         transaction.close()
     transaction = side.acquire(f"p-{name}")
     transaction.begin()
-    yield side.send(transaction, name, b"small")  # behind the marker of what was refused
+    yield side.send(transaction, name, b"small")  # after the marker of the refused transaction
 
 
 @SCRIPTS.add((1, 3), (2, 3), [b"c"])

@@ -111,7 +111,7 @@ def a_failover_lets_an_older_writer_in_again(side: RedisSide) -> Iterator[object
     side.save()
     new.publish(side.key, Divergence(2, 0, 5.0))
     side.fall_back()
-    yield old.publish(side.key, Divergence(1, 4, 2.0))  # the stamp of the newer one is forgotten
+    yield old.publish(side.key, Divergence(1, 4, 2.0))  # the newer one's stamp is lost
     yield new.read(side.key)
 
 

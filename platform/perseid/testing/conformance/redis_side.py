@@ -1,4 +1,4 @@
-"""One Redis in the hands of a script: sessions, and what becomes of the data."""
+"""One Redis as a script uses it: sessions, and faults of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _jobs = count()
 
 
 class RedisSide(ABC):
-    """Scripts have a key of their own, of a job that nobody else has."""
+    """Each script has its own key, of a job that no other script uses."""
 
     def __init__(self) -> None:
         self.key = CounterKey(f"job{next(_jobs)}", "op", 0)
@@ -25,27 +25,27 @@ class RedisSide(ABC):
 
     @abstractmethod
     def empty(self) -> None:
-        """A restart without data."""
+        """Restarts the server without data."""
 
     @abstractmethod
     def save(self) -> None:
-        """What an asynchronous replica has by now."""
+        """Sets an asynchronous replica to the current data."""
 
     @abstractmethod
     def fall_back(self) -> None:
-        """The replica takes over."""
+        """Makes the replica take over."""
 
     @abstractmethod
     def silence(self, *, on: bool) -> None:
-        """The server takes connections and does not answer."""
+        """The server accepts connections and does not answer."""
 
     @abstractmethod
     def put(self, text: str) -> None:
-        """Somebody else writes that under the script's key."""
+        """Writes `text` under the script's key as a foreign client."""
 
 
 class FakeSide(RedisSide):
-    """On a model of its own."""
+    """Uses a model of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class FakeSide(RedisSide):
 
 
 class RealSide(RedisSide):
-    """On a server of the test module."""
+    """Uses the server of the test module."""
 
     def __init__(self, server: RedisServer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scripts: nodes, versions, atomic writes, what is refused."""
+"""Scripts: nodes, versions, atomic writes, refused writes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SCRIPTS: Scripts[ZooKeeperSide] = Scripts()
 
 
 def shown(session: Any, path: str) -> object:
-    """Data, version, ephemeral and mine."""
+    """Returns data, version, and whether the node is ephemeral and the session's own."""
     node = session.get(path)
     return None if node is None else (node.data, node.version, node.ephemeral, node.mine)
 
 
 def refused(session: Any, *writes: Write) -> object:
-    """The path that a conflict names, or what else came."""
+    """Returns the path that a conflict names, or the other outcome."""
     try:
         session.write(*writes)
     except ConflictError as error:

@@ -1,4 +1,4 @@
-"""Scripts: sessions that end on the server's clock, watches, outcomes that nobody knows."""
+"""Scripts: sessions that end on the server's clock, watches, unknown outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ephemeral_nodes_end_with_their_session(side: ZooKeeperSide) -> Iterator[obje
     watcher = Watcher(second, "/mine")
     first.close()
     yield watcher.sees((None, ()))
-    yield outcome(first.close)  # again is harmless
+    yield outcome(first.close)  # repeating it is harmless
 
 
 @SCRIPTS.add("done", None, "done", (b"theirs", 0, True, False))
@@ -62,7 +62,7 @@ def changes_between_trigger_and_arming_are_merged_and_none_is_missed(
     for i in range(50):
         writer.write(Set("/w", b"%d" % i))
     yield watcher.sees((b"49", ()))
-    yield watcher.calls() <= 60  # at most one a change, and few more
+    yield watcher.calls() <= 60  # at most one per change, and few more
     writer.write(Set("/w", b"after"))
     yield watcher.sees((b"after", ()))
 
@@ -104,7 +104,7 @@ def the_server_ends_a_silent_session_and_its_client_hears_of_it_later(
     session.write(Create("/mine", b"", ephemeral=True))
     side.cut(session)
     side.server_time_passes()
-    yield shown(other, "/mine")  # others know
+    yield shown(other, "/mine")  # other sessions see it
     yield list(states)
     yield outcome(session.get, "/mine")
     side.mend(session)
@@ -155,7 +155,7 @@ def a_write_without_an_answer_that_was_done(side: ZooKeeperSide) -> Iterator[obj
     session = side.session()
     yield side.write_without_answer(session, "done", Create("/a", b""))
     yield shown(session, "/a")
-    yield refused(session, Create("/a", b""))  # to repeat it tells that it was done
+    yield refused(session, Create("/a", b""))  # repeating it reveals that it was done
     yield side.write_without_answer(session, "done", Set("/a", b"1", 0))
     yield shown(session, "/a")[:2]  # type: ignore[index]
     yield refused(session, Set("/a", b"1", 0))

@@ -1,4 +1,4 @@
-"""One ZooKeeper in the hands of a script: sessions, their connections, and the server's clock."""
+"""One ZooKeeper as a script uses it: sessions, their connections, and the server's clock."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _roots = count()
 
 
 class Watcher:
-    """What a careful client sees of a node: it reads again at each call, and counts nothing."""
+    """A careful client's view of a node: it reads again at each call, and does not count calls."""
 
     def __init__(self, session: Any, path: str) -> None:
         self._session, self._path, self._called = session, path, 0
         session.watch(path, self._call)
 
     def _call(self) -> None:
-        self._called += 1  # the callback must not block, so the reading is done by who waits
+        self._called += 1  # the callback must not block, so the waiting caller reads
 
     def sees(self, expected: object) -> object:
-        """Reads at each call until it sees that; what it sees at last."""
+        """Reads at each call until it sees `expected`; returns what it sees at last."""
         until(lambda: self._called > 0 and self._look() == expected, PATIENCE_S, f"{expected}")
         return self._look()
 
     def calls(self) -> int:
-        """How often it was called since somebody looked."""
+        """Returns the number of calls since the last `look`."""
         return self._called
 
     def look(self) -> object:
-        """Reads, and takes note of all calls so far."""
+        """Reads, and marks all calls so far as seen."""
         self._called = 0
         return self._look()
 
@@ -50,30 +50,30 @@ class Watcher:
 
 
 class ZooKeeperSide(ABC):
-    """Sessions of one fresh root. What `session` gives is a Coordination."""
+    """Sessions under one new root. `session` returns a Coordination."""
 
     @abstractmethod
     def session(self) -> Any:
-        """A new session with a connection of its own."""
+        """Returns a new session with a connection of its own."""
 
     @abstractmethod
     def cut(self, session: Any) -> None:
-        """The session's connection breaks and cannot be made again; returns when suspended."""
+        """Breaks the session's connection and prevents a new one; returns when it is suspended."""
 
     @abstractmethod
     def mend(self, session: Any) -> None:
-        """It can be made again; returns when the session, or its successor, is connected."""
+        """Allows a connection; returns when the session, or its successor, is connected."""
 
     @abstractmethod
     def server_time_passes(self) -> None:
-        """Longer than any session lives in silence; those that are connected live on."""
+        """Waits longer than a silent session lives; connected sessions survive."""
 
     @abstractmethod
     def write_without_answer(self, session: Any, outcome: Unknown, *writes: Write) -> str:
-        """The write's error's name, when the request or its answer gets lost; connected again."""
+        """Loses the request or its answer; returns the error's name when connected again."""
 
     def states(self, session: Any) -> list[str]:
-        """Grows with every change of the session's state."""
+        """Returns the changes of the session's state so far."""
         seen: list[str] = []
         session.on_session(lambda state: seen.append(state.value))
         return seen
@@ -83,11 +83,11 @@ class ZooKeeperSide(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends what is open."""
+        """Closes what is open."""
 
 
 class FakeSide(ZooKeeperSide):
-    """On a model of its own; watches are collected and delivered when somebody looks."""
+    """Uses a model of its own; watches are collected and delivered when a script looks."""
 
     def __init__(self) -> None:
         self.server = FakeZooKeeper(session_s=SESSION_S)
@@ -120,7 +120,7 @@ class FakeSide(ZooKeeperSide):
 
 
 class RealSide(ZooKeeperSide):
-    """On a server, each session through a proxy of its own."""
+    """Uses a server, each session through a proxy of its own."""
 
     def __init__(self, port: int) -> None:
         self._port = port

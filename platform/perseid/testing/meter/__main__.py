@@ -45,7 +45,7 @@ def _words(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _counts(options: argparse.Namespace) -> dict[str, Any]:
-    """Speed and verdict out of one reading of the sink."""
+    """Returns speed and verdict from one reading of the sink."""
     check = WordcountCheck()
     check.counted(**json.loads(Path(options.sent).read_text()))
 

@@ -1,11 +1,11 @@
-"""Judges a sink that has one answer for each record of a source, and how fast they came. Pure.
+"""Checks a sink with one answer per source record, and measures the rate of answers. Pure.
 
-All records of a key lie in one partition of the source, so the job decides what each key's answers
-are and in which order; in the sink they must be a prefix of that, since a benchmark ends before the
-source is used up. With `complete` they must be all; without it a partition is read until nothing in
-it has been answered for long, which can make answers look unexplained, never explained. `judged`:
-all records count for the rate, but only keys that end in one of these bytes are looked into, each
-of those from its first answer on.
+All records of a key are in one partition of the source, so the job determines each key's answers
+and their order. The sink must hold a prefix of them, since a benchmark ends before the source is
+used up; with `complete` it must hold all. Without `complete`, reading a partition stops after a
+long run of unanswered records, which can make a right answer look unexplained, but never the
+reverse. `judged`: all records count for the rate, but only keys that end in one of these bytes are
+checked, each from its first answer on.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from perseid.testing.meter.counted import BIN_MS, window
 from perseid.testing.verify.read import Record
 from perseid.testing.verify.verdict import Tally, Verdict
 
-BEHIND_RECORDS = 1_000_000  # in one partition, where an account comes forty times in so many
+BEHIND_RECORDS = 1_000_000  # in one partition; an account occurs forty times in so many
 
 
 class AnswerCheck:
     """Takes all output, then the input, each in offset order per partition.
 
-    Of an answer only a 64-bit hash of its content is kept: a run has tens of millions.
+    Keeps only a 64-bit hash of an answer's content: a run has tens of millions.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class AnswerCheck:
         self._found.setdefault(account, array("q")).append(_content(answer))
 
     def input(self, partitions: Iterable[Iterable[Record]], *, complete: bool) -> None:
-        """Compares with the source, partition by partition; as far as its answers go."""
+        """Compares with the source, partition by partition, as far as its answers reach."""
         left = sum(map(len, self._found.values()))
         seen: dict[str, int] = {}
         for records in partitions:
-            unanswered = 0  # records since the last one that is answered
+            unanswered = 0  # records since the last answered one
             for record in records:
                 if not complete and (not left or unanswered >= BEHIND_RECORDS):
                     break
@@ -74,7 +74,7 @@ class AnswerCheck:
             self._tally.add("duplicated", f"{left} answers more than the input explains", left)
 
     def _explains(self, record: Record, seen: dict[str, int], *, complete: bool) -> bool:
-        """Whether there is an answer to the record, right or wrong."""
+        """Returns whether there is an answer to the record, right or wrong."""
         payment = json.loads(record.value or b"")
         expected = self._job(payment)
         if expected is None:
@@ -92,14 +92,14 @@ class AnswerCheck:
         return True
 
     def _is_judged(self, record: Record) -> bool:
-        """A record without a key always: it is wrong."""
+        """Whether to check the record; one without a key always, because it is wrong."""
         return not self._judged or not record.key or record.key[-1] in self._judged
 
     def verdict(self) -> Verdict:
         return self._tally.verdict()
 
     def rate(self, *, warm_up_s: float, window_s: float) -> tuple[float, float]:
-        """Answers a second by append time, and the seconds that it was taken over; see `window`."""
+        """Returns answers per second by append time, and over how many seconds; see `window`."""
         span = window(self._bins, warm_up_s, window_s)
         if span is None:
             return 0.0, 0.0
@@ -109,5 +109,5 @@ class AnswerCheck:
 
 
 def _content(answer: dict[str, Any]) -> int:
-    """Names, types and values, in their order."""
+    """Hashes names, types and values, in their order."""
     return hash((*answer, *answer.values(), *map(type, answer.values())))

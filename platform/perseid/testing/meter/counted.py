@@ -1,4 +1,4 @@
-"""What a sink says about progress: words counted, when, and the first news after a moment. Pure."""
+"""Progress as a sink shows it: words counted, when, and the first progress after a moment. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BIN_MS = 100
 
 
 class Highest:
-    """The highest `n` of each word so far; their sum is how many words have been counted."""
+    """The highest `n` of each word so far; their sum is the number of counted words."""
 
     def __init__(self) -> None:
         self._highest: dict[bytes, int] = {}
@@ -22,7 +22,7 @@ class Highest:
         self.repeated = 0
 
     def feed(self, key: bytes | None, value: bytes | None) -> int:
-        """How many words the record newly counts; 0 when it repeats or is not a count."""
+        """Returns how many words the record newly counts; 0 when it repeats or is not a count."""
         self.records += 1
         if key is None or value is None:
             return 0
@@ -38,7 +38,7 @@ class Highest:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Lines a second from committed outputs, over `seconds` that follow the warm-up."""
+    """Lines per second from committed outputs, over `seconds` that follow the warm-up."""
 
     lines_per_s: float
     seconds: float
@@ -50,10 +50,10 @@ class Speed:
 def speed(
     records: Iterable[Record], *, warm_up_s: float, words_per_line: int, window_s: float = 3600.0
 ) -> Speed:
-    """Speed between the end of the warm-up and the last output, `window_s` later at most.
+    """Returns the speed from the warm-up's end to the last output, at most `window_s` later.
 
-    Both ends are moments of output: from the last one within the warm-up to the last one of all.
-    So a system that puts out rarely is not credited for input that it has not answered yet.
+    Both ends are times of output: the last one within the warm-up and the last one of all. So a
+    system with rare outputs gets no credit for input that it has not answered yet.
     """
     highest = Highest()
     bins: dict[int, int] = {}
@@ -73,9 +73,9 @@ def speed(
 
 
 def window(bins: Mapping[int, int], warm_up_s: float, window_s: float) -> tuple[int, int] | None:
-    """The bins between which a rate is taken: what is in (start, end] counts, over end - start.
+    """Returns the bins for a rate: what is in (start, end] counts, over end - start.
 
-    None when nothing came out behind the warm-up.
+    None when there is no output after the warm-up.
     """
     if not bins:
         return None
@@ -87,10 +87,10 @@ def window(bins: Mapping[int, int], warm_up_s: float, window_s: float) -> tuple[
 
 
 def first_news(partitions: Iterable[list[Record]], moments_ms: list[int]) -> list[int | None]:
-    """For each moment the append time of the first record after it that counts anything new.
+    """For each moment, returns the append time of the next record that counts anything new.
 
-    A record that only repeats what was out before (an at-least-once sink does so after a crash) is
-    no news: the stream has come back only when it goes on.
+    A record that repeats earlier output (an at-least-once sink does so after a crash) does not
+    count: the stream has recovered only when it makes progress.
     """
     found: list[int | None] = [None] * len(moments_ms)
     for records in partitions:

@@ -1,4 +1,4 @@
-"""Follows a sink while the job runs: how many words are counted, and how old news is on arrival."""
+"""Follows a sink while the job runs: the number of counted words, and the age of outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perseid.testing.verify.read import consumer, partitions
 _POLL_S = 0.005
 _REPORT_S = 0.25
 _BEHIND_S = 3.0  # within an epoch or a trigger keys come in any order
-_LATE_MAX_S = 30.0  # a system that is later does not keep up
+_LATE_MAX_S = 30.0  # a system with a longer delay does not keep up
 
 
 def follow(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
-    """Words counted and records seen so far, some times a second, for ever."""
+    """Yields words counted and records seen so far, several times a second, without limit."""
     highest = Highest()
     reported_s = 0.0
     for message in _tail(bootstrap, topic):
@@ -31,7 +31,7 @@ def follow(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
 
 
 def latency(bootstrap: str, topic: str, *, warm_up_s: float, seconds: float) -> dict[str, Any]:
-    """Age on arrival of what was sent after the warm-up; see `Ages`."""
+    """Returns the ages on arrival of records sent after the warm-up; see `Ages`."""
     ages = Ages(warm_up_s, seconds, len(partitions(bootstrap, topic)))
     for message in _tail(bootstrap, topic):
         now_ns = time.time_ns()
@@ -51,21 +51,21 @@ def stamp_ns(value: dict[str, Any]) -> int:
 
 
 class Ages:
-    """Ages of what was sent within `seconds` behind the warm-up, however late it arrives. Pure.
+    """Ages of records sent within `seconds` after the warm-up, however late they arrive. Pure.
 
-    The clock starts with the first record. It is done a while after every partition has shown what
-    was sent behind the window, so that a stall at the end is not cut off.
+    The clock starts with the first record. It ends a while after every partition has shown records
+    sent after the window, so that a stall at the end is not cut off.
     """
 
     def __init__(self, warm_up_s: float, seconds: float, partitions: int) -> None:
         self._warm_up_s, self._seconds, self._partitions = warm_up_s, seconds, partitions
         self._begin_ns = self._end_ns = 0
-        self._passed: set[int] = set()  # partitions that are behind the window
+        self._passed: set[int] = set()  # partitions that are past the window
         self._passed_ns: int | None = None  # when all were
         self._samples: list[float] = []
 
     def arrived(self, now_ns: int, partition: int, sent_ns: int) -> None:
-        """A record that carries the time `sent_ns`, 0 for none."""
+        """Takes a record that carries the time `sent_ns`, 0 for none."""
         if not self._begin_ns:
             self._begin_ns = now_ns + int(self._warm_up_s * 1e9)
             self._end_ns = self._begin_ns + int(self._seconds * 1e9)
@@ -93,7 +93,7 @@ class Ages:
 
 
 def _tail(bootstrap: str, topic: str) -> Iterator[Any]:
-    """Every committed record from the first on, and None whenever there is nothing new."""
+    """Yields every committed record from the first on, and None when there is no new one."""
     reader = consumer(bootstrap)
     try:
         reader.assign([TopicPartition(topic, p, 0) for p in partitions(bootstrap, topic)])

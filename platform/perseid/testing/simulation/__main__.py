@@ -1,7 +1,8 @@
-"""Plays seeds: `python -m perseid.testing.simulation SEED` prints the trace of one.
+"""`python -m perseid.testing.simulation SEED` plays one seed and prints its trace.
 
-`python -m perseid.testing.simulation FIRST:END` plays many on all cores, prints the traces of those
-that fail, and how often each fault and branch was hit. A test that failed has printed its options.
+`python -m perseid.testing.simulation FIRST:END` plays many seeds on all cores, prints the traces of
+the failed ones, and counts how often each fault and branch was hit. A failed test prints the
+options that repeat it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 
-EVERY = 500  # seeds, a line of progress
+EVERY = 500  # seeds per line of progress
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 1 when a seed failed, 2 for arguments that are none."""
+    """Returns the exit code: 1 when a seed failed, 2 for invalid arguments."""
     options = _parser().parse_args(arguments)
     first, _, end = options.seeds.partition(":")
     if not first.isdigit() or (end and not end.isdigit()):

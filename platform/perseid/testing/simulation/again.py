@@ -1,6 +1,6 @@
-"""The command that repeats a history: its seed and, where it was given, shape, script and defect.
+"""Builds the command that repeats a history: seed, and shape, script and defect where given.
 
-What differs from the defaults of a dataclass is written as `name=value,name=value`.
+Fields that differ from a dataclass's defaults are written as `name=value,name=value`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from perseid.testing.simulation.scripts import SCRIPTS, Script
 MODULE = "perseid.testing.simulation"
 Written = TypeVar("Written")
 
-active: list[str] = []  # names of the defects that are planted now, by `mutants.planting.planted`
+active: list[str] = []  # planted defects; set by `mutants.planting.planted`
 
 
 def command(
     seed: int, shape: Shape | None = None, script: Script | None = None, *,
     approximate: bool = False,
 ) -> str:  # fmt: skip
-    """To be typed in the repository's environment."""
+    """Returns a shell command for the repository's environment."""
     words = ["python", "-m", MODULE, str(seed)]
     if approximate:
         words.append("--approximate")
@@ -37,7 +37,7 @@ def command(
 
 
 def differing(written: Any) -> str:
-    """The fields of a dataclass that differ from their defaults."""
+    """Writes the fields of a dataclass that differ from their defaults."""
     return ",".join(
         f"{f.name}={getattr(written, f.name)}" for f in fields(written)
         if getattr(written, f.name) != f.default
@@ -45,7 +45,7 @@ def differing(written: Any) -> str:
 
 
 def made(kind: type[Written], text: str) -> Written:
-    """What `differing` has written. Raises UsageError."""
+    """Parses what `differing` wrote. Raises UsageError."""
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):
@@ -57,7 +57,7 @@ def made(kind: type[Written], text: str) -> Written:
 
 
 def script_of(text: str) -> Script:
-    """What `command` writes behind --script. Raises UsageError."""
+    """Parses the value of --script that `command` wrote. Raises UsageError."""
     name, _, rest = text.partition(":")
     if name not in SCRIPTS:
         raise UsageError(f"there is no script {name!r}: there are {', '.join(SCRIPTS)}")

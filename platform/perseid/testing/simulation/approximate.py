@@ -1,8 +1,8 @@
-"""One operator partition with approximate fault tolerance under faults, and its error checked.
+"""One operator partition with approximate fault tolerance runs under faults; its error is checked.
 
 AF-Stream's protocol with the decisions of `perseid.coordinator.planners`: thresholds, backups and
-the order of a take-over. Store, count of failures, upstream and Redis are models with fences, lost
-answers and late effects. The checker knows which items left upstream, and nothing else.
+the order of a take-over. Store, failure counter, upstream and Redis are models with fences, lost
+answers and late effects. The checker knows only which items upstream has sent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from perseid.testing.simulation.engine import Defect, Group, Simulation
 
 ALPHA = 2.0
 RUN_S = 20.0
-BACKUP_S = 0.5  # without an answer for so long a backup is given up
+BACKUP_S = 0.5  # a backup without an answer is aborted after this time
 PAUSE_S, REPLACED_S, ZOMBIE_S = 1.0, 0.5, 3.0
-BURST = 6  # items at once
+BURST = 6  # items at once, at most
 KEY = CounterKey("sums", "totals", 0)
 STRENGTHS: dict[str, tuple[float, float]] = {
     "crash": (0.0005, 0.05), "pause": (0.0005, 0.02), "backup lost": (0.01, 0.5),
@@ -38,21 +38,21 @@ BRANCHES = ("exact", "backed up first", "backup durable")
 
 @dataclass
 class Store:
-    """The newest durable backup: who made it, the sum of the items applied, and how far it is."""
+    """The newest durable backup: its writer, the sum of the applied items, its input position."""
 
     stamp: tuple[int, int] = (0, 0)  # generation, sequence
     applied: float = 0.0
     cursor: int = 0
 
     def put(self, stamp: tuple[int, int], applied: float, cursor: int) -> None:
-        """An older stamp is refused: it comes from an owner of before, or late."""
+        """Refuses an older stamp: it comes from a previous owner or arrives late."""
         if stamp > self.stamp:
             self.stamp, self.applied, self.cursor = stamp, applied, cursor
 
 
 @dataclass
 class World:
-    """What outlives the owners of the partition."""
+    """The state that outlives the owners of the partition."""
 
     simulation: Simulation
     bounds: Bounds
@@ -62,8 +62,8 @@ class World:
     failures: int = 0  # durable, as in ZooKeeper
     generation: int = 0
     items: list[float] = field(default_factory=list)  # upstream
-    sums: list[float] = field(default_factory=lambda: [0.0])  # of the items before each
-    taken: int = 0  # upstream has given away the items before
+    sums: list[float] = field(default_factory=lambda: [0.0])  # prefix sums of `items`
+    taken: int = 0  # upstream has released the items before this index
     exact_from: int = 0
     lost_outputs: int = 0
     hit: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class World:
         Owner(self)
 
     def check(self) -> None:
-        """Raises Defect. Called after every event."""
+        """Raises Defect. Runs after every event."""
         owner = self.owner
         live = owner is not None and not owner.group.dead and not owner.exact
         there = owner.applied + sum(owner.waiting) if owner and live else self.store.applied
@@ -108,13 +108,13 @@ class World:
 
 
 class Owner:
-    """One life of the operator partition."""
+    """One incarnation of the operator partition."""
 
     def __init__(self, world: World) -> None:
         world.generation += 1
         self.world, self.generation, self.sequence = world, world.generation, 0
         self.group: Group = world.simulation.group(f"g{self.generation}", self._died)
-        self.waiting: list[float] = []  # taken and not applied
+        self.waiting: list[float] = []  # received, not yet applied
         self.unanswered = 0  # outputs that the consumer has not acknowledged
         self.applied, self.exact = world.store.applied, False
         world.owner = self
@@ -149,11 +149,11 @@ class Owner:
         while True:
             world.simulation.sleep(world.simulation.random.choice([0.0, 0.01, 0.05]))
             self._gate()
-            if world.generation == self.generation:  # upstream serves the newest owner only
+            if world.generation == self.generation:  # upstream serves only the newest owner
                 self._work_exactly() if self.exact else self._work()
 
     def count_failure(self) -> None:
-        """Durable before any work: a crash between here and the work counts as another one."""
+        """Makes the count durable before any work, so that a crash before the work counts again."""
         self.world.failures += self.generation > 1
         self._gate()
 
@@ -199,7 +199,7 @@ class Owner:
         self.unanswered -= count
 
     def publish(self) -> None:
-        """For people, and as a hint at a take-over; nothing here depends on it."""
+        """Publishes the divergence for users and as a take-over hint; nothing depends on it."""
         self.sequence += 1
         counter = Divergence(self.generation, self.sequence, self.backups.since_durable)
         try:
@@ -214,7 +214,7 @@ class Owner:
         return (self.generation, self.sequence), self.applied, self.world.taken
 
     def _back_up(self) -> None:
-        """Done or not, in time or late, heard of or not."""
+        """The backup may be lost, late or unanswered."""
         world, copy = self.world, self._copy()
         world.simulation.sleep(world.simulation.random.uniform(0.0, BACKUP_S))
         self._gate()
@@ -246,7 +246,7 @@ class Owner:
             world.simulation.pause(self.group, PAUSE_S)
 
     def _replaced(self) -> None:
-        """By a new owner while this one is paused; it goes on as a zombie, and then ends."""
+        """A new owner replaces this one while it is paused; then it is a zombie for a while."""
         if self.world.owner is self and not self.group.dead:
             self.world.new_owner()
             self.world.simulation.after(ZOMBIE_S, partial(self.world.simulation.kill, self.group))
@@ -254,7 +254,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a seed ended. `error` empty: the bounds held at every moment."""
+    """How a seed ended. An empty `error` means that the bounds held after every event."""
 
     seed: int
     error: str
@@ -264,7 +264,7 @@ class Outcome:
     command: str
 
     def explain(self) -> str:
-        """For the reader of a failed test."""
+        """Returns the text for the reader of a failed test."""
         return "\n".join([
             f"seed {self.seed}: {self.error}", *self.lines[-LINES_SHOWN:],
             f"trace {self.trace_hash}; repeat it: {self.command}",
@@ -272,7 +272,7 @@ class Outcome:
 
 
 def run(seed: int) -> Outcome:
-    """Plays one seed with its own bounds and mixture of faults."""
+    """Plays one seed with bounds and a mixture of faults of its own."""
     with Simulation(seed) as simulation:
         chance = simulation.random
         theta, l_ = chance.choice([16.0, 80.0, 400.0]), chance.choice([8, 80, 800])

@@ -1,14 +1,13 @@
-"""What must hold, checked without the engine's decisions: it looks at topics, and knows the input.
+"""Checks the invariants from the topics and the known input, without the engine's decisions.
 
-After every event, over what is new:
+After every event, over the new records:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
-- a ledger partition's committed epochs follow each other within a layout, its generations never
-  fall, and each is of the layout that its token names, and of no generation below the token's; a
-  claim says its last epoch again; no token is taken back of which an epoch is committed or will be;
-- the tokens that count have dense epochs, name every source offset once, and their coordinator
-  epochs, times and watermarks never fall; a watermark is not above what was there to be read.
-At the end the ledger's windows are what is in the sinks; after healing every word's total is the
-input's.
+- a ledger partition's epochs are dense within a layout and its generations never fall; each has its
+  token's layout and at least its generation; a claim repeats the last epoch; no token is rolled
+  back of which an epoch is committed or will be;
+- valid tokens have dense epochs and name every source offset once; their coordinator epochs, times
+  and watermarks never fall; no watermark exceeds the times of the records read.
+At the end the sinks hold the ledger's windows; after healing every word's total is the input's.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from perseid.topics import codec, names
 from perseid.topics.records import Begin, Claim, LedgerRecord, Rewind, Token
 
 TOKENS, LEDGER = names.tokens(job.JOB), names.ledger(job.JOB)
-SKEW_MS = 300  # of clocks that are right
-ROUNDED_MS = 2  # two tokens' times, and the moments of their issue
+SKEW_MS = 300  # between correct clocks
+ROUNDED_MS = 2  # for the times of two tokens and of their issue
 
 
 @dataclass
 class Cursor:
-    """How far one topic partition has been looked at; records before `offset` are decided."""
+    """How far one topic partition has been checked; records before `offset` are decided."""
 
     offset: int = 0
 
@@ -44,7 +43,7 @@ class Cursor:
             state = transaction.state if transaction else "committed"
             if state == "open":
                 break
-            # What a broker shows that has forgotten the abort, no sink can help.
+            # If the broker forgot the abort and shows the records, no sink can prevent it.
             forgotten = transaction is not None and transaction.was_aborted
             if state == "committed" and not record.marker and not forgotten:
                 found.append(record)
@@ -58,13 +57,13 @@ class Words:
 
     n: Counter[str] = field(default_factory=Counter)
     total: Counter[str] = field(default_factory=Counter)
-    torn: bool = False  # the broker has lost a part of what was acknowledged
+    torn: bool = False  # the broker has lost some acknowledged records
 
     def take(self, sink: str, value: bytes) -> None:
         word, n, total = job.output(value)
         if word == job.STRANGER:
             raise Defect(f"sink {sink}: {value!r} comes of records of a topic that was made anew")
-        if self.torn:  # some are gone; of the epoch in flight its outputs stay and its ledger goes
+        if self.torn:  # of the epoch in flight the outputs may stay while its ledger record is lost
             holds = n >= self.n[word]
         else:
             holds = n == self.n[word] + 1 and total > self.total[word]
@@ -79,10 +78,11 @@ class Words:
 
 @dataclass
 class Tokens:
-    """The chain again, written from the rules and not from the code.
+    """The token chain, recomputed from the rules and not with the engine's code.
 
-    Token time: between two tokens no more than the time between their issues, unless that is what
-    the time really is, and no less while one leader issues them. `clock`: of nobody's machine.
+    Token time advances between two tokens by at most the time between their issues, unless it
+    catches up with the correct time, and by no less under the same leader. `clock` is the
+    simulation's, which is correct.
     """
 
     kafka: ModelKafka
@@ -95,11 +95,11 @@ class Tokens:
     ends: Counter[tuple[str, int]] = field(default_factory=Counter)
     plans: dict[int, tuple[int, int]] = field(default_factory=dict)  # layout, generation by offset
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
-    watermarks: dict[int, int | None] = field(default_factory=dict)  # likewise
-    taken_back: set[int] = field(default_factory=set)  # offsets of tokens
+    watermarks: dict[int, int | None] = field(default_factory=dict)  # by epoch
+    taken_back: set[int] = field(default_factory=set)  # offsets of tokens that were rolled back
     issued_ms: dict[tuple[int, int], int] = field(default_factory=dict)  # by leader and epoch
-    last: tuple[int, int, int] | None = None  # leader, epoch and time of the tip, if it is a token
-    off_ms: int = 0  # for so long all was switched off
+    last: tuple[int, int, int] | None = None  # leader, epoch and time of the tip if it is a token
+    off_ms: int = 0  # how long all machines were switched off
 
     def take(self, offset: int, record: object) -> None:
         assert isinstance(record, Claim | Begin | Token | Rewind), record
@@ -125,7 +125,7 @@ class Tokens:
         self.coordinator = record.coordinator_epoch
 
     def issues(self, token: Token) -> None:
-        """A leader has just decided on it."""
+        """Records when a leader issued `token`."""
         self.issued_ms[token.coordinator_epoch, token.epoch] = self.clock.wall_ms()
 
     def _time(self, token: Token) -> None:
@@ -154,7 +154,7 @@ class Tokens:
         self.watermark_ms = self.watermarks[record.epoch]
 
     def _begins_with(self, offset: int) -> bool:
-        """Whether the log was trimmed up to a token there, that of a checkpoint: it names all."""
+        """Whether the log begins here with a checkpoint's token, which names all source offsets."""
         return self.offset < 0 < offset == self.kafka.log(TOKENS, 0).start
 
     def _watermark(self, token: Token) -> None:
@@ -180,7 +180,7 @@ class Tokens:
 
 
 class Checker:
-    """Looks at one job's topics."""
+    """Checks one job's topics."""
 
     def __init__(self, kafka: ModelKafka, sinks: list[str], clock: Clock) -> None:
         self._kafka, self._clock = kafka, clock
@@ -192,9 +192,9 @@ class Checker:
         self._cursors: dict[tuple[str, int], Cursor] = {}
 
     def start_again(self) -> None:
-        """The logs are others than before: looks at all of them anew, and less strictly."""
+        """Checks all logs again from their starts, less strictly: the broker has lost records."""
         self.words = {topic: Words(torn=True) for topic in self.words}
-        # Records may be gone that were read.
+        # Records that were read may be lost.
         self.tokens = Tokens(
             self._kafka, self._clock, read_ms=inf, issued_ms=self.tokens.issued_ms,
             off_ms=self.tokens.off_ms,
@@ -203,11 +203,11 @@ class Checker:
         self._kafka.changed |= {*self.words, TOKENS, LEDGER} & self._kafka.topics.keys()
 
     def input_is_lost(self) -> None:
-        """Records may be gone that are yet to be read."""
+        """Drops the watermark check: records that are still to be read may be lost."""
         self.tokens.read_ms = inf
 
     def look(self) -> None:
-        """Raises Defect."""
+        """Checks the new records. Raises Defect."""
         if not self._kafka.changed:
             return
         changed, self._kafka.changed = self._kafka.changed, set()
@@ -225,27 +225,27 @@ class Checker:
 
     @property
     def complete(self) -> bool:
-        """Whether every word's total is the input's. Asked after every event: as plain dicts."""
+        """Whether every word's total is the input's. Plain dicts: this runs after every event."""
         expected = dict(self.expected)
         return all(dict(words.total) == expected for words in self.words.values())
 
     def check_totals(self) -> None:
-        """After everything came to rest."""
+        """Checks the totals after all input was processed."""
         for topic, words in self.words.items():
             if words.total != self.expected:
                 raise Defect(f"sink {topic} ends with {words.total}, expected {self.expected}")
 
     def finish(self) -> None:
-        """At the end of any history: what the ledger says stands in the sinks.
+        """Checks that the sinks hold what the ledger names, after any history.
 
-        But for what the broker had acknowledged and lost, and what stands in its place.
+        Windows that reach into tails which the broker lost are skipped.
         """
         cuts: dict[tuple[str, int], int] = {}
         for place, end in self._kafka.lost_tails:
             cuts[place] = min(end, cuts.get(place, end))
         for entry in self._windows:
             for window in entry.outputs:
-                marker = window.last + 1  # without it readers wait for the next transaction
+                marker = window.last + 1  # without it, readers wait for the next transaction
                 if marker >= cuts.get((window.topic, window.partition), marker + 1):
                     continue
                 records = self._kafka.readable(
@@ -282,9 +282,10 @@ class Checker:
         self._windows.append(entry)
 
     def _claims_new_layout(self, entry: LedgerRecord, layout: int) -> bool:
-        """Whether it says behind what its layout begins, in which the partition has no epoch yet.
+        """Whether `entry` claims a new layout in which its partition has no epoch yet.
 
-        `layout`: that of its token.
+        Such a claim has no outputs and names the last token before the new layout. `layout` is that
+        token's.
         """
         tokens = self.tokens
         behind = [of_token for at, (of_token, _) in tokens.plans.items()

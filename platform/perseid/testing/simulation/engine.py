@@ -1,12 +1,11 @@
-"""One heap of (time, sequence, callback), one random generator, and processes that take turns.
+"""A heap of (time, sequence, callback), one random generator, and processes that take turns.
 
-A process is a greenlet: it has the turn until it sleeps, waits or ends, and what wakes it up is an
-event of the heap. So code that was written to block runs as it is, and a seed gives the same
-history every time.
+A process is a greenlet: it runs until it sleeps, waits or ends, and an event of the heap resumes
+it. So blocking code runs unchanged, and a seed always gives the same history.
 
-Processes belong to a group, which is what a machine or an operating system process is: a group is
-killed or paused as a whole. A process that was killed sees `Killed` where it stood and nothing of
-what it does afterwards counts.
+A process belongs to a group, which models a machine or an operating system process: a group is
+killed or paused as a whole. A killed process gets `Killed` at its current wait, and nothing that it
+does afterwards has an effect.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from zlib import crc32
 from greenlet import getcurrent, greenlet
 
 START_S = 1_000.0
-WALL_S = 1_767_225_600  # a right wall clock is so much ahead of the monotonic one: it is 2026
+WALL_S = 1_767_225_600  # the correct wall clock minus the monotonic clock: the year 2026
 
 
 class Killed(BaseException):
-    """The process ends here. Not an Exception: nothing may handle it but the engine."""
+    """Ends the process. Not an Exception: only the engine may handle it."""
 
 
 class Defect(AssertionError):
-    """What must never happen has happened."""
+    """An invariant is violated."""
 
 
 class Reported(Exception):
-    """What nobody could have kept is gone, and the user is told so: a good end."""
+    """Data is lost that could not be kept, and the job reports it: a legitimate end."""
 
 
 class Group:
-    """Processes that die and stop together. `on_death` is called once, by the scheduler."""
+    """Processes that die and pause together. The scheduler calls `on_death` once."""
 
     def __init__(self, name: str, on_death: Callable[[], None] | None = None) -> None:
         self.name = name
@@ -49,7 +48,7 @@ class Group:
 
 
 class Process:
-    """One thread of control; made by `Simulation.spawn`."""
+    """One thread of control; `Simulation.spawn` makes it."""
 
     __slots__ = ("group", "killed", "marks", "name", "turns", "work")
 
@@ -69,7 +68,7 @@ class Process:
 
 
 class Signal:
-    """Something to wait for; `set` wakes everybody who waits."""
+    """A condition to wait for; `set` wakes all waiting processes."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -89,7 +88,7 @@ class Signal:
 
 
 class _Codes(dict[str, int]):
-    """Numbers for names, computed once each."""
+    """Numbers for names, each computed once."""
 
     def __missing__(self, name: str) -> int:
         code = self[name] = crc32(name.encode())
@@ -97,7 +96,7 @@ class _Codes(dict[str, int]):
 
 
 def _name(callback: Callable[[], None]) -> str:
-    """Of the process that gets the turn, else of what is called."""
+    """Returns the name of the process that gets the turn, else of the callback."""
     if isinstance(callback, partial):
         name: str = getattr(callback.args[0], "name", callback.func.__qualname__)
         return name
@@ -105,7 +104,7 @@ def _name(callback: Callable[[], None]) -> str:
 
 
 class Simulation:
-    """See the module's docstring. Use it in a `with`, which ends all processes."""
+    """See the module's docstring. As a context manager it ends all processes."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -114,7 +113,7 @@ class Simulation:
         self.after_event: Callable[[], None] = lambda: None
         self.lines: list[str] = []
         self.events = 0
-        self._rolled = 0  # of all events
+        self._rolled = 0  # hash over all events
         self._codes = _Codes()
         self._digest = hashlib.sha256()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -132,7 +131,7 @@ class Simulation:
     # What happened ------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """A line of the trace."""
+        """Adds a line to the trace."""
         who = self.current.name if self.current is not None else "-"
         line = f"{self.now_s - START_S:9.3f} {who}: {text}"
         self.lines.append(line)
@@ -140,9 +139,10 @@ class Simulation:
 
     @property
     def trace_hash(self) -> str:
-        """Of every line, and of every event: when, which in order, and whose or what.
+        """Hashes every line and every event: its time, its order, and its process or callback.
 
-        The same in every process: only hashes of text are salted, and those of events are numbers.
+        Equal in every Python process: Python salts only the hashes of text, and events are hashed
+        as numbers.
         """
         digest = self._digest.copy()
         digest.update(b"%d" % self._rolled)
@@ -155,7 +155,7 @@ class Simulation:
         heapq.heappush(self._heap, (self.now_s + delay_s, self._sequence, callback))
 
     def run(self, until_s: float, done: Callable[[], bool] | None = None) -> bool:
-        """Runs events up to `until_s` (from the start) or until `done`; whether it was done."""
+        """Runs events up to `until_s` from the start or until `done`; returns if it was done."""
         while self._heap and self._heap[0][0] <= START_S + until_s:
             self.now_s, sequence, callback = heapq.heappop(self._heap)
             self.events += 1
@@ -193,7 +193,7 @@ class Simulation:
         return self.current
 
     def sleep(self, seconds: float) -> None:
-        """Of the running process; nothing when the scheduler itself is asked."""
+        """Suspends the running process; does nothing in the scheduler."""
         if self.current is not None:
             self.wake(self.current, seconds)
             self.give_up_turn()
@@ -202,18 +202,18 @@ class Simulation:
         self.after(delay_s, partial(self._resume, process))
 
     def give_up_turn(self) -> None:
-        """Until something wakes this process up."""
+        """Suspends the running process until an event wakes it."""
         self.running()
         self._scheduler.switch()
 
     def pause(self, group: Group, seconds: float) -> None:
-        """As SIGSTOP, and SIGCONT after `seconds`."""
+        """Acts as SIGSTOP, and as SIGCONT after `seconds`."""
         group.paused_until_s = max(group.paused_until_s, self.now_s + seconds)
         if self.current is not None and self.current.group is group:
             self.sleep(seconds)
 
     def kill(self, group: Group) -> None:
-        """As SIGKILL. Does not return when the running process is of this group."""
+        """Acts as SIGKILL. Does not return when the running process belongs to the group."""
         if group.dead:
             return
         group.dead = True
@@ -232,7 +232,7 @@ class Simulation:
         for process in group.processes:
             process.killed = True
         for process in list(group.processes):
-            if process.turns:  # it has begun, so it has to leave what it is in
+            if process.turns:  # it has begun, so it must unwind
                 self._hand_over(process, process.turns.throw, Killed)
             process.turns = None
         group.processes = []
@@ -261,7 +261,7 @@ class Simulation:
 class SimulatedClock:
     """`perseid.clocks.Clock` of one group; wall clocks of two hosts differ by `skew_ms`.
 
-    `ahead_ms`: by how much that of its host is set ahead now.
+    `ahead_ms`: by how much the host's wall clock is currently set ahead.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Which faults a seed has and how strong they are ("swarm"), and where they strike.
+"""Which faults a seed has, how strong they are ("swarm"), and where they strike.
 
-Every call of a port passes a gate, before and after its effect, where chance may kill, stop or
-delay the process. Uniform mild faults find little, so each seed turns every fault on or off and
-draws its strength over more than a magnitude.
+Every call of a port passes a gate before and after its effect. At a gate chance may kill, pause or
+delay the process. Uniform mild faults find little, so each seed switches every fault on or off and
+draws its strength over more than one order of magnitude.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from perseid.testing.simulation.engine import Killed, Process, Simulation
 
 @dataclass
 class Faults:
-    """Chances. Those of the first part are per gate, the others per occasion."""
+    """Probabilities. Those of the first part are per gate, the others per occasion."""
 
-    switch: float = 0.0  # another process goes on first
-    kill_task: float = 0.0  # a Python process of a worker dies, Spark tries the task again
-    twin_task: float = 0.0  # Spark tries a task again while the first attempt still runs
+    switch: float = 0.0  # another process runs first
+    kill_task: float = 0.0  # a worker's Python process dies, Spark retries the task
+    twin_task: float = 0.0  # Spark retries a task while the first attempt still runs
     kill_worker: float = 0.0
     pause_worker: float = 0.0
     kill_leader: float = 0.0
     pause_leader: float = 0.0
     lose_host: float = 0.0  # power failure: its workers die, unsynced files are lost or torn
     kafka_lost: float = 0.0  # per call: an error, and no effect
-    kafka_unanswered: float = 0.0  # an error, and the effect
-    kafka_late: float = 0.0  # an error, and the effect later
+    kafka_unanswered: float = 0.0  # per call: an error, and the effect
+    kafka_late: float = 0.0  # per call: an error, and the effect later
     zookeeper_unknown: float = 0.0
     files_fail: float = 0.0
     store_fail: float = 0.0
-    damage_part: float = 0.0  # per finished checkpoint: one part of it
-    erase_state: float = 0.0  # per worker's death: the host's state directory is gone
-    cut: float = 0.0  # per half second: some process does not reach some server
-    user: float = 0.0  # per second: stops the job, and starts it again
+    damage_part: float = 0.0  # per complete checkpoint: damages one part
+    erase_state: float = 0.0  # per worker's death: deletes the host's state directory
+    cut: float = 0.0  # per half second: cuts the link between a process and a server
+    user: float = 0.0  # per second: the user stops the job and starts it again
     grow: float = 0.0  # per second: a source topic gets another partition
-    damage_log: float = 0.0  # per worker's death: one file of the host's state logs
+    damage_log: float = 0.0  # per worker's death: damages one file of the host's state logs
     retain: float = 0.0  # per second: a source partition loses its oldest records
-    remake: float = 0.0  # per second, once: a source topic is deleted and made anew
+    remake: float = 0.0  # per second, once: a source topic is deleted and created again
     lose_tails: float = 0.0  # per second, once: the broker loses what it has not flushed
 
     @classmethod
     def draw(cls, chance: random.Random) -> Faults:
-        """A seed's own mixture."""
+        """Draws a seed's own mixture."""
         drawn = cls(switch=chance.choice([0.0, 0.02, 0.1, 0.3]))
         for field in fields(cls):
             if field.name in STRENGTHS and chance.random() < 0.45:
@@ -54,12 +54,12 @@ class Faults:
         if chance.random() < REMAKE_SHARE:
             drawn.remake = REMAKE_STRENGTH
         if chance.random() < TAILS_SHARE:
-            # When the hosts' files go too, nothing is left that could contradict the broker.
+            # If the hosts' files are lost too, nothing is left that could contradict the broker.
             drawn.lose_tails, drawn.lose_host, drawn.erase_state = TAILS_STRENGTH, 0.0, 0.0
         return drawn
 
     def stop(self) -> None:
-        """The faults end; what they did stays."""
+        """Ends the faults; their damage stays."""
         for field in fields(self):
             if field.name != "switch":
                 setattr(self, field.name, 0.0)
@@ -79,10 +79,10 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "retain": (0.02, 0.3),
 }  # fmt: skip
 
-TAILS_SHARE, TAILS_STRENGTH = 0.05, 0.1  # rare: what is asked of such a seed is less
-REMAKE_SHARE, REMAKE_STRENGTH = 0.03, 0.1  # likewise
+TAILS_SHARE, TAILS_STRENGTH = 0.05, 0.1  # rare: the checks of such a seed are weaker
+REMAKE_SHARE, REMAKE_STRENGTH = 0.03, 0.1  # rare: the checks of such a seed are weaker
 
-# Where a history must have been for the seeds to mean something, beside the faults themselves.
+# Branches that the seeds together must reach to be meaningful, besides the faults themselves.
 BRANCHES = (
     "cut requests kafka", "cut answers kafka", "cut both kafka",
     "cut requests zookeeper", "cut answers zookeeper", "cut both zookeeper",
@@ -103,11 +103,11 @@ BRANCHES = (
 
 
 class TaskKilled(Exception):
-    """Spark's view of a Python process that died under a task."""
+    """Spark's view of a Python process that died during a task."""
 
 
 class Gates:
-    """Where faults strike. Processes say what they are in `marks["kind"]`."""
+    """The places where faults strike. `marks["kind"]` gives a process's kind."""
 
     def __init__(self, simulation: Simulation, faults: Faults) -> None:
         self._simulation, self.faults = simulation, faults
@@ -128,11 +128,11 @@ class Gates:
         self.struck[branch] += 1
 
     def toss(self) -> bool:
-        """A coin."""
+        """Tosses a coin."""
         return self._simulation.random.random() < 0.5
 
     def reach(self, where: str) -> None:
-        """A gate. May not return (killed), return late (paused), or just let others go first."""
+        """A gate: may not return (killed), return late (paused), or let other processes run."""
         process = self._simulation.current
         if process is None:
             return

@@ -1,4 +1,4 @@
-"""One fragment on a simulated worker: restore, then epoch after epoch, as `perseid.worker` does."""
+"""One fragment on a simulated worker: restores, then runs its epochs as `perseid.worker` does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TOKEN_POLL_S = 0.1
 
 
 class Fragment:
-    """The life of one plan on one worker. `stopping` ends it at the next step."""
+    """One plan's execution on one worker. `stopping` ends it at the next step."""
 
     def __init__(
         self, world: World, group: Group, files: SimulatedFiles, plan: Plan, incarnation: str
@@ -121,7 +121,7 @@ class Fragment:
                 self._look_behind(order.token)
 
     def _look_behind(self, token: Token) -> None:
-        """What stops a job between two epochs: a limit, or whatever does not spare the last one."""
+        """Raises what can end a job between two epochs: a limit, or the revision's own code."""
         if memory.is_judged(token):
             self.world.run_into(self.plan.archive, "limit")
         self.world.run_into(self.plan.archive, "behind")
@@ -148,7 +148,7 @@ class Fragment:
         return counts if order.token.splits else {}
 
     def _run_task(self, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
-        """Spark's part: attempts, each in an idle Python process."""
+        """Spark's part: runs attempts, each in an idle Python process."""
         for number in range(1, ATTEMPTS_MAX + 1):
             attempt = Attempt(self, order, task, rows)
             attempt.ended.wait()
@@ -162,7 +162,7 @@ class Fragment:
         raise Defect("not reached")
 
     def borrow(self) -> ProcessCache:
-        """An idle Python process, now and then another one than last time."""
+        """Returns an idle Python process, sometimes another one than last time."""
         if not self._pool or (len(self._pool) < 2 and self.world.simulation.random.random() < 0.1):
             return ProcessCache(self.context)
         return self._pool.pop(self.world.simulation.random.randrange(len(self._pool)))
@@ -171,7 +171,7 @@ class Fragment:
         self._pool.append(cache)
 
     def _take_over_orders(self) -> None:
-        """While no epoch runs."""
+        """Takes orders of dead processes over while no epoch runs."""
         if part_orders.outstanding(self._ordered_epoch, self.pointers):
             cache = self.borrow()
             take_over_orders(cache)
@@ -234,7 +234,7 @@ class Fragment:
         self._count(found)
         return found
 
-    # Telling ------------------------------------------------------------------------------------
+    # Reports --------------------------------------------------------------------------------------
 
     def _report_event_times(self, order: EpochOrder, counts: Counts) -> None:
         told = reports.event_times(self.plan, order, counts)
@@ -274,9 +274,9 @@ class Fragment:
         self._word.append(self._state(state, source, events))
 
     def _report_for_sure(self, state: str, error: PerseidError | None = None) -> None:
-        """The last word is told until it is heard: nobody else would know that it has ended.
+        """Reports the final state until it is acknowledged: no other process knows of it.
 
-        That of a failure is also told again, as long as no newer plan has come.
+        A failure is reported again whenever the report is lost, until a newer plan arrives.
         """
         record = self._state(state)
         if error is not None:
@@ -303,13 +303,13 @@ class Fragment:
 
 
 def refuse_unharmed(world: World, error: PerseidError) -> None:
-    """A restore would mend what a defect of ours takes from a log, and nobody would see it."""
+    """Raises Defect for damage that no fault caused: a restore would hide such an engine error."""
     if TO_RESTORE in str(error) and not world.logs_harmed:
         raise Defect(f"nothing has harmed the state logs: {error}")
 
 
 class Attempt:
-    """One attempt of one task. `ended` is set once; what comes later is a zombie's."""
+    """One attempt of one task. `ended` is set once; later results are a zombie's."""
 
     def __init__(self, fragment: Fragment, order: EpochOrder, task: Task, rows: list[Row]) -> None:
         self._fragment, self._order, self._task, self._rows = fragment, order, task, rows

@@ -1,7 +1,7 @@
 """The simulated job: running totals per word over two sources, exactly once.
 
-Every output has the word's running total and how many outputs the word has had before: so a checker
-that knows only the input sees a lost, doubled, reordered or wrong output of any epoch.
+Every output has the word's running total and the number of the word's previous outputs. So a
+checker that knows only the input detects a lost, doubled, reordered or wrong output of any epoch.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from perseid.worker.dataflow import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
-STRANGER = "z"  # of records that are not the input's
+STRANGER = "z"  # the word of records that are not part of the input
 SINK_PARTITIONS = 2
 DELAY_MS = 300
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
-ON, BACK = -1, -2  # of rows on outputs beside the main one
+ON, BACK = -1, -2  # marks of rows on side outputs
 WINDOW_MS = 7000
 TIMED = EventTimeSpec(column="timestamp", delay_ms=DELAY_MS, late="update")
 
 
 class Sums(Primitive):
-    """`Table.add` for a handful of rows: a normal seed takes a fifth less than with `Table`."""
+    """`Table.add` for a few rows: a normal seed takes a fifth less time than with `Table`."""
 
     def __init__(self, *columns: str) -> None:
         self._names = columns
         self._schema = _sums_schema(columns)
         self._rows: dict[str, list[int]] = {}
         self._changed: dict[str, None] = {}
-        self._added: pa.Table | None = None  # what the one `add` since the last commit has changed
+        self._added: pa.Table | None = None  # the change of the one `add` since the last commit
 
     def add(self, keys: Any, **amounts: Any) -> pa.Table:
         changed: dict[str, None] = {}
@@ -76,7 +76,7 @@ class Sums(Primitive):
         return {"key": pa.string()}
 
     def schema(self) -> dict[str, Any]:
-        """A table's, so that its parts are merged as a table's are."""
+        """Returns a table's schema, so that its parts are merged as a table's."""
         return Table(key=pa.string(), **dict.fromkeys(self._names, pa.int64())).schema()
 
     def delta(self) -> pa.Table | None:
@@ -121,7 +121,7 @@ def _sums_schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 class Totals(Operator):
-    """Adds up the amounts of each word; one output a word and epoch."""
+    """Adds up the amounts of each word; emits one output per word and epoch."""
 
     totals: Any = Sums("total", "n")
 
@@ -141,7 +141,7 @@ class TotalsInTable(Totals):
 
 
 class WindowedTotals(Totals):
-    """Also keeps the words of a window of token time, and drops them with it: a saw-tooth."""
+    """Also keeps the words of a window of token time and drops them with it: a saw-tooth size."""
 
     window = Value(pa.string(), default="")
 
@@ -154,7 +154,7 @@ class WindowedTotals(Totals):
 
 
 class EchoedTotals(Totals):
-    """Gets what the relay passed on of its outputs, one epoch later: those and no others."""
+    """Receives the outputs that the relay fed back, one epoch later: exactly those."""
 
     sent = Value(pa.string(), default="[]")
     heard = emitted = "[]"
@@ -170,7 +170,7 @@ class EchoedTotals(Totals):
             out.emit(table)
 
     def rescale(self, old: Sequence[Any]) -> None:
-        """What the old partitions sent, of the words that are this one's now."""
+        """Redistributes what the old partitions sent; keeps the words of this partition."""
         rows = [row for o in old for row in orjson.loads(o.sent.get())]
         mine = [row for row in rows if _partition(row[0], self.parallelism) == self.partition]
         self.sent.set(orjson.dumps(sorted(mine)).decode())
@@ -183,13 +183,13 @@ class EchoedTotals(Totals):
 
 
 def listed(tables: Sequence[pa.Table]) -> str:
-    """The words and totals of `tables` as text, in the order of the words."""
+    """Returns the words and totals of `tables` as text, ordered by word."""
     found = [(r["key"], r["total"]) for t in tables for r in t.to_pylist()]
     return orjson.dumps(sorted(found)).decode()
 
 
 class SidedTotals(EchoedTotals):
-    """Tells the relay by an output of its own, whose rows have n = ON; it hears rows with BACK."""
+    """Sends rows with n = ON to the relay on a side output; the relay answers with n = BACK."""
 
     outputs: ClassVar = {"on": EMITTED}
 
@@ -204,7 +204,7 @@ class SidedTotals(EchoedTotals):
 
 
 class Relay(Operator):
-    """Counts the totals of each word that come by, and passes them on."""
+    """Counts the totals of each word and forwards them."""
 
     seen = Sums("n")
 
@@ -217,7 +217,7 @@ class Relay(Operator):
 
 
 class SidedRelay(Relay):
-    """The other half of SidedTotals."""
+    """The counterpart of SidedTotals."""
 
     outputs: ClassVar = {"back": EMITTED}
 
@@ -232,7 +232,7 @@ def marked(rows: pa.Table, mark: int) -> pa.Table:
 
 
 def expect_marked(rows: pa.Table, mark: int) -> None:
-    """ValueError for rows of another output."""
+    """Raises ValueError for rows of another output."""
     found = rows["n"].to_pylist() if rows.num_rows else []
     if set(found) - {mark}:
         raise ValueError(f"rows with n = {found}, expected {mark}")
@@ -253,18 +253,18 @@ class Shape:
     hosts: int = 2
     totals: int = 5  # operator partitions
     relays: int = 3  # of a second level; 0: there is none
-    sink_on_totals: bool = False  # beside that of the second level
+    sink_on_totals: bool = False  # besides the sink of the second level
     in_table: bool = False
     period_s: float = 2.0  # of checkpoints
-    input_s: float = 20.0  # so long input comes and faults strike
-    timed: bool = False  # its sources have event time, that of the records
-    echoed: bool = False  # the relay's output is input of the totals in the next epoch
-    sided: bool = False  # likewise, and both directions are outputs beside the main ones
-    size_timed: bool = False  # checkpoints at moments of small state, of totals with windows
+    input_s: float = 20.0  # duration of input and faults
+    timed: bool = False  # its sources have event time, the time of the records
+    echoed: bool = False  # the relay's output is an input of the totals in the next epoch
+    sided: bool = False  # feedback where both directions use side outputs
+    size_timed: bool = False  # checkpoints at moments of small state; totals with windows
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
-        """From the smallest to twice the normal one: small ones reach more states a second."""
+        """Draws sizes from the smallest to twice the normal: small jobs reach more states."""
         return cls(
             workers=chance.choice([1, 2, 3]),
             hosts=chance.choice([1, 1, 2]),
@@ -277,7 +277,7 @@ class Shape:
 
     @property
     def spec(self) -> JobSpec:
-        """The job with one or two levels of state; the last one always feeds a sink."""
+        """Returns the job with one or two stateful levels; the last one always feeds a sink."""
         kind = "Sided" if self.sided else "Echoed" if self.echoed else ""
         use = f"job:{kind}Totals" + ("InTable" if self.in_table and not kind else "")
         echo = {"Sided": {"echo": "relay.back"}, "Echoed": {"echo": "relay"}}.get(kind, {})
@@ -316,7 +316,7 @@ def record(word: str, amount: int) -> bytes:
 
 
 def columns(tables: Iterable[pa.Table]) -> pa.Table:
-    """What the stateless operators behind a source make of its records."""
+    """Applies the stateless operators that follow a source to its records."""
     pairs = [text.split(" ") for t in tables for text in t["value"].to_pylist()]
     keys = pa.array([key for key, _ in pairs], pa.string())
     return pa.table({"key": keys, "amount": pa.array([int(a) for _, a in pairs], pa.int64())})
@@ -328,19 +328,19 @@ def _partition(word: str, count: int) -> int:
 
 
 def consumers(table: pa.Table, count: int) -> npt.NDArray[np.int64]:
-    """As `perseid.worker.dataflow.partition`, which need not be asked each time for few words."""
+    """As `perseid.worker.dataflow.partition`, cached because there are few words."""
     words = table["key"].to_pylist() if table.num_rows else ()
     found = [_partition(word, count) for word in words]
     return np.array(found, dtype=np.int64)
 
 
 def encoded(rows: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
-    """Keys and values of a sink's records. Whole columns are quicker only when they are long."""
+    """Keys and values of a sink's records. Whole columns are faster only for long tables."""
     listed = rows.to_pylist()
     return [row["key"].encode() for row in listed], [orjson.dumps(row) for row in listed]
 
 
 def output(value: bytes) -> tuple[str, int, int]:
-    """(word, n, total) of a sink record."""
+    """Decodes a sink record into (word, n, total)."""
     row = orjson.loads(value)
     return row["key"], row["n"], row["total"]

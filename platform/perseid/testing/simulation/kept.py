@@ -1,7 +1,7 @@
-"""What a restore may need is never deleted: looked at whenever a log begins elsewhere than before.
+"""Checks that nothing a restore may need is deleted, whenever a log is trimmed.
 
-The token log keeps the token of every checkpoint that is kept, and each partition of the ledger its
-last record. That what an owner is restoring from is kept shows by itself: it could not go on.
+The token log keeps the token of every retained checkpoint, and each ledger partition keeps its last
+record. What a running restore needs is checked implicitly: without it the owner fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perseid.testing.simulation.engine import Defect
 
 @dataclass
 class Kept:
-    """Looks at one job's token log and ledger."""
+    """Checks one job's token log and ledger."""
 
     kafka: ModelKafka
     registry: Registry

@@ -1,4 +1,4 @@
-"""A coordinator: the real core, loader, performer and fenced registry, in one simulated process."""
+"""A coordinator: the real core, loader, performer and fenced registry in one simulated process."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from perseid.testing.simulation.world import World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import Entry
 
-LOOK_S = 0.2  # between looks, at what is due
+LOOK_S = 0.2  # between checks of what is due
 RESPAWN_S = 0.5
 SKEWS_MS = (0, -40, 250)
-DIED = ProcessDied.__name__  # of an error
+DIED = ProcessDied.__name__  # the kind of an error
 UNEXPECTED = UnexpectedError.__name__
 
 
 class SimulatedLoader(Loader):
-    """Programs come from the world instead of an archive."""
+    """Loads programs from the world instead of an archive."""
 
     specs: Mapping[str, JobSpec]
 
@@ -51,12 +51,12 @@ class SimulatedLoader(Loader):
         return self.specs[archive]
 
     def _with_digests(self, program: Program) -> Program:
-        """Every other revision has the code of the one before."""
+        """Gives every other revision the code of its predecessor."""
         return replace(program, code=str(int(program.archive.rpartition("-")[2]) // 2))
 
 
 class LookingReader(SimulatedLogReader):
-    """Does not wait for a record: it stands in the process that decides, and looks again soon."""
+    """Does not wait for a record: it runs in the deciding process, which polls again soon."""
 
     def read_from(
         self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
@@ -65,7 +65,7 @@ class LookingReader(SimulatedLogReader):
 
 
 class SimulatedPerformer(Performer):
-    """What is slow runs in a process of its own instead of a thread."""
+    """Runs slow actions in a process of their own instead of a thread."""
 
     spawn: Callable[[str, Callable[[], None]], None]
 
@@ -74,7 +74,7 @@ class SimulatedPerformer(Performer):
 
 
 class Coordinator:
-    """One coordinator under its supervisor: life after life."""
+    """One coordinator under its supervisor, which restarts it."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.lives = world, name, 0
@@ -104,7 +104,7 @@ class Life:
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
         self._known = Known()
-        self._due: dict[Watcher, float] = {}  # when each looks again
+        self._due: dict[Watcher, float] = {}  # when each polls again
         self._spawn("main", self._live)
 
     def _spawn(self, what: str, work: Callable[[], None]) -> None:
@@ -112,12 +112,12 @@ class Life:
         process.marks.update(kind="leader")
 
     def _died(self) -> None:
-        if self.world.gates.toss():  # its supervisor ends the session; else the server misses it
+        if self.world.gates.toss():  # its supervisor ends the session; else the session expires
             self.session.drop()
         self._on_death()
 
     def _session_changed(self, state: SessionState) -> None:
-        """As `perseid.coordinator.service.Service` does."""
+        """As `perseid.coordinator.service.Service`."""
         if state is SessionState.LOST:
             self._lost("the ZooKeeper session is lost")
         elif state is SessionState.SUSPENDED:
@@ -181,7 +181,7 @@ class Life:
     # Looking ------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What the watchers' threads would do."""
+        """Does the work of the watchers' threads."""
         for watcher in list(self._looking):
             due_s = self._due.get(watcher, 0.0)
             if not watcher.stopped and (watcher.wake.is_set() or self.clock.monotonic_s() >= due_s):
@@ -219,7 +219,7 @@ class Life:
                 raise event
 
     def _feed(self, event: ev.Event) -> None:
-        """As `perseid.coordinator.service.Service` does."""
+        """As `perseid.coordinator.service.Service`."""
         self._await_lease()
         now = self._now()
         jobs = self.state.jobs
@@ -287,7 +287,7 @@ class Life:
         self.world.simulation.say(text)
 
     def _log_change(self, plan: Plan) -> None:
-        """Of revision, if it is one."""
+        """Counts the branch if the plan changes the revision."""
         if plan.reason.startswith("switch"):
             self.world.gates.hit("revision switched")
         elif " ends epoch " in plan.reason and plan.owner is None:

@@ -1,6 +1,6 @@
-"""Many seeds in several processes, and how often each fault and branch was hit.
+"""Plays many seeds in several processes, and counts how often each fault and branch was hit.
 
-One seed of a hundred is played twice: a history that differs is an error of the simulator itself.
+One seed in a hundred is played twice: a different history is an error of the simulator itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK = 10
 
 @dataclass
 class Tally:
-    """What all seeds together did."""
+    """The sums over all seeds."""
 
     seeds: int = 0
     events: int = 0
@@ -39,11 +39,11 @@ class Tally:
 
     @property
     def never_hit(self) -> list[str]:
-        """Faults and branches that no seed came to: what the simulation does not show."""
+        """Faults and branches that no seed reached: the simulation does not cover them."""
         return [name for name in (*STRENGTHS, *BRANCHES) if not self.hit[name]]
 
     def told(self) -> str:
-        """The "sometimes" counters as a table."""
+        """Returns the "sometimes" counters as a table."""
         lines = [f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, "
                  f"{self.events} events, {len(self.failed)} failed"]  # fmt: skip
         lines += [f"  {count:8d}  {name}" for name, count in sorted(self.hit.items())]
@@ -51,7 +51,7 @@ class Tally:
 
 
 def play(seeds: Iterable[int], processes: int | None = None) -> Iterator[Outcome]:
-    """Outcomes in the order of `seeds`; traces only of those that failed."""
+    """Yields outcomes in the order of `seeds`; only failed ones have traces."""
     count = processes or len(os.sched_getaffinity(0))
     with multiprocessing.get_context("spawn").Pool(count) as pool:
         yield from pool.imap(_played, seeds, chunksize=CHUNK)

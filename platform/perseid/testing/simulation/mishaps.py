@@ -1,7 +1,8 @@
-"""What befalls source topics and state logs while nobody of perseid's does anything.
+"""External damage to source topics, clocks and state logs.
 
-Retention takes what no restore needs, which must go unnoticed, or more, which the user is told of.
-A topic that was made anew has other records at the same offsets, and none of them may be taken.
+Retention deletes records that no restore needs, which must have no effect, or also needed ones,
+which the job must report. A source topic that was created again has other records at the same
+offsets; none of them may be read.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
     from perseid.testing.simulation.world import World
     from perseid.topics.admin import Partition
 
-BITES_SHARE = 0.05  # of retentions: they take what is still needed
-STRANGERS = 60      # records in a topic that was made anew
+BITES_SHARE = 0.05  # of retentions: they delete records that are still needed
+STRANGERS = 60      # records in a topic that was created again
 PARTITIONS_MAX = 4  # of a source topic
-AWAY_S = 2.0        # at most, before it is there again
-SET_EVERY_S = 3.0   # a clock
+AWAY_S = 2.0        # at most, until a deleted topic exists again
+SET_EVERY_S = 3.0   # a clock is set
 AHEAD_S = (3_600, -3_600, 30 * 86_400, -30 * 86_400)
 LIVES_MAX = 100     # of a coordinator
 
 
 def set_clocks(world: World, chance: Random) -> None:
-    """Wall clocks are set, now and then while input comes: the broker's, or coordinators'.
+    """Sets wall clocks while input comes: the broker's, or those of coordinators.
 
-    Not both in one history: where the two that a new leader compares are wrong together, nothing
-    tells that from time that has passed.
+    Never both in one history: a new leader compares the two, and if both are wrong together it
+    cannot distinguish that from time that has passed.
     """
     hosts = chance.choice([("broker",), ("c1",), ("c1", "c2")])
     at_s = 0.0
@@ -48,7 +49,7 @@ def _set_clock(world: World, host: str, ahead_s: int) -> None:
 
 
 def switch_off(world: World, seconds: int) -> None:
-    """All machines are off for that long: wall clocks go on, and processes end."""
+    """Switches all machines off for that time: wall clocks advance, and processes end."""
     world.simulation.say(f"SWITCHED OFF for {seconds} s")
     for host in ("broker", "c1", "c2"):
         world.ahead_ms[host] += seconds * 1000
@@ -58,7 +59,7 @@ def switch_off(world: World, seconds: int) -> None:
 
 
 def retain(world: World) -> None:
-    """A source partition loses its oldest records."""
+    """Deletes the oldest records of a source partition."""
     chance = world.simulation.random
     place = chance.choice([(t, p) for t in ("left", "right") for p in range(PARTITIONS_MAX)])
     bites = chance.random() < BITES_SHARE
@@ -76,14 +77,14 @@ def retain(world: World) -> None:
 
 
 def remake(world: World) -> None:
-    """A source topic is deleted, and soon there is one of its name with other records."""
+    """Deletes a source topic and soon creates it again with other records."""
     topic = world.simulation.random.choice(["left", "right"])
     if world.remade or not any(_is_read(world, (topic, p)) for p in range(PARTITIONS_MAX)):
         return
     world.remade = topic
     partitions = len(world.kafka.topics[topic].logs)
     world.simulation.say(f"{topic} IS DELETED")
-    # The last one: another revision was to end the epoch that this one could not, and cannot.
+    # RefusedError: the next revision would have to end this epoch, and it cannot either.
     lose_input(world, "TopicIdentityChanged", "PermanentError", "RefusedError")
     world.topics.delete([topic])
 
@@ -105,7 +106,7 @@ def lose_input(world: World, *kinds: str) -> None:
 
 
 def flip_byte(world: World, files: SimulatedFiles, folder: str) -> None:
-    """A file of the state logs is not what it was, which nobody was told of."""
+    """Damages a file of the state logs silently."""
     paths = files.below(folder)
     if paths:
         damage(world, files, world.simulation.random.choice(paths))
@@ -120,20 +121,20 @@ def damage(world: World, files: SimulatedFiles, path: str) -> None:
 
 
 def flipped(chance: Random, data: bytes) -> bytes:
-    """With one byte that is another one."""
+    """Returns `data` with one byte changed."""
     at = chance.randrange(len(data))
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 
 def _is_read(world: World, place: Partition) -> bool:
-    """Whether a token names the partition: else the job has yet to see where it begins."""
+    """Whether a token names the partition: else the job does not know its start yet."""
     topic = world.kafka.topics.get(place[0])
     there = topic is not None and place[1] < len(topic.logs)
     return there and world.checker.tokens.ends[place] > 0
 
 
 def _needless(world: World) -> Counter[Partition]:
-    """By source partition: below it lies what all that may be restored from has read."""
+    """By source partition: the offset below which no restore needs records."""
     pointers, plan = world.registry.pointers(job.JOB), world.registry.plan(job.JOB)
     kept = [
         p.epoch

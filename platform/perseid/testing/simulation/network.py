@@ -1,12 +1,11 @@
-"""The way between processes and servers, cut in one direction or both; and ZooKeeper's sessions.
+"""The network between processes and servers, cut in one or both directions; ZooKeeper's sessions.
 
-A request that does not arrive has no effect. An answer that does not arrive leaves the effect, and
-the client waits for its timeout either way. A session lives as long as the server hears of it: that
-is the server's decision on the server's clock, and the client learns of it when it next gets
-through. Until then it only knows that it is suspended. What it writes meanwhile its client may
-keep, and send when there is a connection again.
+A request that is lost has no effect. A lost answer leaves the effect; in both cases the client
+waits for its timeout. A session lives as long as the server receives its heartbeats, by the
+server's clock. The client learns of an expiry when it reconnects; until then it only knows that it
+is suspended. Its client may keep what it writes meanwhile, and send it on reconnection.
 
-Delivery twice, late and out of order are faults of single calls (`ports`): clients see to it that a
+Delivery twice, late and out of order are faults of single calls (`ports`): clients ensure that a
 broken connection loses nothing that TCP would keep.
 """
 
@@ -22,7 +21,7 @@ from perseid.testing.simulation.engine import Group, Simulation
 from perseid.testing.simulation.faults import Gates
 
 SESSION_S = 2.0
-SUSPENDED_S = SESSION_S * 2 / 3  # kazoo gives up a connection that is silent for so long
+SUSPENDED_S = SESSION_S * 2 / 3  # kazoo closes a connection that is silent for so long
 BEAT_S = 0.25
 TIMEOUT_S = 1.0  # of a request
 EVERY_S = 0.5
@@ -31,7 +30,7 @@ SERVERS = ("kafka", "zookeeper")
 
 
 class Cut(Enum):
-    """What does not get through."""
+    """The direction that is cut."""
 
     REQUESTS = "requests"
     ANSWERS = "answers"
@@ -39,7 +38,7 @@ class Cut(Enum):
 
 
 class Network:
-    """Which process groups do not reach which servers."""
+    """Which process groups cannot reach which servers."""
 
     def __init__(self, simulation: Simulation, gates: Gates) -> None:
         self._simulation, self._gates = simulation, gates
@@ -54,7 +53,7 @@ class Network:
         self._cuts.clear()
 
     def cut_off(self, group: Group, server: str, seconds: float) -> None:
-        """Both ways, from now on."""
+        """Cuts both directions, from now on."""
         self._simulation.say(f"CUT of {group.name} and {server} for {seconds} s")
         self.sever(group, server, Cut.BOTH, seconds)
 
@@ -62,7 +61,7 @@ class Network:
         self._cuts[group, server] = (way, self._simulation.now_s + seconds)
 
     def cut(self, group: Group | None, server: str) -> Cut | None:
-        """What is cut between them now."""
+        """What is currently cut between them."""
         if not self._cuts or group is None:
             return None
         found, until_s = self._cuts.get((group, server), (None, 0.0))
@@ -89,7 +88,7 @@ class Network:
 
 
 class SimulatedCoordination(FakeCoordination):
-    """One session after another of one process group."""
+    """The successive sessions of one process group."""
 
     def __init__(
         self, server: FakeZooKeeper, network: Network, gates: Gates, simulation: Simulation,
@@ -99,7 +98,7 @@ class SimulatedCoordination(FakeCoordination):
         self._network, self._gates, self._simulation = network, gates, simulation
         self.group = group
         self._answered_s = simulation.now_s
-        self._counted = False  # that it has expired
+        self._counted = False  # whether its expiry was counted
 
     @property
     def hears(self) -> bool:
@@ -107,7 +106,7 @@ class SimulatedCoordination(FakeCoordination):
 
     @property
     def gone(self) -> bool:
-        """Whether the server has forgotten it, which its client may not know yet."""
+        """Whether the server has expired it, which its client may not know yet."""
         return self._silent and self._session not in self._server.silent_since_s
 
     def get(self, path: str) -> Node | None:
@@ -133,7 +132,7 @@ class SimulatedCoordination(FakeCoordination):
         self._gates.reach("after zookeeper write")
 
     def beat(self) -> None:
-        """One heartbeat of both sides, from the scheduler."""
+        """One heartbeat of both sides, called by the scheduler."""
         now_s, cut = self._simulation.now_s, self._cut
         if not self._frozen and cut is None:
             self._answered_s = now_s
@@ -149,7 +148,7 @@ class SimulatedCoordination(FakeCoordination):
             self._gates.hit("session expired")
 
     def drop(self) -> None:
-        """The server forgets it; nothing happens when it has already."""
+        """Expires the session on the server, unless it has already expired."""
         self.fall_silent()
         self._server.drop_session(self._session)
 
@@ -162,7 +161,7 @@ class SimulatedCoordination(FakeCoordination):
         return self._network.cut(self.group, "zookeeper")
 
     def _connect(self) -> bool:
-        """A connection again, if it was broken; whether its session is the one of before."""
+        """Reconnects if the connection was broken; returns whether the session is the same."""
         if not self._silent and not self._late:
             return True
         before = self._session
@@ -180,9 +179,9 @@ class SimulatedCoordination(FakeCoordination):
             raise RetryableError("the session has expired")
 
     def _write_through(self, cut: Cut, writes: tuple[Write, ...]) -> None:
-        """What becomes of a write that is not answered: it is done now, later, or never.
+        """Decides what happens to an unanswered write: it is done now, later, or never.
 
-        A client that knows of the break keeps all that it is given.
+        A client that knows of the broken connection queues all writes.
         """
         if self.state is SessionState.CONNECTED and not self._gates.toss():
             return

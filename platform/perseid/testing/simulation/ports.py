@@ -1,4 +1,4 @@
-"""The fakes of the ports with gates around every call, and with outcomes that nobody knows."""
+"""Fakes of the ports, with gates around every call and with unknown outcomes."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ WAIT_STEP_S = 0.25
 
 
 class SimulatedBroker:
-    """One model broker and how calls to it go wrong."""
+    """One model broker, and the faults of calls to it."""
 
     def __init__(
         self, simulation: Simulation, gates: Gates, network: Network, kafka: ModelKafka
     ) -> None:
         self.simulation, self.gates, self.kafka = simulation, gates, kafka
-        self.record_s = 0.0  # for so long the broker is busy with each record of a transaction
+        self.record_s = 0.0  # how long the broker is busy with each record of a transaction
         self.transaction_max_s = 900.0
         self._network = network
         self._overdue: dict[str, list[Callable[[], None]]] = {}
 
     def later(self, log: str, effect: Callable[[], None]) -> None:
-        """Some time later, or at the worst moment: right behind the log's next record."""
+        """Runs `effect` later, at a random time or directly after the log's next record."""
         if self.gates.toss():
             self._overdue.setdefault(log, []).append(effect)
         else:
-            # Often soon: after the error, and before anybody has done something about it.
+            # Often soon: after the error, and before a process has reacted to it.
             self.simulation.after(LATE_S * self.simulation.random.random() ** 4, effect)
 
     def appended(self, log: str) -> None:
-        """A record has been appended to `log`."""
+        """Runs the effects that wait for a record of `log`."""
         for effect in self._overdue.pop(log, []):
             effect()
 
     def call(
         self, where: str, effect: Callable[[], Any], late: Callable[[], None] | None = None
     ) -> Any:
-        """`effect` between two gates; `late` is what still happens of it when it is overdue."""
+        """Runs `effect` between two gates; `late` is its remaining effect when it is overdue."""
         self.gates.reach(f"before {where}")
         cut = self._network.cut_here("kafka")
         if cut is not None:
@@ -210,7 +210,7 @@ class SimulatedTransaction:
         return True
 
     def idle_s(self) -> float | None:
-        """A slow broker takes records all the time, one that is cut off none."""
+        """0 for a slow broker, which takes records all the time; one that is cut off takes none."""
         return 0.0 if self._broker.record_s else None
 
     def _commit_late(self) -> None:

@@ -1,4 +1,4 @@
-"""One seed: a cluster, a workload and a mixture of faults, to the end or until all heals."""
+"""One seed: a cluster, a workload and a mixture of faults, to the end or until all faults heal."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from perseid.testing.simulation.world import World
 from perseid.worker.sink import sink_time
 
 TIMED = 7  # modulo 9: a ninth of the seeds has event time
-ECHOED = 11  # modulo 13: likewise feedback
-SIDED = 15  # modulo 17: likewise feedback, and operators with several outputs
-RESCALED = 7  # modulo 17: likewise other numbers of operator partitions, now and then
-AT_ONCE = 5  # modulo 7: likewise states that are copied at once
-APPLIED = 3  # modulo 11: likewise revisions, which have a chance of their own
-CLOCKS_SET = 1  # modulo 5: likewise wall clocks that are set
-APPLY_CHANCE = 0.15  # a second
+ECHOED = 11  # modulo 13: these seeds have feedback
+SIDED = 15  # modulo 17: feedback, and operators with several outputs
+RESCALED = 7  # modulo 17: the numbers of operator partitions change
+AT_ONCE = 5  # modulo 7: states are copied at once
+APPLIED = 3  # modulo 11: revisions are applied, with a random generator of their own
+CLOCKS_SET = 1  # modulo 5: wall clocks are set
+APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
-LOSS_S = 120.0  # more: a ledger that nobody decides is waited for, twice 90 s, before it is told
-CHECKPOINT_S = 60.0  # one that is asked for then
+LOSS_S = 120.0  # in addition: an undecided ledger is awaited twice for 90 s before it is reported
+CHECKPOINT_S = 60.0  # for a checkpoint that the user requests at the end
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 PRODUCE_EVERY_S = 2.0
-SPLIT_RECORDS_MIN = 20  # instead of 20,000: so that small epochs have several splits too
-TRIM_S = 1.0  # instead of 20: a history is that short
+SPLIT_RECORDS_MIN = 20  # instead of 20,000, so that small epochs have several splits too
+TRIM_S = 1.0  # instead of 20: a history is short
 RESCALE_SHARE = 0.2  # of the seconds of such a seed
 EVENTS_MAX = 400_000
 LINES_SHOWN = 60
 
 
 class Mode(Enum):
-    """What is asked of a seed. Both: nothing that is seen at any moment is wrong."""
+    """What a seed must fulfil. In both modes no invariant may be violated at any moment."""
 
-    SAFETY = "safety"  # the faults go on to the end
-    LIVENESS = "liveness"  # all heals, and then it must finish in time
+    SAFETY = "safety"  # the faults last to the end
+    LIVENESS = "liveness"  # all faults heal, and then the job must finish in time
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a seed ended. `error` empty: all held."""
+    """How a seed ended. An empty `error` means that all checks held."""
 
     seed: int
     mode: Mode
@@ -70,7 +70,7 @@ class Outcome:
     command: str  # plays the same history
 
     def explain(self) -> str:
-        """For the reader of a failed test."""
+        """Returns the text for the reader of a failed test."""
         return "\n".join([
             f"seed {self.seed} ({self.mode.value}): {self.error}", f"faults: {self.faults}",
             *self.lines[-LINES_SHOWN:],
@@ -81,7 +81,7 @@ class Outcome:
 def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> Outcome:
     """Plays one seed to its end. Without `shape` the seed draws one, and what the user does.
 
-    With a `script` nothing goes wrong but what it does, and all that must finish in time.
+    With a `script` only its faults happen, and the job must finish in time.
     """
     with (
         Simulation(seed) as simulation, small_numbers(), short_transactions(), without_logs(),
@@ -127,7 +127,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
 
 @contextmanager
 def without_logs() -> Iterator[None]:
-    """The trace tells more, and warnings are what a seed is made for."""
+    """Silences logging: the trace has more detail, and seeds provoke warnings on purpose."""
     before = logging.root.manager.disable
     logging.disable()
     try:
@@ -138,7 +138,7 @@ def without_logs() -> Iterator[None]:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A seed's objects live to its end: looking for garbage takes a 25th of its time."""
+    """Makes garbage collection rare: it takes 4% of a seed's time and finds nothing."""
     before = gc.get_threshold()
     gc.set_threshold(50_000)
     try:
@@ -160,7 +160,7 @@ def small_numbers() -> Iterator[None]:
 
 @contextmanager
 def short_transactions() -> Iterator[None]:
-    """Brokers here end a transaction sooner, so one that nobody ended is found out sooner."""
+    """Lets brokers abort transactions sooner, so that an abandoned one is detected sooner."""
     with patch.dict(settling.FINAL_S, {UndecidedTransaction.__name__: 4 * TRANSACTION_S}):
         yield
 
@@ -187,7 +187,7 @@ def _heal(simulation: Simulation, world: World) -> None:
     world.faults.stop()
     world.network.heal()
     simulation.say(f"HEALED; faults so far: {dict(world.gates.struck)}")
-    _run(simulation, input_s + 1.0)  # a user's second thought may still come
+    _run(simulation, input_s + 1.0)  # a second request of the user may still come
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":
         world.want("running")
@@ -229,7 +229,7 @@ def _input(simulation: Simulation, world: World) -> None:
 
 
 def _user(simulation: Simulation, world: World) -> None:
-    """Once a second: what people do to a running job."""
+    """Once a second: requests of users to a running job."""
     if world.gates.strikes("grow"):
         world.grow(simulation.random.choice(["left", "right"]))
     if not world.tails_lost and world.gates.strikes("lose_tails"):
@@ -253,7 +253,7 @@ def _user(simulation: Simulation, world: World) -> None:
 
 
 def _rescale(simulation: Simulation, world: World) -> None:
-    """Perhaps while an earlier one is still under way."""
+    """Rescales, perhaps while an earlier change is still in progress."""
     chance, relays = simulation.random, world.shape.relays
     world.rescale(chance.choice([1, 2, 3, 5]), chance.choice([1, 2, 3]) if relays else 0)
 
@@ -266,7 +266,7 @@ def _want_running(world: World) -> None:
 
 
 def _power_failure(world: World, process: Process) -> None:
-    """All workers of a host die; what its files held is lost, torn, or there."""
+    """All workers of a host die; the host's files are lost, torn, or kept."""
     host: int = process.marks["host"]
     simulation = world.simulation
     world.logs_harmed = True

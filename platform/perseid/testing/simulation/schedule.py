@@ -1,7 +1,7 @@
-"""What went wrong in a seed, and when: a schedule that real servers can be put through.
+"""A seed's faults and their times: a schedule that can be replayed against real servers.
 
-Read from the trace, so that it is what did happen and not what might have. Faults that only a model
-can make (a write without an answer, a damaged file) are left out.
+Read from the trace, so that it holds only faults that happened. Faults that only a model can make
+(a write without an answer, a damaged file) are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAUSED = re.compile(r"PAUSED for (?P<s>[\d.]+) s")
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault. `what`: "kill", "pause", "kill-task", or of a link the way that is lost.
+    """One fault. `what`: "kill", "pause", "kill-task", or the direction of a link that is cut.
 
     `target`: "worker", "leader", "kafka" or "zookeeper".
     """

@@ -1,4 +1,4 @@
-"""What a history is told to do, instead of what its seed would draw.
+"""Scripted faults and user actions, instead of those that a seed draws.
 
 A script is a dataclass whose fields have defaults, so that a command can name it (`again`).
 """
@@ -19,7 +19,7 @@ from perseid.topics import names
 
 
 class Script(Protocol):
-    """Called once, before a history begins. What it wants later it asks `simulation.after` for."""
+    """Called once before a history begins; it schedules later actions with `simulation.after`."""
 
     name: ClassVar[str]
 
@@ -27,7 +27,7 @@ class Script(Protocol):
 
 
 def kill_owner(simulation: Simulation, world: World) -> None:
-    """The worker that runs the job dies, if there is one."""
+    """Kills the worker that runs the job, if there is one."""
     plan = world.registry.plan(job.JOB)
     if plan is not None and plan.owner is not None:
         simulation.say(f"KILLED {plan.owner}")
@@ -36,7 +36,7 @@ def kill_owner(simulation: Simulation, world: World) -> None:
 
 @dataclass(frozen=True)
 class Rescaled:
-    """1 -> 3 -> 2 partitions; `what` ("worker", "leader", or nothing) dies a moment behind each."""
+    """1 -> 3 -> 2 partitions; `what` ("worker", "leader", or nothing) dies soon after each."""
 
     name: ClassVar[str] = "rescaled"
     SHAPE: ClassVar[Shape] = Shape(
@@ -70,7 +70,7 @@ class Rescaled:
 
 @dataclass(frozen=True)
 class SwitchedOff:
-    """A month in which nothing runs: what is a month old then expires."""
+    """All machines are off for a month: what expires within a month has expired."""
 
     name: ClassVar[str] = "switched-off"
     OFF_S: ClassVar[int] = 30 * 86_400
@@ -91,7 +91,7 @@ class SwitchedOff:
 class Swarm(Faults):
     """Faults of these strengths to the end of the input.
 
-    `asks`: the user wants a checkpoint every second.
+    `asks`: the user requests a checkpoint every second.
     """
 
     name: ClassVar[str] = "swarm"
@@ -105,12 +105,12 @@ class Swarm(Faults):
 
 @dataclass
 class Corrected(Swarm):
-    """The code of the revision that runs raises at some rows, again and again; the user mends it.
+    """The running revision's code raises at some rows until the user corrects it; faults come too.
 
-    `where`: at a "source", so that nothing of the epoch is committed, or in a task by its label,
-    while others may have committed it; "limit": behind every epoch but a final one; "behind": every
-    one. Beside it come the faults. `dies`: the process dies of them instead, which is no error of
-    the job's. The applied correction is what runs next: it is applied once.
+    `where`: at a "source" (nothing of the epoch is committed); in the task of a label, while others
+    may have committed the epoch; "limit": after every epoch but a final one; "behind": after every
+    epoch. `dies`: instead of raising, the process dies, which is no error of the job. A correction
+    is applied once and must be the next revision to run.
     """
 
     name: ClassVar[str] = "corrected"
@@ -140,11 +140,11 @@ class Corrected(Swarm):
 
 @dataclass(frozen=True)
 class LedgerCut:
-    """Every ledger loses its last `offsets` once: a record and the marker behind it are two.
+    """Every ledger loses its last `offsets` once: a record and its marker are two.
 
-    `before`: the call of the broker before which it comes. "checkpoint": instead, while the newest
-    epoch is that of the first checkpoint. `of_new_owner`: the worker dies first, and the first such
-    call of the next owner is meant. `kills`: the worker dies of it.
+    `before`: the broker call before which the loss happens; "checkpoint": instead, while the newest
+    epoch is that of the first checkpoint. `of_new_owner`: the worker dies first, and the loss
+    precedes the next owner's first such call. `kills`: the worker dies after the loss.
     """
 
     name: ClassVar[str] = "ledger-cut"
@@ -186,9 +186,9 @@ class LedgerCut:
 
 @dataclass(frozen=True)
 class Overtaken:
-    """The owner does not reach ZooKeeper, and works on while the next one restores.
+    """The owner is cut off from ZooKeeper, and keeps working while the next one restores.
 
-    `waits_s`: so long the next one waits for an answer when it fences the first producer.
+    `waits_s`: how long the next one waits for an answer when it fences the first producer.
     """
 
     name: ClassVar[str] = "overtaken"
@@ -209,7 +209,7 @@ class Overtaken:
         self._slow_down(simulation, world, plan.owner)
 
     def _slow_down(self, simulation: Simulation, world: World, before: str | None) -> None:
-        """The first answer to anybody else who fences a producer."""
+        """Delays the first answer to another process that fences a producer."""
         fence = world.kafka.fence
 
         def waiting(transactional_id: str) -> int:
@@ -224,11 +224,11 @@ class Overtaken:
 
 @dataclass(frozen=True)
 class DamagedLogs:
-    """Every delta in all state logs has one byte that is another one, while the job runs.
+    """While the job runs, every delta in all state logs gets one byte changed.
 
-    Then Python processes die, each at a gate with the chance `kill_task`: so an epoch meets what is
-    damaged, and not a restore. `spared`: the newest of each log are not damaged, which a
-    process that lags behind has to read.
+    Then Python processes die, each at a gate with the probability `kill_task`: so an epoch reads
+    the damage, and not a restore. `spared`: this many newest deltas of each log stay undamaged; a
+    process that lags has to read them.
     """
 
     name: ClassVar[str] = "damaged-logs"
@@ -260,11 +260,11 @@ class DamagedLogs:
 
 @dataclass(frozen=True)
 class Slow:
-    """From a moment on the broker is busy for `record_s` with each record, whatever is tried.
+    """From a moment on the broker is busy for `record_s` with each record.
 
-    It allows transactions of `longest_s`. Either a longer one has time for the epoch, or the job
-    fails with a sentence that names what to change. Then the user mends the broker, and applies
-    the job again where it has failed.
+    It allows transactions of up to `longest_s`. Either a longer transaction has time for the epoch,
+    or the job fails with an error that names what to change. Then the user repairs the broker, and
+    applies the failed job again.
     """
 
     name: ClassVar[str] = "slow"

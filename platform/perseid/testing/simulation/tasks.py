@@ -1,4 +1,4 @@
-"""One operator partition's epoch in a simulated process: what `perseid.worker.epoch.tasks` does.
+"""One operator partition's epoch in a simulated process, as `perseid.worker.epoch.tasks` runs it.
 
 The steps are those of the worker, over the same modules: edges, partition state, state log, sink
 session, checkpoint parts. Only Spark, threads and process globals are left out.
@@ -59,7 +59,7 @@ REPORT_AGAIN_S = 0.5
 
 @dataclass(frozen=True)
 class Context:
-    """What all tasks of a fragment know."""
+    """What all tasks of a fragment share."""
 
     world: World
     files: MemoryFiles
@@ -67,7 +67,7 @@ class Context:
     layout: Layout
     incarnation: str
     reports: dict[int, dict[str, int]] = field(default_factory=dict)  # by task, of its last epoch
-    alive: set[Mark] = field(default_factory=set)  # Python processes
+    alive: set[Mark] = field(default_factory=set)  # live Python processes
 
     @property
     def spec(self) -> JobSpec:
@@ -106,7 +106,7 @@ class Context:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
 
     def report_until_acknowledged(self, record: ProgressRecord, by: Appender | None = None) -> None:
-        """What nobody else knows."""
+        """Repeats a report that only this process can make."""
         while True:
             try:
                 (by or self.progress()).append(record)
@@ -118,7 +118,7 @@ class Context:
 
 @dataclass
 class ProcessCache:
-    """What one Python process keeps for one fragment."""
+    """The cache of one Python process for one fragment."""
 
     context: Context
     states: dict[int, PartitionState] = field(default_factory=dict)
@@ -134,13 +134,13 @@ class ProcessCache:
         self.ledger = LedgerReader(reader, self.context.world.topics, self.context.clock)
 
     def die(self) -> None:
-        """With the task that it runs; what it was to upload is for others to do."""
+        """Dies with the running task; its pending uploads get a new owner."""
         self.context.alive.discard(self.mark)
         for process in self.uploads:
             process.killed = True
 
     def upload(self, part: PartOrder, copy: StateCopy | None = None) -> None:
-        """Behind the epoch, as `perseid.worker.checkpoint.checkpoints`."""
+        """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
         self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
         self.uploads.append(_beside(self.context, name, lambda: _upload(self, part, copy)))
@@ -156,7 +156,7 @@ class ProcessCache:
         return self.states[task.gid]
 
     def _at_once(self, state_bytes: int, behind_bytes: int) -> bool:
-        """One in three, by what is neither's: states of a few rows would all be copied at once."""
+        """Chooses one in three by the changed bytes: by size every small state would be copied."""
         chosen = self.context.world.at_once and behind_bytes // 64 % 3 == 0
         if chosen:
             self.context.world.gates.hit("state copied at once")
@@ -178,7 +178,7 @@ class ProcessCache:
 
 
 def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
-    """What came out of the epoch before."""
+    """Returns the rows that the previous epoch fed back."""
     found = feedback.rows(
         context.graph, context.layout, order.token, context.log, lambda _: job.EMITTED
     )
@@ -186,7 +186,7 @@ def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
 
 
 def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[Row], Counts]:
-    """Level 0: one split's records as rows for the totals, and what was read."""
+    """Level 0: returns one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
     counts: Counts = {}
     reader = SimulatedColumnReader(context.world.broker)
@@ -212,7 +212,7 @@ def source_plans(context: Context) -> list[SourcePlan]:
 
 
 def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
-    """The epoch of one operator partition; its rows for the next level."""
+    """Runs the epoch of one operator partition; returns its rows for the next level."""
     context, token = cache.context, order.token
     cache.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
     take_over_orders(cache)
@@ -278,7 +278,7 @@ def take_over_orders(cache: ProcessCache) -> None:
 
 
 def _beside(context: Context, name: str, work: Callable[[], None]) -> Process:
-    """What runs behind the epoch, in a process of its own."""
+    """Starts work that follows the epoch in a process of its own."""
     simulation = context.world.simulation
     group = simulation.running().group
     process = simulation.spawn(group, f"{context.incarnation} {name}", work)

@@ -1,4 +1,4 @@
-"""A worker under its supervisor: registers, follows the plan, and lives again when it dies."""
+"""A worker under its supervisor: registers, follows the plan, and is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE, World
 
 LOOK_S = 0.2
-LOOKS_MAX = 5  # without a look at the plans, unless a watch has told of a change
+LOOKS_MAX = 5  # turns without reading the plans, unless a watch has reported a change
 RESPAWN_S = (0.3, 2.0)
 
 
 class Worker:
-    """One worker: life after life, always on the same host."""
+    """One worker and its incarnations, always on the same host."""
 
     def __init__(self, world: World, name: str, host: int) -> None:
         self.world, self.name, self.host, self.lives = world, name, host, 0
@@ -58,7 +58,7 @@ class WorkerLife:
             self.files.delete(STATE)
         elif not alive and world.gates.strikes("damage_log"):
             mishaps.flip_byte(world, self.files, STATE)
-        if world.gates.toss():  # its supervisor ends the session; else the server misses it
+        if world.gates.toss():  # its supervisor ends the session; else the session expires
             self.session.drop()
         simulation.after(simulation.random.uniform(*RESPAWN_S), self.worker.start)
 

@@ -67,18 +67,18 @@ class World:
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
         self.tails_lost = False
-        self.logs_harmed = False  # by a power failure, or a byte that is another one
-        self.remade: str | None = None  # a source topic that is not the one that was read
-        self.input_lost: set[str] = set()  # kinds of errors with which the job may end for that
-        self.damaged: set[str] = set()  # of the store, by `damage_checkpoint`
-        self.asks = False  # for a checkpoint, every second
-        self.rescales = False  # now and then
-        self.at_once = False  # small states that have changed much
-        self.applies: random.Random | None = None  # other revisions: a chance of their own
+        self.logs_harmed = False  # by a power failure or a changed byte
+        self.remade: str | None = None  # a source topic that was deleted and created again
+        self.input_lost: set[str] = set()  # kinds of errors that lost input allows
+        self.damaged: set[str] = set()  # files of the store that `damage_checkpoint` damaged
+        self.asks = False  # the user requests a checkpoint every second
+        self.rescales = False  # the user rescales now and then
+        self.at_once = False  # small states with many changes are copied at once
+        self.applies: random.Random | None = None  # a generator of its own for applied revisions
         self.revisions = 1
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
-        self.dies = False  # instead, its process dies
-        self.to_be_told = RAISED  # what the error says that the user will do something about
+        self.dies = False  # instead of raising, the process dies
+        self.to_be_told = RAISED  # text of errors that the user will correct
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics), self.clock)
@@ -89,16 +89,16 @@ class World:
         self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
 
     def look(self) -> None:
-        """Raises Defect for what must not be, whatever comes."""
+        """Raises Defect when an invariant is violated."""
         self.checker.look()
         self.kept.look()
 
     def clock_of(self, host: str, skew_ms: int = 0) -> SimulatedClock:
-        """The clock of one machine, which can be set."""
+        """Returns the clock of one machine, which can be set."""
         return SimulatedClock(self.simulation, skew_ms, lambda: self.ahead_ms[host])
 
     def session(self, group: Group) -> SimulatedCoordination:
-        """A session of the processes of `group`, which is from now on in the network."""
+        """Returns a session of `group`, and adds it to the network."""
         self.network.join(group)
         made = SimulatedCoordination(
             self.zookeeper, self.network, self.gates, self.simulation, group
@@ -117,14 +117,14 @@ class World:
         self.simulation.after(BEAT_S, self._beat)
 
     def next_pid(self) -> int:
-        """Of a simulated Python process."""
+        """Returns the pid of a simulated Python process."""
         self._pids += 1
         return self._pids
 
     # The user -----------------------------------------------------------------------------------
 
     def produce(self, chance: random.Random, records: int) -> None:
-        """Some records into the sources, as their committed input."""
+        """Appends some records to the sources; they are the committed input."""
         for _ in range(records):
             topic = chance.choice(["left", "left", "right"])
             if topic == self.remade:
@@ -169,9 +169,10 @@ class World:
         self.registry.put_job_entry(changed, stored.version)
 
     def correct(self) -> bool:
-        """`jobs apply` of code that does not raise, if the job has failed by what does.
+        """`jobs apply` of code that does not raise, if the job has failed with that error.
 
-        Where processes die instead, it is applied as soon as one did. Whether it was applied.
+        Where processes die instead, it is applied as soon as one did. Returns whether it was
+        applied.
         """
         stored, status = self.registry.job_entry(job.JOB), self.registry.status(job.JOB)
         assert stored is not None
@@ -192,7 +193,7 @@ class World:
         return True
 
     def ask_checkpoint(self) -> int:
-        """`perseid checkpoint`; the epoch above which it has to be."""
+        """`perseid checkpoint`; returns the epoch that the checkpoint must exceed."""
         stored = self.registry.job_entry(job.JOB)
         assert stored is not None
         above = self.checker.tokens.epoch
@@ -203,7 +204,7 @@ class World:
 
     @property
     def checkpoint_epoch(self) -> int:
-        """That of the newest complete checkpoint; 0 without any."""
+        """The newest complete checkpoint's epoch; 0 without any."""
         found = self.registry.pointers(job.JOB)
         return found.pointers[0].epoch if found is not None else 0
 
@@ -211,7 +212,7 @@ class World:
     def finished(self) -> bool:
         """Whether all input is in all sinks. Asked after every event.
 
-        Where the broker has lost some of it: whether what is left has been read and committed.
+        If the broker has lost some of it: whether what is left has been read and committed.
         """
         if not self.tails_lost:
             return self.checker.complete
@@ -237,7 +238,7 @@ class World:
     # Bad luck -----------------------------------------------------------------------------------
 
     def lose_tails(self) -> None:
-        """A power failure of the broker. What perseid cannot keep then, it must not keep quiet."""
+        """A power failure of the broker. The job must report what it cannot keep."""
         ends = self.disk.power_failure(self.simulation.random)
         self.simulation.say(f"THE BROKER LOSES TAILS: {ends}")
         if ends:
@@ -250,7 +251,7 @@ class World:
         self.simulation.after(FLUSH_S, self._flush)
 
     def damage_checkpoint(self) -> None:
-        """One file of the newest checkpoint, if there is a whole one of other files."""
+        """Damages one file of the newest checkpoint, if another sound checkpoint lacks it."""
         found = self.registry.pointers(job.JOB)
         if found is None or not all(map(self._whole, found.pointers)):
             return
@@ -260,7 +261,7 @@ class World:
         newest, *older = found.pointers
         ways_back = [p.epoch for p in older if not p.shares_files(newest)]
         if max(ways_back, default=-1) < plan.base_epoch or entry.value.revision != plan.revision:
-            return  # there is no way back behind the plan's base, nor behind the one to come
+            return  # the plan, or the one to come, cannot go back to an epoch before its base
         folder = newest.manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
@@ -272,10 +273,10 @@ class World:
         self.store.content[path] = mishaps.flipped(self.simulation.random, self.store.content[path])
 
     def run_into(self, archive: str, where: str) -> None:
-        """Raises what the revision's code does there.
+        """Raises what the revision's code raises there.
 
-        `where`: at a "source", in the task of a label, at a "limit" behind an epoch, or "behind"
-        every one.
+        `where`: at a "source", in the task of a label, at a "limit" after an epoch, or "behind"
+        (after) every epoch.
         """
         if self.broken.get(archive) == where:
             self.gates.hit("operator raised")
@@ -286,12 +287,15 @@ class World:
         return self.to_be_told in error["text"]
 
     def explains(self, error: Mapping[str, Any]) -> bool:
-        """Whether the job may end with this error: what nobody can keep is gone."""
+        """Whether the job may end with this error because of a loss that no protocol prevents."""
         return self.tails_lost or error["kind"] in self.input_lost or self.no_way_back
 
     @property
     def no_way_back(self) -> bool:
-        """Whether all that the plan may go back to was damaged: a switch came behind the damage."""
+        """Whether every checkpoint that the plan may go back to is damaged.
+
+        A switch of revisions after the damage can exclude the sound ones.
+        """
         plan = self.registry.plan(job.JOB)
         assert plan is not None
         usable = plan.usable_checkpoints
@@ -305,7 +309,7 @@ class World:
         return not self.damaged.isdisjoint(file.path for file in files)
 
     def _content(self) -> MemoryStore:
-        """The same content without the gates."""
+        """Returns the same content without the gates."""
         store = MemoryStore()
         store.content = self.store.content
         return store

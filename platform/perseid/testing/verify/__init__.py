@@ -1,8 +1,8 @@
 """The independent verifier: was every input record counted once, in order, and nothing else?
 
-It knows Kafka through plain confluent-kafka and the truth through `collections.Counter`. It imports
-nothing of the engine, on purpose: a fault of the engine's own reading or counting code would
-otherwise hide itself. A test checks the imports.
+It reads Kafka with plain confluent-kafka and counts with `collections.Counter`. It imports nothing
+of the engine on purpose: a fault of the engine's own reading or counting code would otherwise hide
+itself. A test checks the imports.
 """
 
 from perseid.testing.verify.multiset import MultisetCheck, verify_multiset

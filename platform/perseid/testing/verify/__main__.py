@@ -1,7 +1,7 @@
 """`python -m perseid.testing.verify wordcount --kafka H:P --source T --sink T`: verdict as JSON.
 
-The demo, the benchmarks and the soak run it as a process of its own, so that not even a shared
-interpreter lies between the engine and its judge. Exit code 0: all right, 1: faults found.
+The demo, the benchmarks and the soak run it as a process of its own, so that it shares not even an
+interpreter with the engine. Exit code 0: no fault, 1: faults found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Judges a job that gives one output record per input record: ids out = ids in, as multisets.
+"""Checks a job with one output record per input record: ids out = ids in, as multisets.
 
 Unlike running counts, ids show a lost or doubled *intermediate* record. Where records have keys,
-the ids of one key must also leave in the order in which they came in.
+the ids of one key must also leave in their input order.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from perseid.testing.verify.verdict import Tally, Verdict
 class MultisetCheck:
     """Takes all input, then all output, each in offset order per partition.
 
-    Both sides are JSON objects with the unique id in `column`. Order is judged per output key when
-    the input records of that key came through one partition, and only with `ordered`.
+    Both sides are JSON objects with the unique id in `column`. With `ordered`, order is checked per
+    output key if the input records of that key came through one partition.
     """
 
     def __init__(self, column: str = "id", *, ordered: bool = True) -> None:
@@ -43,7 +43,7 @@ class MultisetCheck:
             self._place.setdefault(found, (record.partition, record.offset))
 
     def output(self, record: Record) -> None:
-        """Judges one sink record against those before it."""
+        """Checks one sink record against its predecessors."""
         self._tally.output_records += 1
         where = f"partition {record.partition} offset {record.offset}"
         found = self._decode(record)

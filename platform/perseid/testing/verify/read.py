@@ -1,9 +1,9 @@
 """Reads whole topics as a careful user would: read_committed, from the first record to the end.
 
-The end of a partition is what the broker calls it under read_committed (the last stable offset), so
-records of open or aborted transactions are never seen. A commit is acknowledged before its markers
-are written (KIP-98, 5.1 and 5.2), so that end may lie in front of records that count, which are
-waited for.
+The end of a partition is the broker's end under read_committed (the last stable offset), so records
+of open or aborted transactions are never read. A commit is acknowledged before its markers are
+written (KIP-98, 5.1 and 5.2), so this end may be before committed records; the reader waits for
+them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from confluent_kafka import (
 )
 
 _BATCH_RECORDS = 10_000
-_WAIT_S = 0.05  # for a batch to fill, and of the broker for a first record before it tells the end
+_WAIT_S = 0.05  # for a batch to fill, and for a first record before the broker reports the end
 _METADATA_S = 60.0  # a broker that was killed a moment ago may still be starting
 _SILENCE_S = 30.0  # a live broker answers a fetch at once; so much silence is an error, not an end
-_DECIDED_S = 30.0  # what a dead producer left open is neither committed nor aborted for longer
+_DECIDED_S = 30.0  # commits are decided sooner; only a dead producer's transaction stays open
 
 
 class Record(NamedTuple):
@@ -39,27 +39,27 @@ class Record(NamedTuple):
 
 
 class ReadError(Exception):
-    """The topic could not be read to its end, so nothing can be said about it."""
+    """The topic could not be read to its end, so there is no verdict."""
 
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Record]:
-    """All committed records, partition after partition, each in offset order."""
+    """Yields all committed records, partition after partition, each in offset order."""
     return map(_record, _messages(bootstrap, topic))
 
 
 def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[Record]:
-    """The committed records of one partition in offset order."""
+    """Yields the committed records of one partition in offset order."""
     return map(_record, _messages(bootstrap, topic, partition))
 
 
 def read_values(bootstrap: str, topic: str) -> Iterator[bytes | None]:
-    """Only the values of `read_topic`, which is all that counting words needs."""
+    """Yields only the values of `read_topic`, which suffice to count words."""
     for message in _messages(bootstrap, topic):
         yield message.value()
 
 
 def partitions(bootstrap: str, topic: str) -> list[int]:
-    """The partition numbers of `topic`; ReadError when there is no such topic."""
+    """Returns the partition numbers of `topic`; ReadError when there is no such topic."""
     reader = consumer(bootstrap)
     try:
         return _numbers(reader, topic)
@@ -75,12 +75,12 @@ def _numbers(reader: Consumer, topic: str) -> list[int]:
 
 
 def _record(message: Message) -> Record:
-    place = message.partition(), message.offset()  # which all that is fetched has
+    place = message.partition(), message.offset()  # set for every fetched message
     return Record(*place, message.key(), message.value(), message.timestamp()[1])  # type: ignore[arg-type]
 
 
 def _messages(bootstrap: str, topic: str, only: int | None = None) -> Iterator[Message]:
-    """Those of all partitions, or of one."""
+    """Yields the messages of all partitions, or of one."""
     reader = consumer(bootstrap)
     try:
         numbers = _numbers(reader, topic)  # a reader that knows the leaders fetches at once
@@ -95,7 +95,7 @@ def _messages(bootstrap: str, topic: str, only: int | None = None) -> Iterator[M
 
 
 def _ends(bootstrap: str, topic: str, wanted: list[int]) -> list[int]:
-    """Behind the newest records, those of open transactions included."""
+    """Returns the ends of the logs, including records of open transactions."""
     reader = consumer(bootstrap, isolation="read_uncommitted")
     try:
         places = [TopicPartition(topic, partition) for partition in wanted]
@@ -105,10 +105,10 @@ def _ends(bootstrap: str, topic: str, wanted: list[int]) -> list[int]:
 
 
 def _to_end(reader: Consumer, name: str, end: int, decided_s: float) -> Iterator[Message]:
-    """Yields messages until the broker says that the partition ends, at `end` or behind it.
+    """Yields messages until the broker reports the partition's end, at or after `end`.
 
-    From the monotonic time `decided_s` on also in front of it: what a transaction still holds up
-    there is not committed.
+    From the monotonic time `decided_s` on also before `end`: what an open transaction still holds
+    back there is not committed.
     """
     silent_s = 0.0
     is_held_up = False  # at the last stable offset
@@ -131,7 +131,7 @@ def _to_end(reader: Consumer, name: str, end: int, decided_s: float) -> Iterator
 
 
 def consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
-    """A consumer with explicit settings, for partitions assigned by hand."""
+    """Returns a consumer with explicit settings, for partitions assigned by hand."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""What a verifier found, in the four ways in which a stream's output can be false."""
+"""What a verifier found, in the four ways in which a stream's output can be wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def totals_right(self) -> bool:
-        """Whether the last word on every key is right, as at-least-once output can be judged."""
+        """Whether the last count of every key is right, the criterion for at-least-once output."""
         return not (self.lost or self.wrong)
 
     def as_dict(self) -> dict[str, Any]:

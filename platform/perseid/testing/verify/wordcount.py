@@ -1,10 +1,10 @@
-"""Judges the output of the `wordcount` job: running counts per word.
+"""Checks the output of the `wordcount` job: running counts per word.
 
-Input: lines of words, separated by single blanks. Output: key = the word, value =
-`{"word": w, "n": running count}`, one record per changed word per epoch. So per word `n` must rise
-strictly in offset order, all records of a word must lie in one partition (else offsets order
-nothing), and the last `n` must be how often the word was sent. A job that was cut off has read a
-part of the input: no `n` is above what was sent, and all words are counted in their proportions.
+Input: lines of words, separated by single blanks. Output: key = the word, value = `{"word": w, "n":
+running count}`, one record per changed word per epoch. So per word `n` must rise strictly in offset
+order, all records of a word must be in one partition (offsets order nothing else), and the last `n`
+must be the number of times that the word was sent. A job that was stopped early has read a part of
+the input: no `n` exceeds what was sent, and all words are counted in proportion.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from perseid.testing.verify.read import Record, read_topic, read_values
 from perseid.testing.verify.verdict import Tally, Verdict
 
 _CHUNK_LINES = 1_000_000
-# By so many lines' words a count may be off its share of a job that was cut off: partitions that
-# are not read evenly, and an epoch or trigger of 200,000 lines of which only a part was put out.
+# The words of so many lines may a count deviate from its share in a stopped job: partitions are
+# read unevenly, and of an epoch or trigger of 200,000 lines only a part may have been emitted.
 UNEVEN_LINES = 2_000_000
 
 
@@ -42,12 +42,12 @@ class WordcountCheck:
                 self._sent.update(value.decode().split(" "))
 
     def counted(self, words: Mapping[str, int], lines: int) -> None:
-        """Input whose words have been counted before; see `count_words`."""
+        """Adds input whose words were counted before; see `count_words`."""
         self._tally.records += lines
         self._sent.update(words)
 
     def output(self, record: Record) -> None:
-        """Judges one sink record against those before it."""
+        """Checks one sink record against its predecessors."""
         self._tally.output_records += 1
         where = f"partition {record.partition} offset {record.offset}"
         read = self._decode(record)
@@ -80,7 +80,7 @@ class WordcountCheck:
         return self._tally.verdict()
 
     def verdict_of_cut(self) -> Verdict:
-        """Of a job that was stopped before the end of its input. Call it once, at the end."""
+        """Checks a job that was stopped before the end of its input. Call it once, at the end."""
         share = sum(self._last.values()) / max(self._sent.total(), 1)
         for word, sent in self._sent.items():
             last = self._last.get(word, 0)
@@ -95,7 +95,7 @@ class WordcountCheck:
         return self._tally.verdict()
 
     def _decode(self, record: Record) -> tuple[str, int] | None:
-        """Word and count, or None when the record is not one of this job's."""
+        """Returns word and count, or None when the record is not one of this job's."""
         try:
             value = json.loads(record.value or b"")
             word, n = value["word"], value[self._column]
@@ -107,7 +107,7 @@ class WordcountCheck:
 
 
 def count_words(values: Iterable[bytes | None]) -> tuple[Counter[str], int]:
-    """How often each word was sent, and in how many lines.
+    """Returns how often each word was sent, and in how many lines.
 
     Equal lines are split once: a benchmark's topic repeats 200,000 of them.
     """
@@ -125,9 +125,9 @@ def count_words(values: Iterable[bytes | None]) -> tuple[Counter[str], int]:
 def verify_wordcount(
     bootstrap: str, source_topic: str, sink_topic: str, *, column: str = "n"
 ) -> Verdict:
-    """Reads both topics from the start to their read-committed ends and judges the counts.
+    """Reads both topics from the start to their read-committed ends and checks the counts.
 
-    The job must have caught up before; what it has not sent yet is reported as lost.
+    The job must have caught up before; what it has not emitted yet is reported as lost.
     """
     check = WordcountCheck(column)
     check.input(read_values(bootstrap, source_topic))

@@ -1,1 +1,1 @@
-"""Checkpoint parts: ordered by epochs, written by a process of their own."""
+"""Checkpoint parts: ordered by epochs, written by a separate process."""

@@ -1,14 +1,13 @@
-"""Checkpoint parts, written behind the job's back, by a process that has nothing else to do.
+"""Checkpoint parts, written in the background by a separate process of low priority.
 
-The flagged epoch's task notes the order down and ends. A thread of its process hands the order to a
-process of low priority that takes its time (`part_writer`): it reads the state log's immutable
-files. The thread tells the coordinator what came of it through the progress topic. So an epoch
-shares neither Python's lock nor the priority of its cores with a checkpoint. A part writer that
-dies is started again, and goes on with the upload. When the process of the tasks dies, another one
-of the fragment takes over the orders that it had (`part_orders`).
+The task of the flagged epoch records the order and ends. A thread of its process passes the order
+to the part writer (`part_writer`), which reads the state log's immutable files, and reports the
+result to the coordinator on the progress topic. So an epoch shares neither Python's lock nor its
+cores' priority with a checkpoint. A part writer that dies is restarted and resumes the upload. When
+the process of the tasks dies, another one of the fragment takes over its orders (`part_orders`).
 
-Nobody else reads the old files of a log, so it may be here that damage shows. No checkpoint would
-ever complete again: the next epoch ends the fragment's life, and the restore mends the log.
+Only part writers read a log's old files, so they may be the first to find damage. No checkpoint
+would then complete: the next epoch ends the fragment's life, and the restore repairs the log.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.context import FragmentContext
 
 log = logging.getLogger("perseid.worker")
-LIVES_MAX = 3  # of part writers, for one part
+LIVES_MAX = 3  # part writers tried for one part
 REPORT_AGAIN_S = 1.0
-REPORTS_MAX = 300  # by then the checkpoint is given up anyway
+REPORTS_MAX = 300  # by then the checkpoint is aborted anyway
 _newest = part_orders.Newest()
-_births = threading.Lock()  # of part writers: uploads and a final epoch's task both want one
+_births = threading.Lock()  # of part writers: an upload and a final epoch's task may both start one
 
 
 @cache
 def _uploads() -> ThreadPoolExecutor:
-    """One part at a time: they share the one process."""
+    """One part at a time: all use the same part writer."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
 
 
@@ -65,10 +64,11 @@ def _progress(bootstrap: Bootstrap, job: str) -> ProgressLog:
 
 
 def upload_soon(context: FragmentContext, part: PartOrder, copy: StateCopy | None) -> None:
-    """Orders a part, and returns at once. `copy`: the state itself, where that is small."""
+    """Orders a part and returns at once. `copy`: the state itself, if it is small."""
     part_orders.note(LocalFiles(), part, _me())
-    if part.final:  # the job's end waits for it, and it for a part under way that takes its time
-        with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: none is under way
+    # the job's end waits for this part, and this part for the running one, which is slowed down
+    if part.final:
+        with contextlib.suppress(BrokenPipeError, ValueError):  # dead or closed: no part is running
             _writer().hurry()
     _submit(context, part, copy)
 
@@ -79,7 +79,7 @@ def refuse_damaged(context: FragmentContext) -> None:
 
 
 def take_over_orders(context: FragmentContext) -> None:
-    """Orders here what processes of this fragment that are dead had not done yet."""
+    """Takes over the pending orders of dead processes of this fragment."""
     me, files = _me(), LocalFiles()
     for part in part_orders.take_over(files, context.owned, context.generation, me, alive):
         log.info("the part of epoch %d is taken over from a dead process", part.epoch)
@@ -93,7 +93,7 @@ def _submit(context: FragmentContext, part: PartOrder, copy: StateCopy | None = 
 
 
 def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
-    """One order, to its end. One that a later one has overtaken is for nobody any more."""
+    """Processes one order; a superseded order is only removed."""
     who = order.identity
     logs.bind(job=order.job, generation=order.generation, epoch=order.epoch,
               operator=who.operator, partition=who.partition)  # fmt: skip
@@ -113,14 +113,14 @@ def _me() -> Mark:
 
 
 def collect_soon(state_log: StateLog, epoch: int) -> None:
-    """Has the log collected, and returns at once: to free a large file takes time."""
+    """Collects the log in the background, since freeing a large file takes time."""
     _collects().submit(logs.carried(_collect), state_log, epoch)
 
 
 def _collect(state_log: StateLog, epoch: int) -> None:
     try:
         state_log.collect(epoch)
-    except PerseidError as error:  # what is left is taken next time
+    except PerseidError as error:  # the next collection takes the rest
         log.info("a state log was not collected: %s", error)
 
 
@@ -130,7 +130,7 @@ def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) 
         if copy is not None:
             copy.write(LocalFiles(), order)
         told = _written(context.deployment.store, order)
-    except Exception as error:  # every failure must be told: the coordinator waits for the part
+    except Exception as error:  # every failure must be reported: the coordinator waits for the part
         _newest.failed(order, error)
         told = PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
@@ -140,7 +140,7 @@ def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) 
 
 
 def _report_until_acknowledged(progress: ProgressLog, told: PartDone | PartFailed) -> None:
-    """Nobody else knows what came of the part: the checkpoint would wait until it is given up."""
+    """Retries the report: only this process knows the result, and the checkpoint waits for it."""
     for _ in range(REPORTS_MAX):
         try:
             progress.append(told)
@@ -174,7 +174,7 @@ def _born() -> PartWriter:
 
 
 class PartWriter:
-    """The other process. It ends when this one does, since its input does then."""
+    """The part writer's process. It ends with this process, which closes its input."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, sys.path))
@@ -185,7 +185,7 @@ class PartWriter:
         )  # fmt: skip
 
     def write(self, store: str, order: PartOrder) -> PartDone:
-        """Raises what the writer says of the part; EOFError or BrokenPipeError when it died."""
+        """Raises the writer's error for the part; EOFError or BrokenPipeError when it died."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(part_writer.request(store, order))
         self._process.stdin.flush()
@@ -195,18 +195,18 @@ class PartWriter:
         return part_writer.answered(answer)
 
     def hurry(self) -> None:
-        """A final order comes: what is in front of it is to take no time. From any thread."""
+        """Announces a final order: the writer finishes pending parts at full speed. Thread safe."""
         assert self._process.stdin is not None
         self._process.stdin.write(part_writer.HURRY)
         self._process.stdin.flush()
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives."""
+        """None while the process runs."""
         return self._process.poll()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -1,8 +1,8 @@
-"""Orders of checkpoint parts that wait, as files beside the state logs, until their end is told.
+"""Pending orders of checkpoint parts, as files next to the state logs until they are reported.
 
-A process may die with orders in its queue, and the job goes on in others: each task of an epoch
-looks first whether a dead process has left something, and takes it over. The files are in a
-directory of the owner's, so they fall with it.
+A process may die with orders in its queue while the job continues in others: each task of an epoch
+first takes over the orders of dead processes. The files are in a directory of the owner, so they
+become invalid with it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from perseid.state.durability.log import fenced
 from perseid.worker.checkpoint.parts import TO_RESTORE, PartOrder
 
 log = logging.getLogger("perseid.worker")
-FOLDER = "orders"  # beside the logs, which have a number behind a dash
-LOOK_S = 3.0  # between looks for orders of dead processes while no epoch runs
+FOLDER = "orders"  # next to the logs, whose names have a number after a dash
+LOOK_S = 3.0  # time between checks for orders of dead processes while no epoch runs
 _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 
 class Newest:
-    """The newest part that was ordered of each operator partition, and what it found damaged.
+    """The newest part that was ordered of each operator partition, and the damage found.
 
-    A part that a later one has overtaken says nothing of its log: what it needs may be collected.
+    A superseded part proves nothing about its log: files that it needs may have been collected.
     """
 
     def __init__(self) -> None:
-        self._epochs: dict[tuple[Identity, int], int] = {}  # by whose and generation
+        self._epochs: dict[tuple[Identity, int], int] = {}  # by operator partition and generation
         self._damaged: dict[tuple[str, int], DamagedFile] = {}  # by job UUID and generation
 
     def ordered(self, order: PartOrder) -> None:
@@ -46,7 +46,7 @@ class Newest:
         return order.epoch < self._epochs.get((order.identity, order.generation), 0)
 
     def failed(self, order: PartOrder, error: Exception) -> None:
-        """What came of an order."""
+        """Records the failure of an order."""
         if isinstance(error, DamagedFile) and not self.overtaken(order):
             self._damaged[order.identity.job_uuid, order.generation] = error
 
@@ -57,10 +57,11 @@ class Newest:
 
 
 def note(files: Files, order: PartOrder, holder: Mark) -> None:
-    """`holder` has the order from here on.
+    """Writes the order's file; `holder` now has the order.
 
-    FencedError when the logs have another owner. RetryableError when it cannot be noted: the task
-    is to be tried again, since an order that dies with its process costs its checkpoint 300 s.
+    FencedError when the logs have another owner. RetryableError when the file cannot be written:
+    the task must be retried, since an order that dies with its process delays its checkpoint by 300
+    s.
     """
     owned = os.path.dirname(order.directory)
     with fenced(owned):
@@ -69,7 +70,10 @@ def note(files: Files, order: PartOrder, holder: Mark) -> None:
 
 
 def forget(files: Files, order: PartOrder, holder: Mark) -> None:
-    """What came of the order has been told. Where that fails it is done again, to no harm."""
+    """Deletes the order's file, once its result is reported.
+
+    If that fails the order is repeated, which is harmless.
+    """
     with contextlib.suppress(RetryableError):
         files.delete(_path(os.path.dirname(order.directory), _stem(order), holder))
 
@@ -77,26 +81,27 @@ def forget(files: Files, order: PartOrder, holder: Mark) -> None:
 def take_over(
     files: Files, owned: str, generation: int, new_owner: Mark, alive: Callable[[Mark], bool]
 ) -> list[PartOrder]:
-    """What dead processes were to do in the owner's directory `owned`, now `heir`'s, each once.
+    """Orders of dead processes in the owner's directory `owned`, now `new_owner`'s, each once.
 
-    Orders of other generations are removed: a new owner does not go on with the checkpoint of the
-    one before. An order that a power failure has torn is removed too: its checkpoint expires.
-    What an error leaves over is taken over by a later call.
+    Orders of other generations are removed: a new owner does not continue a checkpoint of its
+    predecessor. An order torn by a power failure is removed too: its checkpoint expires. After an
+    error a later call takes over the rest.
     """
     taken: list[PartOrder] = []
     try:
         for order in _taken_over(files, owned, generation, new_owner, alive):
-            taken.append(order)  # one by one: what is the heir's by now is nobody else's to do
+            # one by one: an order that was taken over belongs to no other process
+            taken.append(order)
     except RetryableError as error:
         log.warning("orders of dead processes cannot be read now: %s", error)
     return taken
 
 
 def outstanding(ordered_epoch: int, pointers: Sequence[CheckpointPointer]) -> bool:
-    """Whether parts of the checkpoint of `ordered_epoch` may still be under way.
+    """Whether parts of the checkpoint of `ordered_epoch` may be unfinished.
 
-    Then somebody must look for orders of dead processes also while no epoch runs: a stop, a switch
-    and a rescale have none while they wait for their checkpoint (simulation seed 2829).
+    Then orders of dead processes must be taken over even while no epoch runs: a stop, a switch and
+    a rescale run none while they wait for their checkpoint (simulation seed 2829).
     """
     return ordered_epoch > max((p.epoch for p in pointers), default=0)
 
@@ -107,7 +112,7 @@ def _taken_over(
     folder = f"{owned}/{FOLDER}"
     try:
         names = files.list(folder)
-    except FileNotFoundError:  # nobody has ordered anything yet, or a newer owner has all
+    except FileNotFoundError:  # nothing was ordered yet, or a newer owner has all
         return
     for name in names:
         found = _NAME.fullmatch(name)
@@ -124,10 +129,10 @@ def _taken_over(
 
 
 def _read(files: Files, path: str) -> PartOrder | None:
-    """Before it is taken over: one that cannot be read now is left to a later look."""
+    """Reads an order before it is taken over; an unreadable one is left to a later call."""
     try:
         return PartOrder.decode(bytes(files.read(path)))
-    except FileNotFoundError:  # another heir, or a newer owner, has it
+    except FileNotFoundError:  # another process, or a newer owner, has taken it
         return None
     except json.JSONDecodeError as error:
         log.warning("%s was torn and is removed: %s", path, error)

@@ -1,8 +1,8 @@
 """The process that writes checkpoint parts: `python -m perseid.worker.checkpoint.part_writer`.
 
-One order a line on its standard input, one answer a line on its standard output. An empty line
-(`HURRY`) says that a final order comes behind those in front. It ends, in the middle of a part if
-need be, when its input does.
+Reads one order per line from standard input and writes one answer per line to standard output. An
+empty line (`HURRY`) announces a final order after the pending ones. The process exits when its
+input ends, even in the middle of a part.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from perseid.topics.records import PartDone
 from perseid.worker.checkpoint.parts import PartOrder, make
 from perseid.worker.dataflow.failures import typed
 
-NICE = 19  # what the epochs leave; 10, a tenth of a core, made them wait (decisions/0007)
-# Also what they leave slows them down: the memory and what cores share is used by both. So a part
-# of a running job takes no more than CORE_SHARE of a core while it is PACED_S old.
+NICE = 19  # the epochs have priority; with 10 this process slowed them down (decisions/0007)
+# Even at low priority it slows epochs down: they share memory bandwidth and parts of the cores. So
+# a part of a running job uses at most CORE_SHARE of a core for its first PACED_S.
 CORE_SHARE = 0.15
 PACED_S = 20.0
-_SLICE_S = 0.005  # of processor time, after which it pauses
-_LOOK_S = 0.05  # how often a pause, which as a signal handler takes no lock, looks for a HURRY
+_SLICE_S = 0.005  # processor time after which it pauses
+_LOOK_S = 0.05  # how often a pause checks for HURRY (polled: a signal handler takes no lock)
 HURRY = b"\n"
 
-# Whether a job waits for its final part while the one under way is another: HURRY sets it, a final
-# order's turn clears it. One that never comes leaves it set until the next does.
+# Whether a job waits for its final part while another one is being written: HURRY sets it, the
+# start of a final order clears it. If that order never comes, it stays set until the next final
+# order.
 _awaited = threading.Event()
 
 
@@ -50,7 +51,7 @@ def request(store: str, order: PartOrder) -> bytes:
 
 
 def answered(line: bytes) -> PartDone:
-    """What a line of the writer says; raises its error when the part failed."""
+    """Decodes an answer line; raises its error when the part failed."""
     done, failed = orjson.loads(line)
     if failed is not None:
         raise made(*failed)
@@ -61,10 +62,10 @@ def answered(line: bytes) -> PartDone:
 
 @contextmanager
 def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]:
-    """The process pauses so often that it takes `share` of a core, for `paced_s` at most.
+    """Pauses the process so often that it uses `share` of a core, for at most `paced_s`.
 
-    No more once a job waits for a part behind this one. For the main thread; what takes longer
-    without a look at signals is made up for behind it.
+    Ends early once a job waits for a final part. For the main thread only; a longer stretch without
+    signal handling is compensated afterwards.
     """
     until_s = time.monotonic() + paced_s
     used_s = time.process_time()
@@ -79,26 +80,27 @@ def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     signal.signal(signal.SIGPROF, pause)
-    signal.siginterrupt(signal.SIGPROF, False)  # what waits for a disk or a store goes on waiting
+    signal.siginterrupt(signal.SIGPROF, False)  # waits for a disk or a store are restarted
     signal.setitimer(signal.ITIMER_PROF, _SLICE_S, _SLICE_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, signal.SIG_IGN)  # by default a late one would end it
+        # by default a late signal would end the process
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
 
 def give_way() -> None:
-    """Lets every other process of this host go first.
+    """Gives every other process of this host priority.
 
-    Where Linux groups processes by session (autogroup, sched(7)) a nice value counts within one
-    alone, and a broker beside the worker would wait for this process. So it has a session of its
-    own, and the nice value is the session's, too. PermissionError when it leads a group already:
-    nobody else's session is made nice.
+    With autogroup (sched(7)) Linux applies a nice value within one session only, and a broker next
+    to the worker would wait for this process. So the process gets a session of its own, and the
+    nice value is set for the session too. PermissionError when it already leads a process group, so
+    that no other session gets the value.
     """
     os.setsid()
     os.nice(NICE)
-    with suppress(OSError):  # there are no such groups here
+    with suppress(OSError):  # there is no autogroup here
         Path("/proc/self/autogroup").write_text(str(NICE))
 
 
@@ -124,7 +126,7 @@ def _answer(line: bytes) -> bytes:
     store, order = orjson.loads(line)
     try:
         done = _made(PartOrder.decode(order.encode()), store)
-    except Exception as error:  # whatever it is, who waits for the part has to hear of it
+    except Exception as error:  # whatever it is, the caller waits for the answer
         told = typed(error, "the part writer")
         return orjson.dumps([None, [known_kind(told), cut(said(told))]]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"

@@ -1,11 +1,11 @@
-"""A checkpoint's part of one operator partition, made behind the epochs from immutable files.
+"""A checkpoint's part of one operator partition, made after the epoch from immutable files.
 
-    net:    the deltas since the checkpoint before, which the state log holds, as one net delta
-    whole:  the log's newest snapshot and the deltas behind it, as a new snapshot of the log
+    net:    the deltas since the previous checkpoint, from the state log, as one net delta
+    whole:  the log's newest snapshot and the deltas after it, as a new snapshot of the log
 
-The part is a net delta when the newest complete checkpoint can be built upon: it is of this owner,
-its manifest can be read, and its chain is short (`Manifest.may_grow`). So what an older owner could
-not read is never built upon. All partitions see the same manifest; one whose changes have outgrown
+The part is a net delta if the newest complete checkpoint is a usable base: it has the same owner,
+its manifest is readable, and its chain is short (`Manifest.may_grow`). So no part builds on what an
+older owner could not read. All partitions see the same manifest; one whose changes have outgrown
 its state copies it at once (`partition_state.copy_at_once`), so chains begin at different epochs.
 """
 
@@ -40,19 +40,19 @@ from perseid.topics.records import PartDone
 
 TO_RESTORE = "; it has to be restored"
 AT_ONCE_BYTES = 64 << 20  # of a partition's snapshot: some 25 ms of its task with keys of 88 bytes
-MERGED_BYTES = 1 << 16  # of deltas: what is merged in a few milliseconds is left to the part writer
-LOG_BYTES = 64 << 20  # deltas of the log that are left alone, whatever the snapshot's size
-LOG_FILES = 4_096  # and how many of them
+MERGED_BYTES = 1 << 16  # of deltas: the part writer merges less than this in a few milliseconds
+LOG_BYTES = 64 << 20  # deltas that the log may have, whatever the snapshot's size
+LOG_FILES = 4_096  # maximum number of delta files
 
 
 @dataclass(frozen=True)
 class PartOrder:
-    """What an epoch notes down for its checkpoint.
+    """What an epoch records for its checkpoint.
 
     `directory`: of the state log. `base`: path and CRC of the manifest of the newest complete
-    checkpoint, None when that is of an owner from before. `schemas`: of the state, by primitive.
-    `emitted`: sections with outputs of the epoch, which belong to the state. `final`: of the job's
-    last epoch, which waits for the part.
+    checkpoint; None if that has a previous owner. `schemas`: of the state, by primitive. `emitted`:
+    sections with outputs of the epoch, which belong to the state. `final`: of the job's last epoch,
+    which waits for the part.
     """
 
     job: str
@@ -81,9 +81,9 @@ class PartOrder:
 def at_once(state_bytes: int, behind_bytes: int) -> bool:
     """Whether the epoch's task copies its whole state, for the log's next snapshot.
 
-    Else the part writer reads all deltas since the checkpoint before, `behind_bytes`; where keys
-    change again and again these outweigh the state many times, and it takes from the epochs what
-    it needs for them (decisions/0008). A large state would hold its epoch up.
+    Otherwise the part writer reads all deltas since the previous checkpoint, `behind_bytes`. If
+    keys change repeatedly these are many times larger than the state, and merging them slows the
+    epochs down (decisions/0008). Copying a large state would delay its epoch.
     """
     return state_bytes <= AT_ONCE_BYTES and behind_bytes >= max(2 * state_bytes, MERGED_BYTES)
 
@@ -92,14 +92,14 @@ def at_once(state_bytes: int, behind_bytes: int) -> bool:
 class StateCopy:
     """The state of an order's epoch, as a process held it; `emitted` as in `PartOrder`, with data.
 
-    The order is for the whole state then. Who takes the order over without it reads the log.
+    The part is then whole. A process that takes the order over without the copy reads the log.
     """
 
     tables: Mapping[str, pa.Table]  # snapshots, by primitive
     emitted: Mapping[str, Any]
 
     def write(self, files: Files, order: PartOrder) -> None:
-        """Puts it into the log as one file, unless one of the epoch is there."""
+        """Puts the state into the log as one file, unless the epoch has one."""
         log = StateLog(files, order.directory, order.identity)
         sections = {STATE + name: ipc_chunks(table) for name, table in self.tables.items()}
         log.write_snapshot(
@@ -108,9 +108,9 @@ class StateCopy:
 
 
 def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
-    """The epoch up to which state logs may be collected: of the checkpoint before the newest.
+    """The epoch up to which state logs may be collected: that of the second newest checkpoint.
 
-    Because a damaged newest checkpoint sends a partition back to that one.
+    If the newest checkpoint is damaged, a partition is restored from that one.
     """
     return pointers[:2][-1].epoch if pointers else None
 
@@ -118,10 +118,10 @@ def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
 def base_of(
     pointers: Sequence[CheckpointPointer], generation: int, *, final: bool
 ) -> tuple[str, int] | None:
-    """What parts of this owner may be built upon: `PartOrder.base`.
+    """The base of parts of this owner: `PartOrder.base`.
 
-    The checkpoint of a final token is whole. Another revision or layout begins with it and has no
-    way back behind it, so it must not depend on what was damaged in an older one.
+    The checkpoint of a final token is whole: another revision or layout begins with it and cannot
+    go back before it, so it must not depend on an older, possibly damaged one.
     """
     if final or not pointers or pointers[0].generation != generation:
         return None
@@ -131,9 +131,9 @@ def base_of(
 def make(
     order: PartOrder, files: Files, store: Store, clock: Clock | None = None
 ) -> PartDone:  # fmt: skip
-    """Builds and uploads the part; done again after a crash it goes on with the upload.
+    """Builds and uploads the part; after a crash, repeating it resumes the upload.
 
-    Raises FencedError when the log has another owner, RetryableError when it has not the epoch.
+    Raises FencedError when the log has another owner, RetryableError when it lacks the epoch.
     """
     clock = clock or SystemClock()
     started_s = clock.monotonic_s()
@@ -178,9 +178,9 @@ def write_snapshot(log: StateLog, order: PartOrder) -> None:
 
 
 def state_of(log: StateLog, order: PartOrder) -> Mapping[str, Any]:
-    """The sections of a snapshot of the order's epoch: of that state always the same bytes.
+    """The sections of a snapshot of the order's epoch: for one state always the same bytes.
 
-    As views of the log's snapshot of that epoch, where it has one; else as in `blob.encode`.
+    They are views of the log's snapshot of that epoch, if it has one; else as in `blob.encode`.
     """
     base, entries = log.load(order.epoch)
     if base is None:
@@ -204,7 +204,7 @@ def _net(log: StateLog, order: PartOrder, after: int) -> dict[str, Any]:
 
 
 def _before(order: PartOrder, store: Store) -> Manifest | None:
-    """The checkpoint that this one changes; None when the whole state is to be written."""
+    """The checkpoint on which this one builds; None when the whole state is to be written."""
     if order.base is None:
         return None
     try:
@@ -219,8 +219,8 @@ def _before(order: PartOrder, store: Store) -> Manifest | None:
 def _outgrown(log: StateLog, *, whole_part: bool) -> bool:
     """Whether the log gets a new snapshot.
 
-    With a part that has the whole state that is little more to do, but for a large one: then it is
-    when the deltas outweigh the snapshot, so that it costs no more than they did.
+    With a whole part a snapshot of moderate size costs little more. Else the log gets one when the
+    deltas outweigh the last snapshot, so that it costs no more than they did.
     """
     base_bytes, behind_bytes, count = log.sizes()
     return (

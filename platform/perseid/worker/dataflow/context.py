@@ -1,4 +1,4 @@
-"""What every task of a fragment knows: constant while it runs, shipped with its stages."""
+"""What every task of a fragment knows: constant while it runs, sent with its stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perseid.state.durability.log import owner_directory, owner_name
 from perseid.topics import codec
 from perseid.topics.records import Token
 
-SINGLE_TASK_RECORDS_MAX = 20_000  # an epoch with fewer is one task: more would cost more
+SINGLE_TASK_RECORDS_MAX = 20_000  # a smaller epoch is one task: more tasks would cost more
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class FragmentContext:
     """One job's fragment under one plan. `folder` is the unpacked archive on the driver's host.
 
     `owner` names the directory of the state logs: generation and incarnation.
-    `lanes`: how many tasks run at once where all of them see the same state logs (a local master);
-    0 where each operator partition has to stay in its own process.
+    `lanes`: number of concurrent tasks on a local master, where all of them see the same state
+    logs; 0 where each operator partition has to stay in its own process.
     `one_task_each`: whether a stage must have one task for each operator partition, since an SQL
-    operator behind it deals out its rows by task. What a task deals out must be the same on a
-    worker with other cores: a re-run may find half of the writers' partitions committed.
-    `rescaled`: whether the state that the plan began with was dealt out by key.
+    operator after it distributes its rows by task. The distribution must not depend on the worker's
+    number of cores: a re-run may find half of the writers' partitions committed.
+    `rescaled`: whether the plan's initial state was distributed by key.
     `environment`: the folder of the job's own packages, the same on every host; "" without.
-    `token`: what no data knows, by which the driver finds a task's error (`errors.carried`).
+    `token`: a secret by which the driver finds a task's error in Spark's text (`errors.carried`).
     """
 
     deployment: Deployment
@@ -68,12 +68,12 @@ class FragmentContext:
 
     @property
     def brokers(self) -> Brokers:
-        """Kafka, as the job's principal."""
+        """The brokers, with the job's principal."""
         return self.deployment.brokers(self.job)
 
     @property
     def job_folder(self) -> Path:
-        """The unpacked archive, its packages installed.
+        """The unpacked archive, with its packages installed.
 
         An executor on another host than the driver unpacks and installs first.
         """
@@ -87,7 +87,7 @@ class FragmentContext:
         return self.lanes > 0 and not self.one_task_each and is_small(token)
 
     def width(self, level: int, *, single_task: bool) -> int:
-        """The number of tasks of the stage at `level`; 1 behind the last one."""
+        """The number of tasks of the stage at `level`; 1 after the last level."""
         tasks = max(1, len(self.layout.level(level)))
         if single_task:
             return 1
@@ -102,9 +102,9 @@ def _unpacked(store: str, archive: str, folder: Path) -> Path:
 _held = ExitStack()  # environments of executors; their locks end with the process
 
 
-@cache  # not of a size: what falls out would be locked once more
+@cache  # without a size limit: an evicted entry would be locked again
 def _hold(site: Path, folder: Path) -> None:
-    """Makes the environment on this host if need be; it stays as long as this process lives."""
+    """Creates the environment on this host if necessary; held until this process ends."""
     _held.enter_context(Environments(site.parents[1]).lease(folder))
     importlib.invalidate_caches()  # its folder is in sys.path already
 
@@ -112,7 +112,7 @@ def _hold(site: Path, folder: Path) -> None:
 def is_small(token: Token) -> bool:
     """Whether the epoch has too few records for more than one task.
 
-    Known from the token alone: what of it is dealt to which writer is the same on every worker.
+    Depends on the token alone, so that rows go to the same writers on every worker.
     """
     return token.records < SINGLE_TASK_RECORDS_MAX
 
@@ -121,7 +121,7 @@ def is_small(token: Token) -> bool:
 class EpochOrder:
     """What changes from epoch to epoch: the token and up to which epoch logs may be collected.
 
-    `base`: the manifest that a checkpoint of this epoch may build upon (`parts.base_of`).
+    `base`: the manifest on which a checkpoint of this epoch may build (`parts.base_of`).
     """
 
     token: Token
@@ -136,7 +136,7 @@ class EpochOrder:
 
 @lru_cache(maxsize=4)
 def decode_order(text: str) -> EpochOrder:
-    """What `EpochOrder.encode` wrote; the same text is decoded once a process."""
+    """Decodes what `EpochOrder.encode` wrote; cached per process."""
     record, offset, collect_epoch, base = orjson.loads(text)
     token = codec.decode(base64.b64decode(record))
     assert isinstance(token, Token), f"an order of an epoch holds {type(token)}"

@@ -1,9 +1,9 @@
-"""Rows between operators of one epoch: Arrow tables cut into one blob for each consumer.
+"""Rows between operators of one epoch: Arrow tables, divided into blobs by consumer.
 
 A shuffle moves few, large rows of the schema below instead of one JVM row per record. Every
 producer sends every consumer of an edge at least one row, if only an empty one: it is the barrier
-of the epoch, and tells a task which operator partition it is. A consumer puts its input in the
-order (input, origin, chunk), so a re-run sees the same rows in the same order.
+of the epoch, and shows a task which operator partition it is. A consumer sorts its input by (input,
+origin, chunk), so a re-run sees the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from perseid.errors import PermanentError
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.worker.dataflow.partition import grouped
 
-# Of a blob, and of a batch of them on its way between Python and Spark: malloc and Java use memory
-# of this size again; what is larger is mapped each time (decisions/0001).
+# Size of a blob, and of a batch of blobs between Python and Spark. malloc and Java reuse memory of
+# this size, while larger blocks are allocated each time (decisions/0001).
 CHUNK_BYTES = 1 << 20
 REPORT = -1  # target of rows that go to the driver: JSON, never data
 
@@ -30,10 +30,10 @@ SCHEMA = pa.schema(
     [
         ("slot", pa.int32()),    # task index in the next stage
         ("target", pa.int32()),  # gid of the consumer, or REPORT
-        ("input", pa.int32()),   # which of the consumer's inputs
+        ("input", pa.int32()),   # index of the consumer's input
         ("origin", pa.int32()),  # task index of the producer in its stage
         ("chunk", pa.int32()),
-        ("blob", pa.binary()),   # Arrow IPC stream; empty = neither rows nor schema
+        ("blob", pa.binary()),   # Arrow IPC stream; empty: neither rows nor schema
     ]
 )
 DDL = "slot int, target int, input int, origin int, chunk int, blob binary"
@@ -41,7 +41,7 @@ DDL = "slot int, target int, input int, origin int, chunk int, blob binary"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One edge: to which gids, as which of their inputs, and by what the rows are dealt out.
+    """One edge: the consumers' gids, the index of their input, and the key of the distribution.
 
     `key` empty: all rows go to the consumer at `origin % len(targets)` (writers of stateless
     operators, which have no key).
@@ -64,11 +64,13 @@ class Row:
 
 
 def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
-    """Cuts `table` by `parts` (a consumer index for each row) into the rows of one edge."""
+    """Divides `table` by `parts` (a consumer index for each row) into the rows of one edge."""
     order, bounds = grouped(parts, len(route.targets))
     dealt = table if _in_order(order) else table.take(pa.array(order))
-    empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""  # the schema travels anyway
-    step = max(CHUNK_BYTES * len(dealt) // max(dealt.nbytes, 1), 1)  # rows, by their mean size
+    # the schema is sent in any case
+    empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""
+    # rows per chunk, by their mean size
+    step = max(CHUNK_BYTES * len(dealt) // max(dealt.nbytes, 1), 1)
     for target, (start, end) in zip(route.targets, pairwise(bounds.tolist()), strict=True):
         if start == end:
             yield Row(target, route.input, origin, 0, empty)
@@ -82,9 +84,9 @@ def _in_order(order: npt.NDArray[np.int64]) -> bool:
 
 
 def to_batches(rows: Iterable[Row], slots: dict[int, int], width: int) -> Iterator[pa.RecordBatch]:
-    """`rows` for the next stage of `width` tasks; what is not for it travels with some task.
+    """`rows` as batches for the next stage of `width` tasks; other rows go to any task.
 
-    At least one batch, and as many as CHUNK_BYTES of each want.
+    Yields at least one batch; a batch has at most CHUNK_BYTES, or one row.
     """
     for found in _by_size(rows):
         columns = [
@@ -99,11 +101,11 @@ def to_batches(rows: Iterable[Row], slots: dict[int, int], width: int) -> Iterat
 
 
 def _blobs(rows: list[Row]) -> pa.BinaryArray:
-    """The blobs as a column; of a large one, which is alone, without a copy."""
+    """The blobs as a column; a large blob, alone in its batch, is not copied."""
     if len(rows) == 1 and isinstance(rows[0].blob, pa.Buffer):
         ends = pa.array([0, len(rows[0].blob)], pa.int32()).buffers()[1]
         return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, rows[0].blob])
-    # Not as memoryviews: Arrow takes these too, and never lets go of what they are of.
+    # Not as memoryviews: Arrow takes them too, but never releases their memory.
     blobs = [r.blob.to_pybytes() if isinstance(r.blob, pa.Buffer) else r.blob for r in rows]
     return pa.array(blobs, pa.binary())
 
@@ -125,7 +127,7 @@ def _by_size(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """The rows of a stage's input, blobs without a copy."""
+    """The rows of a stage's input, without a copy of the blobs."""
     found: list[Row] = []
     for batch in batches:
         numbers = [batch.column(i).to_pylist() for i in range(1, 5)]
@@ -135,7 +137,7 @@ def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
 
 
 def inputs(rows: Iterable[Row], names: tuple[str, ...]) -> dict[str, pa.Table]:
-    """The tables of one operator partition by input name; without columns where none came.
+    """The tables of one operator partition by input name; without columns if no rows came.
 
     PermanentError when their columns differ: `one_table`.
     """
@@ -148,7 +150,7 @@ def inputs(rows: Iterable[Row], names: tuple[str, ...]) -> dict[str, pa.Table]:
 
 
 def one_table(name: str, tables: list[pa.Table]) -> pa.Table:
-    """Of the rows of one input; PermanentError when they are not of the same columns."""
+    """The rows of one input; PermanentError when their columns differ."""
     try:
         return pa.concat_tables(tables) if tables else pa.table({})
     except pa.ArrowInvalid:
@@ -158,10 +160,10 @@ def one_table(name: str, tables: list[pa.Table]) -> pa.Table:
 
 
 def check_columns(name: str, expected: pa.Schema, found: pa.Schema) -> None:
-    """PermanentError when rows of an input have other columns than others or than was declared.
+    """PermanentError when rows of an input have other columns than expected.
 
-    The partitions of an operator emit the same columns but for one epoch: that which a changed
-    revision ends, a part of which the one before had computed.
+    The partitions of an operator emit the same columns except in one epoch: one that a changed
+    revision completes after the previous revision has computed a part of it.
     """
     if not found.equals(expected):
         one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (expected, found))

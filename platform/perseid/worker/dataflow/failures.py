@@ -1,12 +1,12 @@
-"""What an exception means for the job: passing, permanent, or unexpected. Pure.
+"""What an exception means for the job: transient, permanent, or unexpected. Pure.
 
-    PerseidError                            what it says
-    a service or process that is lost       RetryableError, ProcessDied: tried as long as it takes
-    everything else, of code or of data     UnexpectedError: a few tries at one epoch, then the end
+    PerseidError                            its own type
+    a service or process that is lost       RetryableError, ProcessDied: retried without limit
+    everything else, of code or of data     UnexpectedError: a few attempts at one epoch, then stop
 
-In a task, `named` and `stage` give an exception its type where it is raised: there its class is
-known, and where it was. What a task raised comes to the driver as text of Spark's, where `classify`
-finds it by the token of `perseid.errors.carried`.
+In a task, `named` and `stage` give an exception its type where it is raised: its class and place
+are known there. The driver gets a task's error as a text of Spark's, in which `classify` finds it
+by the token of `perseid.errors.carried`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from perseid.records.redaction import masked
 if TYPE_CHECKING:
     from perseid.worker.dataflow.context import FragmentContext
 
-# Spark's words, which has no class for it: of a Python worker, and of an executor on another host.
+# Spark's texts, since it has no class for it: a lost Python worker, and a lost executor.
 DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-# Of the JVM: its disk, its network, its memory, its processes, or somebody has ended what ran.
+# Of the JVM: its disk, network, memory or processes failed, or its work was cancelled.
 _LOST_IN_JVM = re.compile(
     r"\bjava\.(?:io|net|nio\.\w+)\.(?!NotSerial|Invalid)\w+(?:Exception|Error)\b"
     r"|\bjava\.lang\.(?:OutOfMemoryError|InterruptedException)\b|\bTimeoutException\b"
@@ -52,13 +52,13 @@ T = TypeVar("T")
 
 
 def typed(error: BaseException, where: str) -> PerseidError:
-    """`error` as one of the tree; what its text may quote of records is masked."""
+    """`error` as a PerseidError; possible quotes of records are masked."""
     return untyped.typed(error, where, masked)
 
 
 @contextmanager
 def named(where: str) -> Iterator[None]:
-    """What the block raises says `where`, if it is no error of ours."""
+    """Exceptions of the block that are not PerseidErrors get a type and `where` in the text."""
     try:
         yield
     except (PerseidError, GeneratorExit):
@@ -70,16 +70,17 @@ def named(where: str) -> Iterator[None]:
 def stage(
     work: Callable[Concatenate[FragmentContext, P], Iterator[T]],
 ) -> Callable[Concatenate[FragmentContext, P], Iterator[T]]:
-    """`work` of a Spark task; what it raises gets a form that the driver finds in Spark's text.
+    """`work` of a Spark task; its errors get a form that the driver finds in Spark's text.
 
-    All of it: Spark cannot carry a text that is no UTF-8, and would say that the process died.
+    This holds for all errors: Spark cannot carry a text that is not UTF-8, and would report that
+    the process died.
     """
 
     @wraps(work)
     def run(context: FragmentContext, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         try:
             yield from work(context, *args, **kwargs)
-        except GeneratorExit:  # nobody wants the rest
+        except GeneratorExit:  # the rest is not wanted
             raise
         except BaseException as error:
             told = typed(error, f"a task ({work.__name__})")
@@ -89,7 +90,7 @@ def stage(
 
 
 def classify(error: BaseException, token: str) -> PerseidError:
-    """What ended a fragment, as the driver sees it. `token`: the context's."""
+    """The error that ended a fragment, as the driver sees it. `token`: the context's."""
     if isinstance(error, PerseidError):
         return error
     told = quoted(error)
@@ -97,7 +98,7 @@ def classify(error: BaseException, token: str) -> PerseidError:
     if found is not None:
         return found
     text = cut(told)
-    if _OF_PYTHON in told:  # raised outside of `stage`: by Spark's own part of a task
+    if _OF_PYTHON in told:  # raised outside of `stage`, by Spark's own part of a task
         return UnexpectedError(text)
     if any(words in told for words in DIED):
         return ProcessDied(

@@ -1,7 +1,7 @@
-"""Which epochs a fragment runs: the records of the token log in, epoch orders out. Pure.
+"""Which epochs a fragment runs: turns records of the token log into epoch orders. Pure.
 
-Validity is a property of the token log: the chain decides, here as everywhere. A fragment runs the
-valid tokens above the epoch that it goes on from, each once, in order.
+Validity is a property of the token log: `Chain` decides it, here as everywhere. A fragment runs the
+valid tokens above the epoch from which it resumes, each once, in order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from perseid.worker.dataflow.context import EpochOrder
 
 @dataclass(frozen=True)
 class TokenHistory:
-    """The valid tokens behind a base that the log held when it was read.
+    """The valid tokens after a base that the log held when it was read.
 
-    `offsets`: epoch -> offset, the base's too. `checks`: what earlier runs read, by epoch. `end`:
-    the offset behind the last record that was read. `rewound_at`: offset of the last Rewind, -1
-    without one.
+    `offsets`: epoch -> offset, the base's too. `checks`: the input of earlier runs, by epoch.
+    `end`: the offset after the last record that was read. `rewound_at`: offset of the last Rewind,
+    -1 without one.
     """
 
     base: Base
@@ -37,11 +37,11 @@ class TokenHistory:
 
     @property
     def taken_back_below(self) -> int:
-        """A token below this offset that is not among `offsets` may have been taken back."""
+        """A token below this offset that is not among `offsets` may have been rolled back."""
         return max(self.base.offset, self.rewound_at)
 
     def base_at(self, epoch: int) -> Base:
-        """A base for readers that go on behind `epoch`, which must be on the chain."""
+        """A base for readers that resume after `epoch`, which must be on the chain."""
         return Base(job_uuid=self.base.job_uuid, epoch=epoch, offset=self.offsets[epoch])
 
 
@@ -54,7 +54,7 @@ def base_of(plan: Plan) -> Base:
 
 
 def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHistory:
-    """Reads the log from `base` on; rewinds take their tokens out again."""
+    """Reads the log from `base` on; a rewind removes the tokens that it rolls back."""
     chain = Chain(base)
     offsets = {base.epoch: base.offset}
     checks: dict[int, tuple[InputCheck, ...]] = {}
@@ -77,8 +77,8 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
 class EpochFeed:
     """Turns each record of the log into an order, or None when there is nothing to run.
 
-    It reads a part of the history again, so it knows which tokens of that part a rewind takes back
-    before it comes to the rewind: those never run.
+    It reads a part of the history again, so it knows in advance which tokens of that part a later
+    rewind rolls back: those never run.
     """
 
     def __init__(
@@ -95,11 +95,10 @@ class EpochFeed:
     ) -> EpochOrder | None:
         """The order for this record.
 
-        Logs are collected behind an epoch that all partitions have left. One that was restored
-        further back than the checkpoints that are complete by now has its own way to go first, and
-        makes no parts on it: nobody waits for them, and its log may be collected under them.
-
-        FencedError when tokens of this feed were taken back, or a token is of another plan by now:
+        Logs are collected up to an epoch that all partitions have passed. A partition that was
+        restored from before the newest complete checkpoints first catches up; meanwhile it makes no
+        checkpoint parts (they are not needed, and collection could remove their log files).
+        FencedError when tokens of this feed were rolled back, or a token belongs to another plan:
         its code may be another revision's, and its transactional ids another layout's.
         """
         seen = self._chain.feed(offset, record)
@@ -126,11 +125,11 @@ class EpochFeed:
         return EpochOrder(replace(token, checks=known), offset, collect_epoch)
 
     def _still_counts(self, offset: int, seen: Accepted) -> bool:
-        """Whether a record of the history is a token that no later one has taken back."""
+        """Whether a record of the history is a token that no later record has rolled back."""
         return seen.token is not None and self._past.offsets.get(seen.token.epoch) == offset
 
     def done(self, epoch: int) -> None:
-        """The epoch has run: its state is logged and its outputs are committed."""
+        """Records that the epoch has run: its state is logged and its outputs are committed."""
         self.done_epoch = epoch
         self._checks.pop(epoch, None)
 

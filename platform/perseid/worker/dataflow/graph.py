@@ -1,9 +1,9 @@
 """Where each node's output goes within an epoch: pure, from the job and its layout.
 
-A *node* is a source or an operator, a *stream* one of its outputs: `node`, or `node.output` beside
-the main one. A stream goes, by edge, to the operator partitions of keyed operators and writers
-(through a shuffle), into stateless Python operators (in the same task), and into SQL operators
-(through Spark SQL, in the same stage).
+A *node* is a source or an operator, a *stream* one of its outputs: `node` is the main one,
+`node.output` another. A stream goes, by edge, to the operator partitions of keyed operators and
+writers (through a shuffle), into stateless Python operators (in the same task), and into SQL
+operators (through Spark SQL, in the same stage).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outlets:
 
 @dataclass(frozen=True)
 class Feedback:
-    """An edge whose rows are of the epoch before."""
+    """An edge whose rows are from the previous epoch."""
 
     stream: str
     route: Route
@@ -48,9 +48,9 @@ class Feedback:
 class Graph:
     """The edges of one job by stream, its nodes' levels and the numbers of its SQL operators.
 
-    Every node has its main stream here, and those of the others that somebody reads. Dead letters
-    of level 0 go to their writer, or where there is none to a keyed operator that bisects, which
-    writes those of its own (`own_letters`) with its output.
+    Every node has its main stream here, and its other streams that have a consumer. Dead letters of
+    level 0 go to their writer; without one, to a keyed operator that bisects, which writes its own
+    (`own_letters`) with its output.
     """
 
     outlets: dict[str, Outlets]
@@ -72,12 +72,12 @@ class Graph:
         return tuple(output_of(s) for s in streams if producer(s) == operator)
 
     def streams(self, node: str) -> tuple[str, ...]:
-        """The streams that come out of `node`."""
+        """The streams that `node` emits."""
         return tuple(stream for stream in self.outlets if producer(stream) == node)
 
     @property
     def has_late_sql(self) -> bool:
-        """Whether an SQL operator reads what comes out of a stateful stage."""
+        """Whether an SQL operator reads the output of a stateful stage."""
         return any(self.levels[name] > 0 for name in self.sql_targets)
 
 
@@ -138,10 +138,10 @@ def stage_slots(layout: Layout, level: int, width: int) -> dict[int, int]:
 def metadata_columns(
     source: str, spec: JobSpec, own: Collection[str], declared: Callable[[str], Collection[str]]
 ) -> tuple[str, ...]:
-    """The metadata columns of `source`, whose `own` columns come first, that somebody reads.
+    """The metadata columns of `source` that have a reader; its `own` columns take precedence.
 
     `declared`: what an operator names, SQL in its query and Python in its class. They cost a
-    quarter of the reading speed and more, so who names none goes without.
+    quarter of the reading speed or more, so a source without a reader of them goes without.
     """
     found: set[str] = set()
     for name, operator in spec.operators.items():

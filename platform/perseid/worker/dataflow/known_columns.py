@@ -1,7 +1,7 @@
-"""What columns flow between the nodes of a job, as far as that is known before it runs. Pure.
+"""The columns of the streams of a job, as far as they are known before it runs. Pure.
 
-Sources and Python operators declare theirs; what a query makes of its input only Spark knows, and
-whoever has asked it (`perseid.worker.spark.asking`) puts the answers in here.
+Sources and Python operators declare theirs; only Spark knows the columns of a query's result. The
+caller that has asked it (`perseid.worker.spark.asking`) adds the answers here.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from perseid.worker.formats import encode
 
 Files = Mapping[str, bytes]
 Columns = dict[str, pa.Schema]  # by stream
-Answer: TypeAlias = pa.Schema | str  # the columns of a query's answer, or why it has none
-Found = tuple[tuple[str, ...], str]  # place in job.yaml, and what is wrong
+Answer: TypeAlias = pa.Schema | str  # the columns of a query's result, or why it has none
+Found = tuple[tuple[str, ...], str]  # place in job.yaml, and the problem
 
 
 @dataclass(frozen=True)
 class Query:
-    """The SQL of an operator and the columns of its input, which is of another query (`behind`).
+    """The SQL of an operator and the columns of its input; `behind`: the query that it reads.
 
-    `is_source`: its input has metadata columns beside.
+    `is_source`: its input has metadata columns too.
     """
 
     operator: str
@@ -44,7 +44,7 @@ class Query:
 
 
 def declared(spec: JobSpec, files: Files, classes: Mapping[str, type[Operator]]) -> Columns:
-    """Of sources and of Python operators that say so."""
+    """The columns of sources, and of Python operators that declare them."""
     found = {}
     for name, source in spec.sources.items():
         columns = _of_source(name, source, files)
@@ -63,13 +63,13 @@ def _of_source(name: str, source: SourceSpec, files: Files) -> pa.Schema | None:
     avro = None
     if source.schema_file is not None:
         if source.schema_file not in files:
-            return None  # the registry's, before `apply` has asked it
+            return None  # the registry's; unknown before `apply` asks it
         avro = json.loads(files[source.schema_file])
     return SourcePlan(name, source.format, dict(source.columns), avro, (), False).schema()
 
 
 def queries(spec: JobSpec, known: Columns) -> list[Query]:
-    """The queries whose input is known, each behind that which it reads."""
+    """The queries whose input is known, each after the query that it reads."""
     found: dict[str, Query] = {}
     waiting = {n: o for n, o in spec.operators.items() if o.sql is not None}
     while True:
@@ -101,7 +101,7 @@ def questions(queries: Sequence[Query]) -> list[dict[str, Any]]:
 
 
 def answers(found: Sequence[dict[str, Any]]) -> dict[str, Answer]:
-    """What was answered, by operator; nothing of a query behind one that cannot run."""
+    """The answers by operator; none for a query that reads one that cannot run."""
     return {
         a["operator"]: a["refused"] or columns_of(a["columns"])
         for a in found if a["refused"] or a["columns"]
@@ -117,7 +117,7 @@ def columns_of(text: str) -> pa.Schema:
 
 
 def problems(spec: JobSpec, files: Files, known: Columns) -> Iterator[Found]:
-    """What the sinks cannot write and the operators behind queries cannot be dealt out by."""
+    """Columns that sinks cannot write, and keys that are no usable columns of a query."""
     for name, sink in spec.sinks.items():
         avro = None
         if sink.schema_file is not None and sink.format == "avro":

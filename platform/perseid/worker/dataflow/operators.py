@@ -1,4 +1,4 @@
-"""Calling a user's operator, and telling the user when it raises."""
+"""Calls a user's operator and reports its errors to the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from perseid.worker.dead_letters.places import Places
     from perseid.worker.dead_letters.poison import Sieve
 
-OF_ROWS = ("process", "combine")  # the row is found, and `poison` takes its values out of the text
+# errors name the row, and `poison` removes its values from the text
+OF_ROWS = ("process", "combine")
 LEFT_OUT = "what it says is left out, since it may quote rows or the state"
 
 
@@ -39,17 +40,16 @@ def call(
     out: Emitter,
     live: Mapping[str, Primitive] | None = None,
 ) -> None:
-    """Runs `on_timer` where timers are due, `process` where there are rows, and `on_epoch_end`.
+    """Runs `on_timer` for due timers, `process` if there are rows, and `on_epoch_end`.
 
-    Timers come first, since the token's watermark is that of before its rows. `live` is the
-    operator's state.
-
-    The single input named "input" is passed as a table. An operator that has nothing to do is not
-    even entered.
+    Timers come first, since the token's watermark precedes its rows. `live` is the operator's
+    state. A single input named "input" is passed as a table. An operator without work is not
+    entered.
 
     Raises:
         PermanentError: the user's code raised; the text has its traceback.
-        RetryableError: what it asked is away, or the memory was short (UnexpectedError).
+        RetryableError: a service that it calls is unavailable, or memory was short
+            (UnexpectedError).
     """
     rows = any(table.num_rows for table in inputs.values())
     ends = ends_epochs(type(operator))
@@ -72,15 +72,15 @@ def combine(
     sieve: Sieve | None = None,
     places: Places | None = None,
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Runs the combiner for one producing task: what it makes of the rows, and dead letters.
+    """Runs the combiner for one producing task: the combined rows, and dead letters.
 
-    A table without columns where it takes none of them. `made` gives a new instance, for a row on
-    which the combiner raises is looked for with the rows before it. `sieve`: of an operator that
-    bisects; `places`: of the rows, where a source is read in the same task.
+    The table has no columns if there are no rows. `made` gives a new instance: when the combiner
+    raises, it runs again on prefixes of the rows. `sieve`: of an operator that bisects; `places`:
+    of the rows, if a source is read in the same task.
 
     Raises:
-        PermanentError: the user's code raised; the text also says for which row.
-        BadInputError: it returned something else than rows.
+        PermanentError: the user's code raised; the text also names the row.
+        BadInputError: it returned something other than rows.
     """
     found: Any = pa.table({})
     operator: Operator | None = None
@@ -88,7 +88,7 @@ def combine(
     def attempt(inputs: dict[str, pa.Table]) -> None:
         nonlocal found, operator
         found = pa.table({})
-        if inputs["input"].num_rows:  # without any it is not called
+        if inputs["input"].num_rows:  # it is not called without rows
             operator = made()
             _enter(operator, token)
             found = _run(operator, token.epoch, "combine", inputs["input"])
@@ -101,12 +101,12 @@ def combine(
 
 
 def rescale(operator: Operator, old: list[Operator], epoch: int) -> None:
-    """Gives `operator` what has no key, out of the partitions of before, at the end of `epoch`."""
+    """Passes `operator` the old partitions at the end of `epoch`, for state without a key."""
     _run(operator, epoch, "rescale", old)
 
 
 def migrate(operator: Operator, old: dict[str, pa.Table], epoch: int) -> dict[str, pa.Table]:
-    """What the state `old` of the end of `epoch`, by primitive, is for this revision."""
+    """Converts the state `old` of the end of `epoch`, by primitive, for this revision."""
     found: dict[str, pa.Table] = _run(operator, epoch, "migrate", old)
     return found
 
@@ -122,13 +122,13 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
         kind = type(error)
         if kind not in (BadInputError, PermanentError):
             raise
-        # Of a primitive or the library, which do not know where, or of the user's code itself.
+        # Raised by a primitive or the library, which do not know the place, or by the user's code.
         raise kind(f"{who(operator)}, epoch {epoch}: {error}") from error
-    except BaseException as error:  # SystemExit, too: a signal ends the process (`homes`)
+    except BaseException as error:  # SystemExit, too: signals end the process (`sticky_workers`)
         told = _told(operator, epoch, method, error)
         if method in OF_ROWS and isinstance(told, Raised):
             raise told from error
-        raise told from None  # or a trace would quote the error all the same
+        raise told from None  # or a trace would quote the error
 
 
 def _told(operator: Operator, epoch: int, method: str, error: BaseException) -> PerseidError:
@@ -150,6 +150,6 @@ def _told(operator: Operator, epoch: int, method: str, error: BaseException) -> 
 
 
 def who(operator: Operator) -> str:
-    """The operator partition, for people."""
+    """The operator partition, for messages."""
     kind = type(operator).__name__
     return f"operator {operator.name} ({kind}), partition {operator.partition}"

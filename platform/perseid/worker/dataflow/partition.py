@@ -1,7 +1,7 @@
-"""The partition function of shuffles and buffers: pmod(xxhash64(key columns), P), as Spark has it.
+"""The partition function of shuffles and buffers: pmod(xxhash64(key columns), P), as in Spark.
 
-It is computed here and not by a Spark expression because rows cross the shuffle as whole Arrow
-blobs, one for each consumer. tests/system compares it with Spark's own `xxhash64`.
+It is not a Spark expression because rows cross the shuffle as whole Arrow blobs, one for each
+consumer. tests/system compares it with Spark's own `xxhash64`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = 42  # Spark's
 
 
 def partitions(table: pa.Table, key: tuple[str, ...], count: int) -> npt.NDArray[np.int64]:
-    """For each row the operator partition, 0 <= p < `count`, that its key belongs to."""
+    """The operator partition of each row's key, 0 <= p < `count`."""
     if count == 1 or table.num_rows == 0:
         return np.zeros(table.num_rows, dtype=np.int64)
     seeds: Hashes | int = SEED
@@ -42,8 +42,8 @@ def partitions(table: pa.Table, key: tuple[str, ...], count: int) -> npt.NDArray
 def grouped(
     parts: npt.NDArray[np.int64], count: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows by partition, each partition's in their order, and where each of `count` begins."""
-    # NumPy sorts 16-bit numbers by radix, wider ones ten times more slowly.
+    """Row indices by partition, in row order, and where each of the `count` partitions begins."""
+    # NumPy sorts 16-bit numbers by radix; for larger types it is ten times slower.
     order = parts.astype(np.uint16 if count <= 1 << 16 else np.int64).argsort(kind="stable")
     return order, np.append(0, np.bincount(parts, minlength=count).cumsum())
 
@@ -61,7 +61,7 @@ def _hash(column: pa.ChunkedArray, name: str, seeds: Hashes | int) -> Hashes:
 
 
 def check_inputs(operator: str, key: tuple[str, ...], tables: Mapping[str, pa.Table]) -> None:
-    """Raises BadInputError when inputs that have rows differ in the type of a key column."""
+    """BadInputError when inputs that have rows differ in the type of a key column."""
     if len(tables) < 2:
         return
     for column in key:
@@ -72,7 +72,7 @@ def check_inputs(operator: str, key: tuple[str, ...], tables: Mapping[str, pa.Ta
 
 
 def _hash_bytes(column: pa.ChunkedArray, seeds: Hashes | int) -> Hashes:
-    """XXH64 of the bytes; a null leaves the seed as it is, as Spark does."""
+    """XXH64 of the bytes; a null leaves the seed unchanged, as in Spark."""
     start = np.broadcast_to(np.asarray(seeds, dtype=np.uint64), (len(column),))
     ends = np.cumsum([0, *map(len, column.chunks)])
     parts = zip(column.chunks, pairwise(ends), strict=True)

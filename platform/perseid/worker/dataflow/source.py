@@ -1,7 +1,7 @@
 """The source stage of an epoch: reads one split, decodes it, counts it, and refuses bad records.
 
 A split is what one task reads: whole ranges of source partitions, in the token's order. Its rows
-come out in that order, so a re-run gives the same rows in the same places.
+keep that order, so a re-run gives the same rows in the same places.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perseid.topics.records import SourceRange, Token
     from perseid.worker.formats.schemas import Address
 
-METADATA = {  # columns that a source offers beside its value columns
+METADATA = {  # columns that a source offers besides its value columns
     "key": pa.binary(),
     "timestamp": pa.timestamp("ms", tz="UTC"),
     "partition": pa.int32(),
@@ -42,12 +42,12 @@ METADATA = {  # columns that a source offers beside its value columns
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How one source is read: its format and the metadata columns that somebody uses.
+    """How one source is read: its format and the metadata columns that have a reader.
 
-    `tolerate`: records that do not fit become dead letters, and do not stop the job.
+    `tolerate`: records that do not fit become dead letters instead of stopping the job.
     `registry`: of the writers' schemas, for values of the Confluent wire format.
-    `readers`: the keyed operators that read it directly, and take no row without a key.
-    `keeps_keys`: for letters of operators that bisect its rows.
+    `readers`: the keyed operators that read it directly; they refuse rows without a key.
+    `keeps_keys`: for dead letters of operators that bisect its rows.
     """
 
     name: str
@@ -76,7 +76,7 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class ReadCount:
-    """What one split read of one source, as it reaches the driver."""
+    """What one split read of one source, as the driver gets it."""
 
     count: int
     bytes: int  # of the values
@@ -90,14 +90,14 @@ Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
 
 
 def merge_counts(left: Counts, right: Counts) -> Counts:
-    """Counts of two task attempts; a repeated split counts once."""
+    """Merges counts of two task attempts; a repeated split counts once."""
     left.update(right)
     return left
 
 
 @dataclass
 class SplitCount:
-    """What one split read of one source: the token log keeps it so that a replay can compare."""
+    """What one split read of one source; the token log keeps it, for comparison at a replay."""
 
     count: int = 0
     bytes: int = 0
@@ -105,11 +105,11 @@ class SplitCount:
     refused: list[Refused] = field(default_factory=list)
     late: int = 0
     event_times: dict[int, int] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)  # of the rows that go on
+    runs: list[Run] = field(default_factory=list)  # of the accepted rows
 
     @property
     def places(self) -> Places:
-        """Where the rows that go on are in their topic."""
+        """Where the accepted rows are in their topic."""
         return Places(tuple(self.runs))
 
     def add(self, values: pa.BinaryArray) -> None:
@@ -139,7 +139,7 @@ def _cached_format(
 
 
 class Ranges(Protocol):
-    """Reads [start, end) of a partition as `perseid.topics.ranges.ColumnReader` does."""
+    """Reads [start, end) of a partition, as `perseid.topics.ranges.ColumnReader` does."""
 
     def prepare(self, starts: Mapping[tuple[str, int], int]) -> None: ...
 
@@ -152,7 +152,7 @@ class Ranges(Protocol):
 
 @cache
 def ranges(bootstrap: Bootstrap) -> ColumnReader:
-    """One reader a process: its consumers stay positioned behind what they read last."""
+    """One reader per process: its consumers stay positioned after the last record read."""
     from perseid.topics.ranges import ColumnReader
 
     return ColumnReader(bootstrap)
@@ -164,9 +164,9 @@ def read_split(
     """The rows of `plan`'s source in `split`; `count` is complete when the iterator ends.
 
     Raises:
-        BadInputError: a record does not fit and the job tolerates none.
+        BadInputError: a record does not fit and the job does not tolerate it.
         ReplayDataLost: retention removed a part of the range.
-        TopicIdentityChanged: what was read is of another topic than the token names.
+        TopicIdentityChanged: the topic read is not the one that the token names.
     """
     ranges = token.splits[split] if split < len(token.splits) else ()
     mine = [found for found in ranges if found.source == plan.name and found.end > found.start]
@@ -180,10 +180,10 @@ def read_split(
 
 
 def _check_identity(reader: Ranges, ranges: Sequence[SourceRange]) -> None:
-    """Raises when a source topic is not the one that the token's offsets are of.
+    """Raises when a source topic is not the one to which the token's offsets belong.
 
-    Behind the reading, and before anything of it is committed: a worker that is paused between a
-    look at the topic and the reading would take another topic's records (seed 1165).
+    Checked after the reading and before any commit: a worker that is paused between a check and the
+    reading would accept another topic's records (seed 1165).
     """
     wanted = {found.topic: found.topic_id for found in ranges}
     there = reader.identities(list(wanted))
@@ -226,9 +226,9 @@ def _refuse_null_keys(
     gone: list[int],
     count: SplitCount,
 ) -> None:
-    """Dead letters of records that a keyed operator cannot take, or the job stops.
+    """Makes dead letters of records that a keyed operator refuses, or stops the job.
 
-    The rows stay in the table, since others may read them: `flow` leaves them out for that one.
+    The rows stay in the table for other readers: `flow` leaves them out for that operator.
     """
     for row, readers in null_keys.refused(table, plan.readers, gone).items():
         reason = null_keys.reason(table, row, readers)
@@ -246,7 +246,7 @@ def _timed(
     token: Token,
     count: SplitCount,
 ) -> list[int]:
-    """The rows that do not go on; takes note of the largest event time and of late rows."""
+    """The rows to leave out; records the largest event time and the number of late rows."""
     assert plan.event_time is not None
     column = plan.event_time.column
     if column in table.schema.names:
@@ -308,7 +308,7 @@ def _metadata(name: str, records: Records) -> pa.Array:
 
 
 def compare(plan: SourcePlan, token: Token, split: int, count: SplitCount) -> None:
-    """Raises PermanentError when a replay reads other input than the first run did."""
+    """PermanentError when a replay reads other input than the first run did."""
     for check in token.checks:
         if (check.epoch, check.split, check.source) != (token.epoch, split, plan.name):
             continue

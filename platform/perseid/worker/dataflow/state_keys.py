@@ -1,10 +1,10 @@
-"""From a key as a person types it to typed key columns, and to the partition that holds it.
+"""Parses a key as typed by the user into typed key columns, and finds its partition.
 
-    ann            of a key with one column
+    ann            for a key with one column
     user=ann,day=2026-11-22
     {"user": "ann", "day": "2026-11-22"}
 
-Types are those of the state. Columns may be left out: then every row that agrees is meant.
+Types are those of the state. Columns may be left out: then all rows that match are meant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Types = Mapping[str, pa.DataType]
 
 
 def parse(text: str, types: Types) -> Key:
-    """The columns that `text` names; UsageError with what the key is like."""
+    """The columns that `text` names; UsageError, which describes the key, if it does not fit."""
     given = _given(text, list(types))
     unknown = [name for name in given if name not in types]
     if unknown:
@@ -34,9 +34,9 @@ def parse(text: str, types: Types) -> Key:
 
 
 def partition_of(key: Key, columns: tuple[str, ...], count: int) -> int | None:
-    """The partition of `key`; None when its columns do not say it.
+    """The partition of `key`; None when its columns do not determine it.
 
-    `columns` are those that the job deals rows out by. A state key of one column has the place of
+    `columns` are those by which the job distributes rows. A state key of one column corresponds to
     an operator key of one column, whatever their names.
     """
     named = dict(key)
@@ -47,12 +47,12 @@ def partition_of(key: Key, columns: tuple[str, ...], count: int) -> int | None:
     row = pa.table({name: pa.array([named[name].as_py()], named[name].type) for name in columns})
     try:
         return int(partitions(row, columns, count)[0])
-    except PermanentError:  # of a type that rows are not dealt out by, so it is another key
+    except PermanentError:  # rows are not distributed by this type, so it is another key
         return None
 
 
 def rows_with(key: Key, rows: pa.Table) -> pa.Table:
-    """The rows of a snapshot that agree with `key`."""
+    """The rows of a snapshot that match `key`."""
     mask = np.ones(rows.num_rows, bool)
     for name, value in key.items():
         mask &= pc.equal(rows[name], value).to_numpy()

@@ -1,1 +1,1 @@
-"""Records that are refused, the search for them, and how the user is told."""
+"""Refused records, the search for them, and their reports to the user."""

@@ -1,9 +1,9 @@
-"""Rows without a key: refused before they come to a keyed operator, each with its place. Pure.
+"""Rows without a key: refused before they reach a keyed operator, each with its place. Pure.
 
-A row belongs to the operator partition of its key, and state has no place for a null. What reads a
-source directly is looked at where the record is read, so the letter has the record's own bytes and
-topic, partition and offset; rows of an operator where they are dealt to partitions, before they
-are combined. Other consumers of the same row get it all the same.
+A row belongs to the operator partition of its key, and state has no place for a null key. Rows that
+an operator reads directly from a source are checked when the record is read, so the dead letter has
+the record's own bytes, topic, partition and offset. Rows of another operator are checked when they
+are distributed to partitions, before they are combined. Other consumers still get the same row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from perseid.records.redaction import redacted
 from perseid.worker.dead_letters.poison import Poison, Sieve
 from perseid.worker.dead_letters.refused import to_table
 
-KIND = "NullKey"  # of the letters
+KIND = "NullKey"  # error kind of these dead letters
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
-    """A keyed operator that reads a source, by which columns, and whether it stops the job."""
+    """A keyed operator that reads a source: its key columns, and whether it tolerates null keys."""
 
     operator: str
     columns: tuple[str, ...]
@@ -44,7 +44,7 @@ def readers(spec: JobSpec, source: str) -> tuple[KeyedBy, ...]:
 
 
 def rows_of(table: pa.Table, key: Collection[str]) -> npt.NDArray[np.int64]:
-    """The rows with a null in a column of `key`; costs nothing where the columns have none."""
+    """The rows with a null in a column of `key`; free of cost when the columns have none."""
     found = np.zeros(0, np.int64)
     for name in key:
         if name in table.column_names and table[name].null_count:
@@ -53,7 +53,7 @@ def rows_of(table: pa.Table, key: Collection[str]) -> npt.NDArray[np.int64]:
 
 
 def reason(table: pa.Table, row: int, readers: Collection[KeyedBy]) -> str:
-    """Why these readers take no row like that."""
+    """Why these readers refuse the row."""
     columns = dict.fromkeys(
         name for reader in readers for name in reader.columns
         if name in table.column_names and not table[name][row].is_valid
@@ -65,7 +65,7 @@ def reason(table: pa.Table, row: int, readers: Collection[KeyedBy]) -> str:
 def refused(
     table: pa.Table, readers: Sequence[KeyedBy], left_out: Collection[int] = ()
 ) -> dict[int, list[KeyedBy]]:
-    """The rows, but for those `left_out`, that some of `readers` cannot take, and which cannot."""
+    """The rows that some of `readers` refuse, with these readers; `left_out` are not checked."""
     found: dict[int, list[KeyedBy]] = {}
     for reader in readers:
         for row in np.setdiff1d(rows_of(table, reader.columns), list(left_out)).tolist():
@@ -74,7 +74,7 @@ def refused(
 
 
 def stopping(readers: Collection[KeyedBy], *, of_source: bool = True) -> str:
-    """What to do where one of `readers` stops the job; `of_source`: whether `tolerance` helps."""
+    """What to do when one of `readers` stops the job; `of_source`: whether `tolerance` helps."""
     strict = [reader.operator for reader in readers if not reader.tolerates]
     tolerance = "`errors: {tolerance: all}` of the job, or " if of_source else ""
     return (
@@ -88,7 +88,7 @@ def stopping(readers: Collection[KeyedBy], *, of_source: bool = True) -> str:
 def of_operator(
     table: pa.Table, row: int, reader: KeyedBy, stream: str, epoch: int, *, of_source: bool
 ) -> BadInputError:
-    """That an operator emitted a row without a key, which stops the job."""
+    """The error for an emitted row without a key, which stops the job."""
     return BadInputError(
         f"operator {reader.operator}, epoch {epoch}: {reason(table, row, [reader])} in row "
         f"{row + 1} of {table.num_rows} that {stream} emitted: {redacted(table.slice(row, 1))}. "
@@ -99,7 +99,7 @@ def of_operator(
 def letters(
     table: pa.Table, rows: npt.NDArray[np.int64], reader: KeyedBy, input_: str, origin: int
 ) -> pa.Table:
-    """Rows of an operator as dead letters of their reader, which have no place in a source."""
+    """Rows of an operator as dead letters of their reader; they have no place in a source."""
     sieve = Sieve(reader.operator, origin, reader.columns)
     return to_table([
         replace(sieve.letter(Poison(input_, table.slice(row, 1), BadInputError(told))), kind=KIND)

@@ -1,4 +1,4 @@
-"""Where the rows of one split of a source stand in its topic: for whoever must name one. Pure."""
+"""Places of the rows of one split of a source in its topic, for errors and dead letters. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows of one source partition, one after the other: the offset of each, and its key.
+    """Consecutive rows of one source partition: the offset and key of each.
 
-    No keys where nobody would make a letter of such a row.
+    No keys if such a row can become no dead letter.
     """
 
     topic: str
@@ -24,7 +24,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One record, with its own key."""
+    """The place of one record, with its key."""
 
     topic: str
     partition: int
@@ -37,13 +37,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The rows of `runs` in their order, or only those in the places `rows` of them."""
+    """The places of the rows of `runs` in order, or only of those with the indices `rows`."""
 
     runs: tuple[Run, ...]
     rows: npt.NDArray[np.int64] | None = None
 
     def of(self, row: int) -> Place:
-        """Of the row in this place."""
+        """The place of row `row`."""
         at = row if self.rows is None else int(self.rows[row])
         for run in self.runs:
             if at < len(run.offsets):
@@ -53,7 +53,7 @@ class Places:
         raise AssertionError("a row behind the last one")
 
     def without(self, rows: npt.NDArray[np.int64]) -> Places:
-        """But for these rows."""
+        """The places without those of these rows."""
         every = self.rows
         if every is None:
             every = np.arange(sum(len(run.offsets) for run in self.runs))

@@ -1,12 +1,12 @@
-"""Finds the records on which an operator raises, to take them out or to say which one. Pure.
+"""Finds the records on which an operator raises, to remove or to name them. Pure.
 
     the whole epoch raises -> the shortest prefix that raises, by halving -> its last row is poison
-    -> without that row the whole again, and so on
+    -> the whole without that row, and so on
 
-A prefix, not any half: every row is judged behind the rows that came before it, as in the epoch
-itself, so an operator whose rows depend on each other loses none by being cut. What is poison
-depends on the state before the epoch and on its input alone: whoever runs the epoch finds the same.
-What the epoch becomes is one call on all other rows, in their order.
+The search uses prefixes: every row is judged after all rows before it, as in the epoch itself, so
+an operator whose rows depend on each other loses no row to the search. Poison depends only on the
+epoch's input and the state before it: every run of the epoch finds the same rows. The epoch's
+result is one call on all other rows, in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perseid.worker.dead_letters.places import Places
 from perseid.worker.dead_letters.refused import Refused, to_table
 from perseid.worker.formats import encode
 
-POISON_MAX = 100  # in one epoch of one partition: with more it is the operator that is wrong
+POISON_MAX = 100  # in one epoch of one partition: with more, the operator itself is wrong
 
 BISECT = "`errors: {operator: bisect}` sends such records to the dead-letter topic"
 
@@ -36,14 +36,14 @@ Inputs = dict[str, pa.Table]
 
 
 class Raised(PermanentError):
-    """What a user's exception says, between words of ours; rows may be quoted in it."""
+    """The text of a user's exception, between texts of perseid; it may quote rows."""
 
     def __init__(self, before: str, quote: str, behind: str) -> None:
         self.before, self.quote, self.behind = before, quote, behind
         super().__init__(f"{before}{quote}{behind}")
 
     def quoting(self, text: str) -> Raised:
-        """The same with another text in place of the exception's."""
+        """The same error with another text in place of the exception's."""
         return Raised(self.before, cut(text, QUOTED_MAX), self.behind)
 
 
@@ -51,7 +51,7 @@ class Raised(PermanentError):
 class Poison:
     """One row on which the operator raised; `row` is a table of that row alone.
 
-    `number`: which of its input's rows it is.
+    `number`: its index in its input.
     """
 
     input: str
@@ -66,7 +66,7 @@ def guarded(
     sieve: Sieve | None,
     places: Places | None = None,
 ) -> pa.Table | None:
-    """Runs `attempt`: the dead letters, or without a sieve None and an error that names the row.
+    """Runs `attempt`: the dead letters; without a sieve None, and an error that names the row.
 
     `places`: where the rows of the only input, a source, are in its topic.
     """
@@ -77,9 +77,9 @@ def guarded(
 
 
 def sift(attempt: Callable[[Inputs], None], inputs: Inputs) -> list[Poison]:
-    """The rows that `attempt` raises on; it has ended well with all others when this returns.
+    """The rows on which `attempt` raises; it has succeeded with all others on return.
 
-    `attempt` begins with the same state each time, and raises PermanentError for a bad row.
+    `attempt` starts from the same state each time, and raises PermanentError for a bad row.
 
     Raises:
         PermanentError: it raises without rows too, or on more than POISON_MAX of them.
@@ -94,7 +94,7 @@ def sift(attempt: Callable[[Inputs], None], inputs: Inputs) -> list[Poison]:
 def stop_at(
     attempt: Callable[[Inputs], None], inputs: Inputs, places: Places | None = None
 ) -> None:
-    """Runs `attempt`; its error then also says which row it is about, without what is in it."""
+    """Runs `attempt`; its error then also names the row, without the row's values."""
     try:
         attempt(inputs)
     except PermanentError as error:
@@ -111,11 +111,11 @@ def stop_at(
         raise kind(
             f"{told}\nThe record is row {place + 1} of {rows.rows} (of input "
             f"{poison.input}{where}): {cut(redacted(poison.row), QUOTED_MAX)}. {BISECT}"
-        ) from None  # what it came from quotes the record
+        ) from None  # the original error quotes the record
 
 
 def _sifted(attempt: Callable[[Inputs], None], cut: _Cut, error: PermanentError) -> list[Poison]:
-    attempt(cut.upto(0))  # raises when it is not about a row
+    attempt(cut.upto(0))  # raises if the error is not about a row
     found: list[Poison] = []
     good, failed = 0, error
     while True:
@@ -133,7 +133,7 @@ def _sifted(attempt: Callable[[Inputs], None], cut: _Cut, error: PermanentError)
 def _first(
     attempt: Callable[[Inputs], None], cut: _Cut, good: int, error: PermanentError
 ) -> tuple[int, PermanentError]:
-    """The place of the first row with which it raises, and what; the first `good` rows are fine."""
+    """Index and error of the first row that raises; the first `good` rows are fine."""
     bad = cut.rows
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -165,10 +165,10 @@ def _hopeless(error: PermanentError, found: list[Poison], rows: int) -> Permanen
 
 
 def _without_values(poison: Poison, alone: PermanentError | None) -> PermanentError:
-    """The error as it may be told. `alone`: what the row raises without those in front of it.
+    """The error without values of other rows. `alone`: the error of this row alone.
 
-    A user's words are quoted where they are of this row alone: behind others they may quote those,
-    which are too many to be looked for.
+    The user's text is quoted only if this row alone causes it: after other rows it may quote those,
+    and they are too many to search for.
     """
     if isinstance(alone, Raised) and _kind(alone) == _kind(poison.error):
         return alone.quoting(blotted(alone.quote, poison.row))
@@ -177,7 +177,7 @@ def _without_values(poison: Poison, alone: PermanentError | None) -> PermanentEr
 
 def _without_rows(error: PermanentError) -> PermanentError:
     if not isinstance(error, Raised):
-        return error  # our own words have no values
+        return error  # perseid's own texts have no values
     return error.quoting(f"{_kind(error)} (what it says is left out: it may quote other rows)")
 
 
@@ -194,7 +194,7 @@ class _Cut:
         self._kept = np.ones(self.rows, bool)
 
     def upto(self, end: int) -> Inputs:
-        """The rows in front of place `end` that are left; every input has its columns."""
+        """The remaining rows before index `end`; every input keeps its columns."""
         found, start = {}, 0
         for name, table in self._inputs.items():
             count = min(max(end - start, 0), table.num_rows)
@@ -223,11 +223,11 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """How the dead letters of one operator partition, or one split of a stateless one, look.
+    """Makes the dead letters of one operator partition, or of one split of a stateless operator.
 
-    `key` are the operator's columns. `topics`: input -> topic, of inputs whose rows are records of
-    a source; they tell their place where the operator reads the metadata `partition` and `offset`.
-    `places`: of all rows, where the only input is a source that is read by the same task.
+    `key`: the operator's key columns. `topics`: input -> topic, for inputs whose rows are records
+    of a source; their place is known if the operator reads the metadata `partition` and `offset`.
+    `places`: of all rows, if the only input is a source that the same task reads.
     """
 
     operator: str
@@ -237,13 +237,13 @@ class Sieve:
     places: Places | None = None
 
     def run(self, attempt: Callable[[Inputs], None], inputs: Inputs) -> pa.Table:
-        """What `sift` finds, as dead letters; see `perseid.worker.dead_letters.refused`."""
+        """The rows found by `sift` as dead letters; see `perseid.worker.dead_letters.refused`."""
         return to_table([self.letter(poison) for poison in sift(attempt, inputs)])
 
     def letter(self, poison: Poison) -> Refused:
-        """The row as JSON, with the key that the operator's own records would have.
+        """The row as JSON, with the key that the operator's own output would have.
 
-        One without a key leaves a record the key that it has.
+        For an operator without a key, the record's own key.
         """
         row, key = poison.row, self.key
         topic, partition, offset = "", -1, -1
@@ -267,9 +267,9 @@ class Sieve:
 
 
 def sieve_of(job: JobSpec, name: str, partition: int, *, combined: bool) -> Sieve | None:
-    """The sieve of the operator `name`, None where it stops the job on poison.
+    """The sieve of the operator `name`; None if poison stops the job.
 
-    `combined`: its rows are what a combiner made of records.
+    `combined`: its rows are the results of a combiner.
     """
     spec = job.operators[name]
     if spec.errors != "bisect":
@@ -283,7 +283,7 @@ def sieve_of(job: JobSpec, name: str, partition: int, *, combined: bool) -> Siev
 
 
 def _with_json_forms(row: pa.Table) -> pa.Table:
-    """The row with text for values that JSON has no form for: bytes, decimals, durations."""
+    """The row with text for values without a JSON form: bytes, decimals, durations."""
     columns = {}
     for name in row.column_names:
         try:

@@ -1,6 +1,7 @@
-"""Records that a source or an operator refused: how they are told, and become dead letters.
+"""Records that a source or an operator refused: their errors and their form as dead letters.
 
-Headers are those of Kafka Connect (`__connect.errors.*`), so its tools read them, plus the epoch.
+The headers are those of Kafka Connect (`__connect.errors.*`), so its tools can read them, plus the
+epoch.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One record that did not fit, with its original bytes.
+    """One refused record, with its original bytes.
 
-    Of an `operator`: a row of its `input` as JSON. `topic` is empty where it is not known to be a
-    record of a source; `operator_partition` is the split for an operator without a key.
+    From an `operator`: a row of its `input` as JSON. `topic` is empty if the row is not known to be
+    a record of a source; `operator_partition` is the split for an operator without a key.
     """
 
     topic: str
@@ -69,7 +70,7 @@ def to_table(refused: list[Refused]) -> pa.Table:
 
 
 def _writable(value: Any) -> Any:
-    """Text may quote a megabyte, or half a surrogate pair, which has no UTF-8."""
+    """Cuts long text, and text with half a surrogate pair, which has no UTF-8."""
     return cut(value) if isinstance(value, str) else value
 
 
@@ -112,7 +113,7 @@ def _of_operator(row: dict[str, Any], job: str, epoch: int) -> dict[str, Any]:
 
 
 def _place(row: dict[str, Any]) -> dict[str, Any]:
-    """Where the record is, for whoever wants its original bytes."""
+    """Where the record is, so that its original bytes can be read."""
     return {f"__connect.errors.{name}": row[name] for name in ("topic", "partition", "offset")}
 
 

@@ -1,1 +1,1 @@
-"""The steps of an epoch in one operator partition, and what is reported of it."""
+"""The steps of an epoch in one operator partition, and the reports about it."""

@@ -1,12 +1,13 @@
-"""Rows on feedback edges: what an operator emitted in epoch e is input of epoch e + 1.
+"""Rows on feedback edges: the output of an operator in epoch e is input of epoch e + 1.
 
-1. What a partition emits in e goes into its state log with the delta of e, as always.
-2. A checkpoint's snapshot of such an operator has the output of its epoch, too.
-3. In e + 1 the source stage reads the outputs of e out of the logs, and deals them to the consumers
-   by their key, in the order of the producer's partitions.
+1. The output of a partition in e goes into its state log with the delta of e, as always.
+2. A checkpoint's snapshot of such an operator includes the output of its epoch.
+3. In e + 1 the source stage reads the outputs of e from the logs and distributes them to the
+   consumers by key, in the order of the producer's partitions.
 
-So the rows are where the state is: whoever can go on behind e has the state of e, and with it its
-output, out of the log or the checkpoint. The entry must be of the token that e + 1 follows.
+So the rows are stored with the state: an owner that can resume after e has the state of e, and with
+it its output, from the log or the checkpoint. The log entry must belong to the token that the token
+of e + 1 follows.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def rows(
     log_of: Callable[[Task], StateLog],
     columns_of: Callable[[str], pa.Schema],
 ) -> Iterator[Row]:
-    """The rows of all feedback edges for the token's epoch. `columns_of` an operator's stream."""
+    """The rows of all feedback edges for the token's epoch. `columns_of`: columns of a stream."""
     for edge in graph.feedback:
         for task in layout.of(producer(edge.stream)):
             found = last_output(log_of(task), token, output_of(edge.stream))
@@ -51,9 +52,8 @@ def rows(
 def last_output(log: StateLog, token: Token, output: str = MAIN) -> pa.Table:
     """What the log's partition emitted to `output` in the epoch before `token`.
 
-    Without columns: nothing.
-
-    Behind a restore, or once the log was collected, only the snapshot has it.
+    The table has no columns if there was no output. After a restore, or once the log was collected,
+    only the snapshot has the output.
     """
     epoch = token.epoch - 1
     with mended_by_a_restore():

@@ -1,4 +1,4 @@
-"""From a node's output table to the rows of the next stages, through stateless Python operators."""
+"""Turns a node's output table into rows of the next stages, through stateless Python operators."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.context import FragmentContext
 
 
-FOLDERS_MAX = 64  # of job revisions whose modules are kept; far more than run in one process
-_met: dict[Path, None] = {}  # in the order in which they came
+FOLDERS_MAX = 64  # job revisions whose modules are kept; far more than run in one process
+_met: dict[Path, None] = {}  # in the order of their arrival
 
 
 @lru_cache(maxsize=8)
@@ -63,12 +63,12 @@ def operator_class(folder: Path, name: str) -> type[Operator]:
 
 
 def _meet(folder: Path) -> None:
-    """A process that lives for months meets many revisions: it forgets the modules of old ones."""
+    """Forgets the modules of the oldest revision when a process has loaded FOLDERS_MAX of them."""
     if folder not in _met and len(_met) >= FOLDERS_MAX:
         oldest = next(iter(_met))
         del _met[oldest]
         forget(oldest)
-        operator_class.cache_clear()  # of the others the same classes are found again
+        operator_class.cache_clear()  # classes of the other folders are loaded again
     _met.setdefault(folder)
 
 
@@ -80,23 +80,23 @@ def instance(context: FragmentContext, name: str, partition: int) -> Operator:
 
 
 def share(context: FragmentContext, task: Task) -> Share:
-    """What `task` is of its operator, for a restore from another layout."""
+    """The share of its operator that `task` has, for a restore from another layout."""
     spec = spec_of(context.job_folder).operators[task.operator]
     kind = operator_class(context.job_folder, task.operator)
     return share_of(context.job, task.operator, spec, kind, task.partition)
 
 
 def sieve(context: FragmentContext, name: str, partition: int) -> Sieve | None:
-    """What finds poison records of `name`, None when it stops the job on one."""
+    """Finds poison records of `name`; None when a poison record stops the job."""
     combined = combines(operator_class(context.job_folder, name))
     return sieve_of(spec_of(context.job_folder), name, partition, combined=combined)
 
 
 def accepts(context: FragmentContext, name: str) -> Callable[[Emitter], None] | None:
-    """Raises for emitted rows that a sink cannot write, where the operator bisects.
+    """Raises for emitted rows that a sink cannot write, if the operator bisects; else None.
 
-    So the row is a dead letter that makes it emit such a one. Only Avro has columns that take some
-    values of their type; None: nothing is to be looked at.
+    The input row that makes the operator emit such a row then becomes a dead letter. Only Avro
+    needs the check: its columns accept only some values of their Arrow type.
     """
     spec = spec_of(context.job_folder)
     schemas = [
@@ -116,7 +116,7 @@ def accepts(context: FragmentContext, name: str) -> Callable[[Emitter], None] | 
 
 
 def read_avro(context: FragmentContext, name: str | None) -> Any:
-    """The parsed schema file beside job.yaml, None without one."""
+    """The parsed schema file of the job's folder; None without one."""
     return json.loads((context.job_folder / name).read_text()) if name else None
 
 
@@ -147,10 +147,10 @@ def rows_of(
     places: Places | None = None,
     metadata: tuple[str, ...] = (),
 ) -> Iterator[Row]:
-    """All rows that `stream` becomes for the stages behind it, barriers included.
+    """All rows for the next stages that `stream` becomes, barriers included.
 
-    `sql` False: the SQL operators right behind it read its frame and need no rows. `places`: where
-    the rows are in their topic, of a source that this task reads. `metadata`: the columns of a
+    `sql` False: the SQL operators that read the stream's frame directly need no rows. `places`:
+    where the rows are in their topic, for a source that this task reads. `metadata`: columns of a
     source's table that only consumers which declare them get.
     """
     edges = graph_of(context)
@@ -173,9 +173,9 @@ def rows_of(
 def _declared(
     context: FragmentContext, consumer: str, table: pa.Table, metadata: tuple[str, ...]
 ) -> pa.Table:
-    """`table` as `consumer` knows it, whatever another one of the same source reads of `metadata`.
+    """`table` without the metadata columns that `consumer` has not declared.
 
-    The writer of a source has the source's name, and none of them.
+    A source's writer has the source's name, so it gets none of them.
     """
     operator = spec_of(context.job_folder).operators.get(consumer) if metadata else None
     wanted: set[str] = set()
@@ -193,9 +193,9 @@ def run_stateless(
     origin: int,
     places: Places | None = None,
 ) -> tuple[dict[str, pa.Table], pa.Table | None]:
-    """What the stateless Python operator `name` makes of one split or partition.
+    """Runs the stateless Python operator `name` on one split or partition.
 
-    Its outputs, and its dead letters where it bisects.
+    Returns its outputs, and its dead letters if it bisects.
     """
     with named(f"operator {name}, partition {origin}, epoch {token.epoch},"):
         return _run_stateless(context, token, name, table, origin, places)
@@ -213,7 +213,7 @@ def _run_stateless(
     check = accepts(context, name)
 
     def attempt(inputs: dict[str, pa.Table]) -> None:
-        out.tables()  # forgets what an earlier try has emitted
+        out.tables()  # drops the rows of an earlier attempt
         call(instance(context, name, origin), token, inputs, out)
         if check is not None:
             check(out)
@@ -223,9 +223,10 @@ def _run_stateless(
 
 
 def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
-    """Dead letters (`perseid.worker.dead_letters.refused`) of level 0 as rows for who writes them.
+    """Dead letters of level 0 (`perseid.worker.dead_letters.refused`) as rows for their writer.
 
-    Their own writer has rows of every epoch, since it commits every epoch; none without one.
+    The dead-letter writer gets rows in every epoch, since it commits every epoch. Without it there
+    are rows only if there are letters.
     """
     edges = graph_of(context)
     route = edges.letters_of_sources
@@ -243,7 +244,8 @@ def _shuffled(
     origin: int,
     places: Places | None,
 ) -> Iterator[Row]:
-    if not route.key:  # in a small epoch all rows go to the first consumer, else to one by origin
+    # without a key: in a small epoch all rows go to consumer 0, else to one chosen by origin
+    if not route.key:
         first = graph_of(context).levels[producer(stream)] == 0 and is_small(token)
         index = 0 if first else origin % len(route.targets)
         yield from deal(table, route, origin, all_to(index, table))
@@ -274,7 +276,7 @@ def _without_keys(
     rows: npt.NDArray[np.int64],
     origin: int,
 ) -> pa.Table | None:
-    """Dead letters of the rows without a key; of records of a source there are some (`source`)."""
+    """Dead letters of the rows without a key; None for a source's rows (`source` makes theirs)."""
     spec = spec_of(context.job_folder)
     if producer(stream) in spec.sources:
         return None
@@ -293,7 +295,7 @@ def _without_keys(
 def _keyed_letters(
     context: FragmentContext, stream: str, consumer: str, letters: pa.Table | None, origin: int
 ) -> Iterator[Row]:
-    """Dead letters of rows of `stream` on their way to a keyed operator."""
+    """Dead letters of rows of `stream` that were to go to a keyed operator."""
     edges = graph_of(context)
     route = edges.own_letters.get(consumer)
     if edges.levels[producer(stream)] == 0:
@@ -310,9 +312,9 @@ def _combined(
     origin: int,
     places: Places | None,
 ) -> tuple[pa.Table, pa.Table | None]:
-    """What the consumer's `combine`, which runs once for each producing task, makes of the rows.
+    """Runs the consumer's `combine` once per producing task: the combined rows and dead letters.
 
-    And dead letters. Nobody knows the columns of what it would make of none, so they are none.
+    Without rows the columns of its result are unknown, so the result has none.
     """
     if not table.num_rows:
         return pa.table({}), None

@@ -1,9 +1,9 @@
-"""`memory:` of an operator: a warning, and a clear stop before its state takes too much. Pure.
+"""`memory:` of an operator: a warning, then a stop before its state exceeds the limit. Pure.
 
-Each partition has an even share of the operator's limit. It is judged behind every epoch, when all
-partitions have logged and committed it: so a job that is stopped stands between two epochs, and a
-larger limit can be applied to it. State is refused room one epoch early where the growth of the
-last one says so; what one epoch adds is bounded by `epoch.maxRecords` and `epoch.maxBytes`.
+Each partition has an even share of the operator's limit. It is checked after every epoch, when all
+partitions have logged and committed it: so a stopped job is between two epochs, and a larger limit
+can be applied to it. The job stops one epoch early, if another growth like the last one would
+exceed the limit; `epoch.maxRecords` and `epoch.maxBytes` bound what one epoch adds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MIB = 1 << 20
 
 
 def is_judged(token: Token) -> bool:
-    """Whether limits are looked at behind the token's epoch.
+    """Whether limits are checked after the token's epoch.
 
-    Behind a final one no other comes under this revision, and the next may have another limit.
+    Not after a final one: it is the last of its revision, and the next may have another limit.
     """
     return not token.final
 
@@ -41,7 +41,7 @@ class MemoryWatch:
         self._warned: set[int] = set()
 
     def look(self, epoch: int, reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-        """What people should be told behind `epoch`; PermanentError when a limit is reached."""
+        """The warnings to report after `epoch`; PermanentError when a limit is reached."""
         warnings = []
         for report in reports:
             limit = self._limits.get(report["gid"])

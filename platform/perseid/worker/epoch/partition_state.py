@@ -1,16 +1,15 @@
 """One keyed operator partition in this process: its resident state and the steps of an epoch.
 
 1. An epoch that the state log holds is not processed again: its retained output is returned.
-2. The resident state is brought to the epoch before, by applying the deltas that it lacks.
+2. The resident state is brought to the previous epoch by applying the deltas that it lacks.
 3. The resident state is dirty from here on: a crash or an error drops it.
-4. The operator processes the epoch's input. When it raises, the row is looked for: every further
-   try begins with a rollback; where it bisects, such rows are taken out.
-5. Delta, output and dead letters go into the state log in one rename: that is the commit point of
-   the task.
+4. The operator processes the epoch's input. When it raises, the row at fault is searched: every
+   further attempt begins with a rollback; a bisecting operator takes such rows out.
+5. Delta, output and dead letters go into the state log in one rename: the task's commit point.
 6. The resident state is clean, at this epoch.
-7. For a checkpoint a small state that has changed much is copied as it is.
+7. For a checkpoint a small state that has changed much is copied whole.
 
-State = f(log): any process of the host can do this, and a copy that is ahead or dirty is rebuilt.
+State = f(log): any process of the host can do this; a copy that is ahead or dirty is rebuilt.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ LETTERS = "letters"
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The outputs of one epoch of one partition by name; without columns where nothing was emitted.
+    """The outputs of one epoch of one partition by name; without columns if nothing was emitted.
 
     `letters`: the rows on which a bisecting operator raised
     (`perseid.worker.dead_letters.refused`), and those that it writes for others.
@@ -56,11 +55,11 @@ class EpochResult:
     outputs: dict[str, pa.Table]
     retained: bool
     letters: pa.Table | None = None
-    changed_bytes: int = 0  # of the state's delta
+    changed_bytes: int = 0  # size of the state's delta
 
     @property
     def output(self) -> pa.Table:
-        """The main one."""
+        """The main output."""
         return self.outputs[MAIN]
 
 
@@ -80,22 +79,22 @@ class PartitionState:
     ) -> None:
         self.operator = operator
         self.sieve = sieve
-        self.feeds_back = feeds_back  # the outputs that the next epoch reads (`feedback`)
-        self.accepts = accepts  # raises for emitted rows that cannot be written
+        self.feeds_back = feeds_back  # outputs that the next epoch reads (`feedback`)
+        self.accepts = accepts  # raises for emitted rows that a sink cannot write
         self.at_once = at_once
         self.live = live
         self.log = log
-        self.epoch: int | None = None  # of the clean resident state; None = nothing, or dirty
-        self._behind_bytes = 0  # of deltas behind the last checkpoint, as far as known here
+        self.epoch: int | None = None  # epoch of the clean resident state; None: no state, or dirty
+        self._behind_bytes = 0  # deltas since the last checkpoint, as far as this process knows
 
     @property
     def rows(self) -> int:
-        """Of all primitives of the resident state."""
+        """Rows of all primitives of the resident state."""
         return sum(primitive.rows for primitive in self.live.values())
 
     @property
     def size_bytes(self) -> int:
-        """What the primitives take themselves for."""
+        """The size of the state, as its primitives estimate it."""
         return sum(primitive.size_bytes for primitive in self.live.values())
 
     def run(
@@ -136,12 +135,12 @@ class PartitionState:
         return EpochResult(outputs, False, letters, changed_bytes)
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
-        """Steps 2 to 4; the dead letters, None where it does not bisect."""
+        """Steps 2 to 4; returns the dead letters, None unless the operator bisects."""
         self.bring_to(token.epoch - 1)
 
         def attempt(rows: dict[str, pa.Table]) -> None:
-            if self.epoch is None:  # another try came first
-                out.tables()  # forgets what that has emitted
+            if self.epoch is None:  # not the first attempt
+                out.tables()  # drops the rows of the earlier attempt
                 for primitive in self.live.values():
                     primitive.rollback()
             self.epoch = None
@@ -152,9 +151,9 @@ class PartitionState:
         return guarded(attempt, inputs, self.sieve)
 
     def copy_at_once(self, epoch: int) -> StateCopy | None:
-        """The state of `epoch`, which a checkpoint takes, where that is less work than its deltas.
+        """The state of `epoch` for a checkpoint, if copying costs less than merging its deltas.
 
-        None also when this process has not the state of `epoch`.
+        None also when this process does not have the state of `epoch`.
         """
         behind_bytes, self._behind_bytes = self._behind_bytes, 0
         if self.epoch != epoch or not self.at_once(self.size_bytes, behind_bytes):
@@ -170,7 +169,7 @@ class PartitionState:
         self, job: str, generation: int, epoch: int, token_offset: int,
         base: tuple[str, int] | None,
     ) -> tuple[PartOrder, StateCopy | None]:  # fmt: skip
-        """`part_order`, with a copy of the state where it is copied: then the part is whole."""
+        """`part_order`, and a copy of the state if it is copied: then the part has no base."""
         copy = self.copy_at_once(epoch)
         part_base = base if copy is None else None
         return self.part_order(job, generation, epoch, token_offset, part_base), copy
@@ -179,7 +178,7 @@ class PartitionState:
         self, job: str, generation: int, epoch: int, token_offset: int,
         base: tuple[str, int] | None,
     ) -> PartOrder:  # fmt: skip
-        """What to note down of `epoch`, for a checkpoint's part."""
+        """The order for the checkpoint part of `epoch`."""
         return PartOrder(
             job, self.log.identity, self.log.directory, generation, epoch, token_offset, base,
             {name: primitive.schema() for name, primitive in self.live.items()},
@@ -187,13 +186,14 @@ class PartitionState:
         )  # fmt: skip
 
     def check_retained(self, base_epoch: int) -> None:
-        """PermanentError when what the last epoch emitted is not what the class declares.
+        """PermanentError when the output of the last epoch does not match what the class declares.
 
-        So it is where a revision with other columns is to end an epoch that this partition has done
-        under the one before: looked at before any other partition logs rows of the new ones.
+        This happens when a revision with other columns must complete an epoch that this partition
+        has done under the previous revision. Checked before any other partition logs rows of the
+        new columns.
         """
         if self.epoch is None or self.epoch <= base_epoch:
-            return  # what comes behind a switch reads nothing of before
+            return  # epochs after a switch read no output of the old revision
         with mended_by_a_restore():
             entry = self.log.find(self.epoch)
         declared = outputs_of(type(self.operator))
@@ -203,7 +203,7 @@ class PartitionState:
                 check_columns(f"{who(self.operator)}, output {name}", columns, found)
 
     def bring_to(self, epoch: int) -> None:
-        """Makes the resident state that of `epoch`; RetryableError when the log falls short."""
+        """Makes the resident state that of `epoch`; RetryableError when the log lacks it."""
         if self.epoch == epoch:
             return
         if self.epoch is not None and self.epoch < epoch and self._catch_up(self.epoch, epoch):
@@ -244,7 +244,7 @@ class PartitionState:
             primitive.apply_all([ipc_table(s) for s in sections if s is not None])
 
     def _held(self, epoch: int, token_offset: int) -> LogEntry | None:
-        """The log's entry of `epoch`; one that was made for a token taken back is discarded."""
+        """The log's entry of `epoch`; discards an entry of a rolled-back token."""
         with mended_by_a_restore():
             entry = self.log.find(epoch)
         if entry is None:
@@ -257,16 +257,16 @@ class PartitionState:
 
 
 def _joined(*letters: pa.Table | None) -> pa.Table | None:
-    """All dead letters, None without any."""
+    """All dead letters; None if there are none."""
     found = [table for table in letters if table is not None and table.num_rows]
     return pa.concat_tables(found) if found else None
 
 
 @contextmanager
 def mended_by_a_restore() -> Iterator[None]:
-    """A damaged file of the log ends this life of the fragment and not the job.
+    """Makes a damaged file of the log a transient error: the job restores and does not stop.
 
-    The next life looks at all files first, and leaves out what is damaged (`StateLog.repair`).
+    The next life checks all files first and leaves out damaged ones (`StateLog.repair`).
     """
     try:
         yield
@@ -282,7 +282,7 @@ def _retained(entry: LogEntry) -> EpochResult:
 
 
 def section_of(output: str) -> str:
-    """Where a log entry has what was emitted to `output`."""
+    """The log entry's section for rows emitted to `output`."""
     return OUT if output == MAIN else f"{OUT}.{output}"
 
 

@@ -1,4 +1,4 @@
-"""What a fragment says of an epoch on the progress topic."""
+"""A fragment's reports on an epoch for the progress topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def epoch_done(
     context: FragmentContext, order: EpochOrder, done: dict[str, Any], total_ms: int
 ) -> EpochDone:
-    """`done`: what EpochRunner says of the epoch."""
+    """`done`: the result of `EpochRunner.run`."""
     checks = tuple(
         InputCheck(epoch, split, source, read.count, read.crc)
         for (epoch, split, source), read in sorted(done["counts"].items())
@@ -53,7 +53,7 @@ def epoch_done(
 
 
 def bytes_in(counts: Counts) -> dict[str, int]:
-    """Of the values that were read, by source."""
+    """Bytes of the values that were read, by source."""
     found: Counter[str] = Counter()
     for (_, _, source), read in counts.items():
         found[source] += read.bytes
@@ -63,7 +63,7 @@ def bytes_in(counts: Counts) -> dict[str, int]:
 def operator_states(
     layout: Layout, reports: Iterable[Mapping[str, Any]]
 ) -> tuple[OperatorState, ...]:
-    """By operator, the sums of what the tasks of its partitions report."""
+    """By operator, the sums of its partitions' reports."""
     sums: dict[str, list[int]] = {}
     for report in reports:
         if "state_bytes" in report:
@@ -74,7 +74,7 @@ def operator_states(
 
 
 def event_times(plan: Plan, order: EpochOrder, counts: Counts) -> EventTimes:
-    """Without times when the epoch read no row that has one."""
+    """The largest event time per source partition; none when no row of the epoch has one."""
     largest: dict[tuple[str, int], int] = {}
     for (_, _, source), read in counts.items():
         for partition, time_ms in read.event_times.items():
@@ -91,9 +91,10 @@ def event_times(plan: Plan, order: EpochOrder, counts: Counts) -> EventTimes:
 
 
 def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Counts:
-    """What an epoch read, as its tasks counted it; nothing of what retention has removed since.
+    """Reads an epoch's input again and counts it as its tasks did; skips what retention removed.
 
-    For its times alone: the epoch is done, so what this revision refuses may have been tolerated.
+    Used for event times alone: the epoch is done, and records that this revision refuses may have
+    been tolerated then.
     """
     found: Counts = {}
     for strict in plans:

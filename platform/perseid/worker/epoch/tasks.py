@@ -1,4 +1,4 @@
-"""What a Spark task of level 1 and above does: one operator partition's share of one epoch.
+"""A Spark task of level 1 and above: one operator partition's share of one epoch.
 
     input rows -> keyed operator (state log) or writer -> sinks, in one transaction -> rows for the
     next level, and a report to the driver
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from perseid.worker.sink.transaction import SinkSession
 
 
-COMMITS_MAX = 8  # transactions of one task at once
-IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
+COMMITS_MAX = 8  # concurrent transactions of one task
+IDLE_S = 60.0  # Spark's own limit for idle Python workers
 
 
 @dataclass
 class Process:
-    """What this Python process keeps for one fragment."""
+    """The process cache of one fragment."""
 
     context: FragmentContext
     used_s: float = 0.0  # time.monotonic()
@@ -68,9 +68,9 @@ _processes: dict[str, Process] = {}  # by job UUID; tasks of all jobs of a worke
 
 
 def process_of(context: FragmentContext) -> Process:
-    """This process's keep for the fragment of `context`.
+    """The process cache for the fragment of `context`.
 
-    An older fragment's of the same job is dropped, and so is what nobody used for IDLE_S.
+    Drops that of an older fragment of the same job, and those unused for IDLE_S.
     """
     now_s = time.monotonic()
     for uuid, keep in list(_processes.items()):
@@ -83,10 +83,10 @@ def process_of(context: FragmentContext) -> Process:
 
 
 def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
-    """One task: the rows of one slot of `level` in, the rows for the levels behind it out.
+    """One task: takes the rows of one slot of `level`, returns rows for the following levels.
 
-    Its operator partitions are processed one after the other; while their transactions wait for the
-    broker the next one is processed.
+    Processes its operator partitions one after the other; the next one is processed while the
+    transactions of the previous ones wait for the broker.
     """
     from perseid.worker.checkpoint.checkpoints import refuse_damaged, take_over_orders
 
@@ -108,7 +108,7 @@ def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level
 def run_task(
     context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
 ) -> Callable[[], list[Row]]:
-    """One operator partition's epoch; what it returns waits for its commit and ends in a report."""
+    """One operator partition's epoch; the returned function waits for its commit and reports."""
     with logs.about(operator=task.operator, partition=task.partition), named(_who(task, order)):
         finish = _run_task(context, order, task, rows, pool)
 
@@ -128,7 +128,7 @@ def _run_task(
 ) -> Callable[[], list[Row]]:
     started = time.monotonic()
     tables = inputs(rows, _input_names(context, task))
-    others = tables.pop(DEAD_LETTERS, None)  # written by this keyed operator, and not its own
+    others = tables.pop(DEAD_LETTERS, None)  # not this operator's own, but it writes them
     report: dict[str, Any] = {
         "gid": task.gid,
         "rows_in": sum(t.num_rows for t in tables.values()),
@@ -143,7 +143,7 @@ def _run_task(
     report["process_ms"] = _ms_since(started)
     commit = None
     if task.ledger is not None:
-        session = session_of(context, task)  # here, since making one is not for several threads
+        session = session_of(context, task)  # made here, since making a session is not thread safe
         batches = partial(_sink_batches, context, order, task, outputs, letters)
         commit = pool.submit(logs.carried(_commit), context, order, task, batches, session)
 
@@ -155,7 +155,7 @@ def _run_task(
             part, copy = state_of(context, task).ordered(
                 context.job, context.generation, order.token.epoch, order.token_offset, order.base
             )
-            # Last of all, since what it begins is then in no other partition's way.
+            # Last of all: the upload that it starts then delays no other partition.
             upload_soon(context, replace(part, final=order.token.final), copy)
         found: list[Row] = []
         for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
@@ -169,7 +169,7 @@ def _run_task(
 def _input_names(context: FragmentContext, task: Task) -> tuple[str, ...]:
     """The inputs of `task`; those of a writer are the outputs that it writes.
 
-    A keyed operator that bisects has dead letters of rows that did not come to it as the last one.
+    A keyed operator that bisects has a last input, for dead letters of rows that were to reach it.
     """
     spec = flow.spec_of(context.job_folder)
     if task.stateful:
@@ -183,7 +183,7 @@ def _ms_since(started_s: float) -> int:
 
 
 def state_of(context: FragmentContext, task: Task) -> PartitionState:
-    """The resident state of `task` in this process, empty until it is brought to an epoch."""
+    """The resident state of `task` in this process, empty until `bring_to` is called."""
     keep = process_of(context)
     if task.gid not in keep.states:
         operator = flow.instance(context, task.operator, task.partition)
@@ -231,14 +231,14 @@ def _run_keyed(
 def _collect(
     context: FragmentContext, order: EpochOrder, task: Task, state: PartitionState
 ) -> None:
-    """Drops what a complete checkpoint covers from the log, once for each checkpoint."""
+    """Drops from the log what a complete checkpoint covers, once for each checkpoint."""
     keep = process_of(context)
     if order.collect_epoch is None or keep.collected_epoch.get(task.gid) == order.collect_epoch:
         return
     from perseid.worker.checkpoint.checkpoints import collect_soon
 
     collect_soon(state.log, order.collect_epoch)
-    if order.collect_epoch > context.base_epoch:  # every checkpoint that is kept is of this layout
+    if order.collect_epoch > context.base_epoch:  # every kept checkpoint has this layout
         root = context.deployment.state
         forget_layouts(LocalFiles(), root, context.job_uuid, context.layout.number)
     keep.collected_epoch[task.gid] = order.collect_epoch
@@ -253,7 +253,7 @@ def _commit(
 ) -> dict[str, Any]:
     """Sends output and dead letters of the task, in one transaction with the ledger record.
 
-    Runs in a thread, one at a time for each operator partition. The rest of the task's report.
+    Runs in a thread, one at a time for each operator partition. Returns the rest of the report.
     """
     started = time.monotonic()
     batches = list(made())
@@ -263,7 +263,7 @@ def _commit(
 
 
 def session_of(context: FragmentContext, task: Task) -> SinkSession:
-    """The sink of `task` in this process."""
+    """The sink session of `task` in this process."""
     from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
     keep = process_of(context)
@@ -338,7 +338,7 @@ def _sink_batches(
         try:
             keys = encode.keys(output, sink.key)
             values = _values(context, sink, output)
-        except BadInputError as error:  # an encoder does not know whose rows it writes
+        except BadInputError as error:  # an encoder does not know whose rows it encodes
             raise BadInputError(
                 f"operator {task.operator}, partition {task.partition}, epoch "
                 f"{order.token.epoch}, for topic {sink.topic}: {error}"
@@ -359,7 +359,7 @@ def _headers(
     context: FragmentContext, order: EpochOrder, count: int
 ) -> list[list[tuple[str, bytes]]]:
     fixed = [
-        ("perseid.job", context.job.encode()),  # jobs may share a topic when all of them say so
+        ("perseid.job", context.job.encode()),  # jobs may share a topic if all of them set headers
         ("perseid.epoch", str(order.token.epoch).encode()),
         ("perseid.generation", str(context.generation).encode()),
     ]

@@ -1,1 +1,1 @@
-"""Values of Kafka records to Arrow columns and back."""
+"""Converts values of Kafka records to Arrow columns and back."""

@@ -1,8 +1,8 @@
-"""Avro values (schemaless, one schema a source) to Arrow, and rows to Avro, with fastavro.
+"""Avro values (schemaless, one schema per source) to Arrow, and rows to Avro, with fastavro.
 
-Logical types are taken out of the schemas before fastavro sees them: it would make Python objects
-of them, one by one, that Arrow has to be given back as numbers, and some values have no such
-object. Timestamps are converted as whole columns.
+Logical types are removed from the schemas before fastavro sees them: fastavro would make a Python
+object of each value, which Arrow needs back as a number, and some values have no such object.
+Timestamps are converted as whole columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perseid.topics.schema_registry import Schema
 from perseid.worker.formats import event_time, halving, years
 from perseid.worker.formats.wire_format import refuse_all
 
-_MICROSECONDS = 10**6  # in a second
+_MICROSECONDS = 10**6  # per second
 
 
 def arrow_schema(avro: dict[str, Any]) -> pa.Schema:
@@ -46,10 +46,10 @@ def decode_avro(
     schema: pa.Schema,
     reader: dict[str, Any] | None = None,
 ) -> tuple[pa.Table, dict[int, str]]:
-    """The rows that fit, and for each other one the reason.
+    """The rows that fit, and for each other row the reason.
 
-    `avro` is the schema of who wrote them, `schema` the columns of `reader`, which is the same one
-    when it is left out. Between two of them Avro's schema resolution decides.
+    `avro` is the writer's schema; `schema` has the columns of `reader`, by default the same schema.
+    Avro's schema resolution decides between two of them.
     """
     parsed = fastavro.parse_schema(_plain(avro))
     resolved = None if reader is None else fastavro.parse_schema(_plain(reader))
@@ -81,7 +81,7 @@ def decode_avro(
 
 
 def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
-    """The rows as columns, timestamps as int64; why others do not fit, as a number too large."""
+    """The rows as columns, timestamps as int64; and why other rows do not fit."""
     raw = pa.schema([(f.name, pa.int64() if f.type == TIMESTAMP else f.type) for f in schema])
 
     def table(start: int, end: int) -> pa.Table | None:
@@ -89,7 +89,7 @@ def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.Table, dic
             return pa.Table.from_pylist(rows[start:end], schema=raw)
         except MemoryError:  # of the host, not of the row
             raise
-        except Exception:  # Arrow has many errors for values that are none of a column
+        except Exception:  # Arrow has many errors for values that do not fit a column
             return None
 
     def alone(index: int) -> pa.Table | str:
@@ -100,7 +100,7 @@ def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.Table, dic
 
 
 def _with_times(table: pa.Table, units: Mapping[str, int]) -> tuple[pa.Table, dict[int, str]]:
-    """`table` with the columns `units` as timestamps, without rows whose time is none."""
+    """`table` with the columns `units` as timestamps, without rows whose time is out of range."""
     refused: dict[int, str] = {}
     for name, unit in units.items():
         for row in years.outside(table[name], _MICROSECONDS // unit):
@@ -114,7 +114,7 @@ def _with_times(table: pa.Table, units: Mapping[str, int]) -> tuple[pa.Table, di
 
 
 def _units(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> dict[str, int]:
-    """The reader's timestamp fields, with the microseconds that a number of the writer's means."""
+    """The reader's timestamp fields, each with the microseconds of the writer's unit."""
     written = {field["name"]: field for field in writer.get("fields", ())}
     found = {}
     for field in reader["fields"]:
@@ -128,10 +128,10 @@ def _units(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> dict[str, in
 
 
 def check_columns(columns: pa.Schema, avro: dict[str, Any]) -> None:
-    """Raises BadInputError where rows of `columns` cannot be written with the schema.
+    """BadInputError when rows of `columns` cannot be written with the schema.
 
-    As far as that can be known without a row: fields that are missing, and columns of another type
-    than a field that is primitive.
+    Checks what is known without a row: missing fields, and columns whose type differs from a
+    primitive field.
     """
     for field in avro["fields"]:
         name = field["name"]
@@ -161,7 +161,7 @@ def _takes_null(kind: Any) -> bool:
 
 
 def _sample(kind: pa.DataType) -> Any:
-    """A value of a column of `kind`, as rows have it; None where one value tells nothing."""
+    """A value of a column of `kind`, as rows have it; None if one value is not conclusive."""
     types = pa.types
     for fits, value in (
         (types.is_string, "1"), (types.is_binary, b"1"), (types.is_boolean, True),
@@ -174,13 +174,13 @@ def _sample(kind: pa.DataType) -> Any:
 
 
 def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
-    """One schemaless Avro value a row; BadInputError when a row does not fit the schema."""
+    """One schemaless Avro value per row; BadInputError when a row does not fit the schema."""
     _check_ints(table, avro)
     numbers, plain = _without_times(table, avro)
     parsed = fastavro.parse_schema(plain)
     try:
         rows = numbers.to_pylist()
-    except Exception:  # a value of some row is none of Python's, as a time of the year 10000
+    except Exception:  # some value has no Python form, such as a time in the year 10000
         rows = None
     found = []
     for number in range(table.num_rows):
@@ -190,7 +190,7 @@ def encode_avro(table: pa.Table, avro: dict[str, Any]) -> list[bytes]:
             fastavro.schemaless_writer(stream, parsed, row)
         except MemoryError:  # of the host, not of the row
             raise
-        except Exception as error:  # whatever it is, this row is what was written
+        except Exception as error:  # whatever it is, this row was being written
             raise _misfit(table, number, type(error).__name__) from None
         found.append(stream.getvalue())
     return found
@@ -221,7 +221,7 @@ def _misfit(table: pa.Table, row: int, why: str) -> BadInputError:
 
 
 def _without_times(table: pa.Table, avro: dict[str, Any]) -> tuple[pa.Table, dict[str, Any]]:
-    """Timestamp columns for timestamp fields as the numbers that Avro has, in table and schema."""
+    """Timestamp columns for timestamp fields as Avro's numbers, in table and schema."""
     fields = []
     for field in avro["fields"]:
         name, unit = field["name"], avro_types.microseconds(field["type"])
@@ -235,7 +235,7 @@ def _without_times(table: pa.Table, avro: dict[str, Any]) -> tuple[pa.Table, dic
 
 
 def _numbers(times: pa.Array, name: str, unit: int) -> pa.Array:
-    """Timestamps as numbers of a field whose unit has so many microseconds, rounded down."""
+    """Timestamps as numbers of a field whose unit is `unit` microseconds, rounded down."""
     plain = times.cast(pa.int64()).fill_null(0).to_numpy()
     have, want = years.PER_SECOND[times.type.unit], _MICROSECONDS // unit
     if have >= want:
@@ -271,7 +271,7 @@ def _plain(kind: Any) -> Any:
 def written_with(
     writer: Schema, *, reader: dict[str, Any], schema: pa.Schema
 ) -> Callable[[pa.BinaryArray], tuple[pa.Table, dict[int, str]]]:
-    """Decodes what was written with the registry's schema `writer` into columns of `reader`."""
+    """Decodes records written with the registry's schema `writer` into columns of `reader`."""
     try:
         avro = json.loads(writer.text)
         fastavro.parse_schema(avro)

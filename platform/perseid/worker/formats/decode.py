@@ -1,9 +1,9 @@
 """Kafka record values to Arrow: text, bytes, json and avro.
 
-Each format first tries the whole batch at once (JSON in two ways, the quick one for plain objects
-alone); where that fails its halves, down to single records, to find which are refused and why.
-Refused records leave the epoch as dead letters or stop the job (architecture.md section 4); they
-are never dropped in silence.
+Each format first decodes the whole batch at once (JSON in two ways, the faster one for plain
+objects only). If that fails it decodes its halves, down to single records, to find which are
+refused and why. Refused records leave the epoch as dead letters or stop the job (architecture.md
+section 4); they are never dropped silently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from perseid.worker.formats.wire_format import (
 
 @dataclass(frozen=True)
 class Format:
-    """Turns values into columns of `schema`. `decode` gives the rows kept and the refusals."""
+    """Turns values into columns of `schema`. `decode` returns the rows kept and the refusals."""
 
     schema: pa.Schema
     decode: Callable[[Values], tuple[pa.Table, Refusals]]
@@ -51,7 +51,7 @@ def make(
 ) -> Format:
     """The format of a source. `columns` are json's, `avro_schema` is the parsed .avsc file.
 
-    With `schemas` the values are of the Confluent wire format, and `avro_schema` is the reader's.
+    With `schemas` the values have the Confluent wire format, and `avro_schema` is the reader's.
     """
     if name == "text":
         return Format(_value_schema(pa.string()), _decode_text)
@@ -77,7 +77,7 @@ def _framed(
 
 
 def _only(kind: str, schema: pa.Schema, decoder: Callable[[Schema], Decode]) -> DecoderOf:
-    """Decoders for schemas of `kind`; records of others are refused."""
+    """Decoders for schemas of `kind`; records with others are refused."""
 
     def found(writer: Schema, number: int) -> Decode:
         if writer.kind == kind:
@@ -134,13 +134,13 @@ def _decode_json(values: Values, schema: pa.Schema) -> tuple[pa.Table, Refusals]
 
 
 def _json_lines(values: list[bytes | None], schema: pa.Schema) -> pa.Table | None:
-    """All values at once, or None when one of them needs a closer look.
+    """All values at once, or None when one of them must be decoded alone.
 
     Every value must be one object on one line: then as many rows as values means one row each.
     """
     try:
         joined = b"\n".join(values)  # type: ignore[arg-type]
-    except TypeError:  # one is None
+    except TypeError:  # one value is None
         return None
     between = len(values) - 1
     if joined[:1] != b"{" or joined[-1:] != b"}" or joined.count(b"\n") != between:
@@ -157,7 +157,7 @@ def _json_lines(values: list[bytes | None], schema: pa.Schema) -> pa.Table | Non
 
 
 def _is_utf8(data: bytes) -> bool:
-    """Arrow's JSON reader does not look: it would give strings that nobody can read."""
+    """Arrow's JSON reader does not check this: it would return unreadable strings."""
     if data.isascii():
         return True
     try:
@@ -171,8 +171,8 @@ def _json_row(value: bytes | None, schema: pa.Schema) -> pa.Table | str:
     """The row of one record, or why it has none."""
     if value is None:
         return "the value is null (a tombstone): expected a JSON object"
-    # The two parsers differ in corners (NaN, deep nesting), and what stands in one batch differs
-    # from run to run: a record that Arrow takes in a batch must be taken here too.
+    # The two parsers differ in corner cases (NaN, deep nesting), and the contents of a batch differ
+    # from run to run: a record that Arrow accepts in a batch must be accepted here too.
     alone = _json_lines([value], schema)
     if alone is not None:
         return alone
@@ -183,17 +183,17 @@ def _json_row(value: bytes | None, schema: pa.Schema) -> pa.Table | str:
     if not isinstance(found, dict):
         return f"expected a JSON object, found {type(found).__name__}"
     row = {field.name: _whole(found.get(field.name), field.type) for field in schema}
-    try:  # the same conversion as the batch has, so that a record never depends on its neighbours
+    try:  # the conversion of a batch, so that a record's result never depends on its neighbours
         one = orjson.dumps(row)
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         return pj.read_json(io.BytesIO(one), parse_options=options)
     except MemoryError:  # of the host, not of the record
         raise
-    except Exception:  # Arrow and orjson have many errors for what is no value of a column
+    except Exception:  # Arrow and orjson have many errors for values that do not fit a column
         return misfit(row, schema)
 
 
 def _whole(value: Any, kind: pa.DataType) -> Any:
-    """`value`, of 5.0 or 1e3 in a column of integers the integer, which in JSON it is."""
+    """`value`; a whole number such as 5.0 or 1e3 becomes an integer in an integer column."""
     exact = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_MAX
     return int(value) if exact and pa.types.is_integer(kind) else value

@@ -14,7 +14,7 @@ from perseid.kernels.library import one
 
 
 def check(columns: pa.Schema, format_: str, key: str | None, avro: dict[str, Any] | None) -> None:
-    """Raises BadInputError unless rows of `columns` can be written so, whatever is in them."""
+    """BadInputError unless rows of `columns` can be written this way, whatever their values."""
     if key is not None:
         _check_text(columns, key, "key")
     if format_ == "json":
@@ -49,7 +49,7 @@ def values(table: pa.Table, format_: str, avro: dict[str, Any] | None) -> pa.Bin
 
 
 def json_values(table: pa.Table) -> pa.BinaryArray:
-    """One JSON object a row, fields in the order of the columns, as `{"word": "x", "n": 12}`."""
+    """One JSON object per row, fields in column order, such as `{"word": "x", "n": 12}`."""
     fields = []
     for index, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         before = b"%s%s: " % (b", " if index else b"{", orjson.dumps(name))
@@ -65,13 +65,13 @@ def _json_column(column: pa.ChunkedArray, name: str) -> pa.StringArray:
     _check_json(name, column.type)
     try:
         texts = [orjson.dumps(v).decode() for v in column.to_pylist()]
-    except Exception:  # some value is none of Python's or of JSON's: which one?
+    except Exception:  # some value has no Python or JSON form: find it
         texts = [_json_value(value, name, row) for row, value in enumerate(column)]
     return pa.array(texts, pa.string())
 
 
 def _json_value(value: pa.Scalar, name: str, row: int) -> str:
-    """The value as JSON text; times also where Python has no value for them."""
+    """The value as JSON text; times too if Python has no value for them."""
     try:
         return orjson.dumps(value.as_py()).decode()
     except MemoryError:  # of the host, not of the row
@@ -86,10 +86,11 @@ def _json_value(value: pa.Scalar, name: str, row: int) -> str:
 
 
 def _iso(time: pa.TimestampScalar | pa.Date32Scalar) -> str:
-    """Any timestamp or date as Python's are written, in UTC where it has a zone."""
+    """Any timestamp or date in Python's notation, in UTC if it has a time zone."""
     if pa.types.is_date32(time.type):
         return str(np.datetime64(time.value, "D"))
-    text = str(np.datetime64(time.value, time.type.unit))  # Arrow's own text is wrong beyond 32767
+    # Arrow's own text is wrong after the year 32767
+    text = str(np.datetime64(time.value, time.type.unit))
     return text if time.type.tz is None else f"{text}+00:00"
 
 

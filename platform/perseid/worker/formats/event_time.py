@@ -1,7 +1,7 @@
-"""Event times of source rows: what they are, which are wrong, which are late. Pure, vectorised.
+"""Event times of source rows: their values, which are wrong, which are late. Pure, vectorised.
 
-A row is late when its event time is below the watermark of the token that it is read under. So
-whoever reads the epoch again finds the same rows late.
+A row is late when its event time is below the watermark of its token, so every run of the epoch
+finds the same rows late.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 def milliseconds(column: pa.Array | pa.ChunkedArray) -> Times:
-    """Of a timestamp column, or one of int64 milliseconds; UNKNOWN for nulls."""
+    """The milliseconds of a timestamp column, or of int64 milliseconds; UNKNOWN for nulls."""
     times: Times = pc.fill_null(column.cast(pa.int64()), UNKNOWN).to_numpy()
     if not pa.types.is_timestamp(column.type) or column.type.unit != "us":
         return times
@@ -38,7 +38,7 @@ def wrong(times: Times) -> list[int]:
 
 def told(column: str, time_ms: Any) -> str:
     """Why a row of `wrong` is refused."""
-    digits = len(str(abs(int(time_ms))))  # enough to see which unit it is in
+    digits = len(str(abs(int(time_ms))))  # enough to recognise its unit
     found = "null" if time_ms == UNKNOWN else f"a number of {digits} digits"
     return (
         f"its event time in column {column} is {found}, expected milliseconds since 1970, of the "
@@ -47,13 +47,13 @@ def told(column: str, time_ms: Any) -> str:
 
 
 def largest(times: Times) -> int | None:
-    """The largest time that is one."""
+    """The largest valid time."""
     fine = times[(times >= FIRST_MS) & (times < END_MS)]
     return int(fine.max()) if len(fine) else None
 
 
 def late(times: Times, watermark_ms: int | None) -> list[int]:
-    """The rows below the watermark; rows without a time are not among them."""
+    """The rows below the watermark; excludes rows without a time."""
     if watermark_ms is None:
         return []
     found: list[int] = np.flatnonzero((times < watermark_ms) & (times >= FIRST_MS)).tolist()

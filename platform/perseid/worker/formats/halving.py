@@ -1,8 +1,8 @@
-"""Records to rows: all at once, and where that fails each half, down to single records. Pure.
+"""Records to rows: all at once; if that fails each half, down to single records. Pure.
 
-A bad record costs its batch two more readings, not one for each record. What becomes of a record
-does not depend on its neighbours, as long as `whole` takes several records only if it would take
-each of them alone, and makes the same rows of them.
+A bad record costs its batch about two more readings, not one per record. The result of a record
+must not depend on its neighbours: `whole` may accept several records only if it would accept each
+of them alone with the same row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def rows(
 ) -> tuple[pa.Table, dict[int, str]]:
     """The rows of `count` records, and for each other record why it has none.
 
-    `whole(start, end)`: a row for each of these records, None when one of them needs a closer look;
+    `whole(start, end)`: a row for each of these records, None when one of them must be read alone;
     `alone(index)`: the row of one record, or why it is refused.
     """
     tables = [schema.empty_table()]

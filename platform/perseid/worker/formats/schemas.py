@@ -1,4 +1,4 @@
-"""The schema registries that this process asks, and what it keeps of their answers."""
+"""The schema registries that this process uses, and its cache of their answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Address = tuple[str, str]  # name and URL
 
 
 def address(deployment: Deployment, name: str) -> Address:
-    """Where the registry `name` of a job file is; PermanentError when it is on no list any more."""
+    """Name and URL of the registry `name` of a job file; PermanentError if it is not listed."""
     url = deployment.schema_registries.get(name)
     if url is None:
         raise PermanentError(
@@ -36,12 +36,12 @@ def address(deployment: Deployment, name: str) -> Address:
 
 @cache
 def known(where: Address) -> KnownSchemas:
-    """The schemas by id of a registry, for all sources of all jobs of this process."""
+    """A registry's schemas by id, shared by all sources of all jobs of this process."""
     return KnownSchemas(_registry(where))
 
 
 def sink_id(deployment: Deployment, sink: SinkSpec, schema: str) -> int:
-    """The id that `perseid jobs apply` has seen the sink's schema registered under."""
+    """The id under which `perseid jobs apply` has found the sink's schema registered."""
     assert sink.registry is not None, "only sinks with a registry have ids"
     where = address(deployment, sink.registry)
     return _id(where, subject_of(sink.topic), Schema(KINDS[sink.format], schema))

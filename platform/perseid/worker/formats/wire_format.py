@@ -1,8 +1,8 @@
 """The Confluent wire format: a 0 byte, the schema's id (4 bytes, big-endian), the payload.
 
-A batch is cut into the records of each id and every group is decoded at once, with the schema that
-its writer had; the rows come out in the order of the records. What does not fit is refused one by
-one with its reason, as in every other format.
+A batch is grouped by schema id, and each group is decoded at once with its writer's schema; the
+rows come out in the order of the records. Records that do not fit are refused one by one with a
+reason, as in every other format.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ DecoderOf = Callable[[Schema, int], Decode]  # from the writer's schema and its 
 
 HEAD_BYTES = 5
 _HEAD = np.dtype([("magic", "u1"), ("id", ">u4")])
-_NONE = b"\xff\x00\x00\x00\x00"  # stands for the head of a value that has none
-LAG_S = 0.5  # a replica of the registry may know a new id this much later
-FORGET_S = 30.0  # an unknown id is asked for again behind this
+_NONE = b"\xff\x00\x00\x00\x00"  # replaces the head of a value that has none
+LAG_S = 0.5  # delay after which a replica of the registry knows a new id
+FORGET_S = 30.0  # an unknown id is requested again after this time
 
 
 def frame(number: int, payloads: pa.BinaryArray) -> pa.BinaryArray:
-    """The payloads behind the head of the schema with this id."""
+    """The payloads, each after the head with this schema id."""
     head = pa.scalar(b"\x00" + number.to_bytes(4, "big"), pa.binary())
     return pc.binary_join_element_wise(head, payloads, b"")
 
 
 class KnownSchemas:
-    """Schemas by id, each fetched once; unknown ids are asked for twice, then for a while not."""
+    """Schemas by id, each fetched once; unknown ids are requested twice, then not for FORGET_S."""
 
     def __init__(self, registry: SchemaRegistry, clock: Clock | None = None) -> None:
         self._registry = registry
         self._clock: Clock = clock or SystemClock()
         self._known: dict[int, Schema] = {}
-        self._unknown: dict[int, float] = {}  # until when
+        self._unknown: dict[int, float] = {}  # until when each id counts as unknown
 
     def among(self, numbers: Iterable[int]) -> dict[int, Schema]:
-        """Those of `numbers` that the registry knows; RetryableError when it does not answer."""
+        """The schemas of `numbers` that the registry knows; RetryableError without an answer."""
         now_s = self._clock.monotonic_s()
         numbers = set(numbers)
         missing = {n for n in numbers - self._known.keys() if self._unknown.get(n, now_s) <= now_s}
@@ -57,7 +57,7 @@ class KnownSchemas:
         return {n: self._known[n] for n in numbers & self._known.keys()}
 
     def _fetch(self, numbers: set[int]) -> set[int]:
-        """Those that are not known."""
+        """Fetches the schemas; returns the ids that are unknown."""
         found = {number: self._registry.by_id(number) for number in sorted(numbers)}
         self._known.update({number: schema for number, schema in found.items() if schema})
         return {number for number, schema in found.items() if schema is None}
@@ -71,7 +71,7 @@ class Framed:
         self._decoders: dict[int, Decode] = {}
 
     def decode(self, values: Values) -> tuple[pa.Table, Refusals]:
-        """The rows that fit, and for each other one the reason.
+        """The rows that fit, and for each other row the reason.
 
         Raises:
             RetryableError: the registry does not answer.
@@ -107,7 +107,7 @@ class Framed:
 
 
 def _heads(values: Sequence[bytes | None]) -> tuple[np.ndarray, Refusals]:
-    """The id of each value, and which values are not of the wire format."""
+    """The id of each value, and which values do not have the wire format."""
     cut = (v[:HEAD_BYTES] if v is not None and len(v) >= HEAD_BYTES else _NONE for v in values)
     heads = np.frombuffer(b"".join(cut), _HEAD)
     refused = {i: _reason(values[i]) for i in np.flatnonzero(heads["magic"]).tolist()}
@@ -127,5 +127,5 @@ def _reason(value: bytes | None) -> str:
 
 
 def refuse_all(reason: str, schema: pa.Schema) -> Decode:
-    """For an id whose schema no record can be read with."""
+    """A decoder for an id whose schema can read no record."""
     return lambda values: (schema.empty_table(), dict.fromkeys(range(len(values)), reason))

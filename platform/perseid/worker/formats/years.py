@@ -1,7 +1,7 @@
-"""Which times are of the years 1 to 9999 in UTC. Pure, vectorised.
+"""Finds times outside the years 1 to 9999 in UTC. Pure, vectorised.
 
-Arrow's parser takes times of other years, as "0001-01-01T00:00:00+01:00" is one in UTC; Python, and
-most readers of an output, have no value for them. So a record with one is refused when it is read.
+Arrow's parser accepts such times ("0001-01-01T00:00:00+01:00" is one in UTC); Python, and most
+readers of an output, have no value for them. So a record with one is refused when it is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PER_SECOND = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
 
 
 def outside(times: pa.Array | pa.ChunkedArray, per_second: int) -> list[int]:
-    """The rows of int64 `times`, so many a second since 1970, that are of another year."""
+    """The rows of int64 `times` (`per_second` units per second since 1970) outside these years."""
     first, end = FIRST_S * per_second, END_S * per_second
     least, most = pc.min_max(times).as_py().values()
     if least is None or (first <= least and most < end):
@@ -29,7 +29,7 @@ def outside(times: pa.Array | pa.ChunkedArray, per_second: int) -> list[int]:
 
 
 def refused(table: pa.Table) -> dict[int, str]:
-    """The rows with a timestamp of another year, with the reason."""
+    """The rows with a timestamp outside these years, with the reason."""
     found: dict[int, str] = {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_timestamp(field.type) and field.type.unit != "ns":  # ns end in 2262
@@ -43,6 +43,6 @@ def reason(column: str) -> str:
 
 
 def places(count: int, refused: Sequence[int]) -> list[int]:
-    """Where the rows of a batch of `count` records stand, of which these are refused."""
+    """The indices of the accepted rows in a batch of `count` records."""
     kept: list[int] = np.delete(np.arange(count), list(refused)).tolist()
     return kept

@@ -1,1 +1,1 @@
-"""The Python process in which operators run: environment, spare memory, whether it is busy."""
+"""The Python process in which operators run: environment, spare memory, background activity."""

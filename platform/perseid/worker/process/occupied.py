@@ -1,4 +1,4 @@
-"""Whether this Python worker does something beside its tasks: then it is not ended for being idle.
+"""Reports to the daemon that this Python worker has background activity, so is not idle.
 
 The daemon that forked it listens on the other end of a socket (`sticky_workers.py`). A process
 without such a daemon, as in tests, is never ended and sends nothing.
@@ -11,21 +11,21 @@ from contextlib import suppress
 
 HOLD = b"h"
 RELEASE = b"r"
-_daemons: list[socket.socket] = []  # this process's one, if it has one
+_daemons: list[socket.socket] = []  # this process's daemon, if it has one
 
 
 def connect(daemon: socket.socket) -> None:
-    """From here on `hold` and `release` reach the daemon."""
+    """From now on `hold` and `release` reach the daemon."""
     _daemons[:] = [daemon]
 
 
 def hold() -> None:
-    """From here on this process is not ended for being idle, until as many calls of `release`."""
+    """Until as many calls of `release`, the daemon does not end this process as idle."""
     _say(HOLD)
 
 
 def release() -> None:
-    """What `hold` was called for is over."""
+    """Ends what the matching `hold` began."""
     _say(RELEASE)
 
 

@@ -1,10 +1,9 @@
-"""Memory that an epoch or a part gave back: it stays with the process for the next one.
+"""Memory that an epoch or a checkpoint part has freed: the process keeps it for the next one.
 
-To give a page to the kernel and take it again costs more than what is done with it, on a virtual
-machine most of all. When the tasks of the last GIVE_BACK_S had less than half of what an earlier
-one had in hand, a Python worker gives back what is free all the same, else its size would be that
-of the largest epoch that it ever had. So it does each ANYWAY_S, for what lies between the pieces in
-use: that grows slowly.
+Returning a page to the kernel and taking it again costs more than the work done with it, mostly on
+a virtual machine. When the tasks of the last GIVE_BACK_S needed less than half of the earlier
+maximum, a Python worker returns its free memory, or its size would stay that of its largest epoch.
+It does so every ANYWAY_S in any case, for the slowly growing fragments between used blocks.
 """
 
 from __future__ import annotations
@@ -19,33 +18,37 @@ import pyarrow as pa
 GIVE_BACK_S = 120.0
 ANYWAY_S = 600.0
 _KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-# Environment of the Python workers. glibc gives every few threads a heap of their own and hands
-# what is free in them to no other; most threads here are Kafka clients' and wait.
+# Environment of the Python workers. glibc gives every few threads a heap of their own, whose free
+# memory no other heap can use; most threads here belong to Kafka clients and wait.
 WORKERS = {
     **_KEEP,
     "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
-    "MIMALLOC_PURGE_DELAY": "3600000",  # ms; of Arrow's memory. With -1, never, it could not be
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # glibc's maximum
+    # ms, for Arrow; with -1 (never) a purge on request would fail
+    "MIMALLOC_PURGE_DELAY": "3600000",
 }
 PART_WRITER = {**_KEEP, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_MAX_": "0"}
 
 
 class SpareMemory:
-    """Of one process."""
+    """The spare memory of one process."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._looked_s = self._given_s = now_s()
-        self._recent_bytes = 0  # most that a task had in hand since the last look
-        self._most_bytes = 0  # and since the last giving back
+        self._recent_bytes = 0  # maximum that a task had in use since the last check
+        self._most_bytes = 0  # the same since memory was last returned
 
     def used(self, task_bytes: int) -> None:
-        """Takes note of what a task has in hand: its input, or what it sends on."""
+        """Records the memory that a task has in use: its input, or its output."""
         self._recent_bytes = max(self._recent_bytes, task_bytes)
         self._most_bytes = max(self._most_bytes, task_bytes)
 
     def give_back_when_due(self) -> bool:
-        """To the kernel, at most once in GIVE_BACK_S: some 10 ms for 100 MB. Whether it did."""
+        """Returns free memory to the kernel, at most once in GIVE_BACK_S: some 10 ms for 100 MB.
+
+        Returns whether it did.
+        """
         now_s = self._now_s()
         if now_s - self._looked_s < GIVE_BACK_S:
             return False
@@ -54,7 +57,8 @@ class SpareMemory:
             return False  # the next task would take it again
         self._most_bytes, self._given_s = recent_bytes, now_s
         pa.default_memory_pool().release_unused()
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it, and needs it
+        # exists only in glibc, and is needed only there
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
         return True
@@ -62,5 +66,5 @@ class SpareMemory:
 
 @cache
 def of_process() -> SpareMemory:
-    """This process's own."""
+    """The spare memory of this process."""
     return SpareMemory()

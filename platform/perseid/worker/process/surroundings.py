@@ -1,14 +1,12 @@
-"""The environment in which operators run: the same on every host, whatever the host's own is.
+"""The environment in which operators run: the same on every host.
 
-An epoch that another worker computes again must give the same bytes. So what a host decides, and
-the interpreter, the C library or a numerical library takes into account, is set here: time zone,
-locale and default encoding, the order of sets (`hash` of text), and threads, whose number decides
-in which order floating-point numbers are added. All other variables are passed on as they are.
-
-The driver's process takes it on by starting itself anew (`settle`), since an interpreter reads
-these once; its JVM and its Python workers inherit it, and executors elsewhere get it by Spark's
-settings (`session.SETTINGS`). Not settable is what the processor does: results of a vectorised sum
-may differ in the last bit between generations of processors.
+An epoch that another worker computes again must give the same bytes. So all host settings that
+change results are fixed here: time zone, locale, default encoding, the order of sets (`hash` of
+text), and the number of threads, which decides the order of floating-point sums. All other
+variables are passed on unchanged. An interpreter reads these variables at its start only, so the
+driver's process restarts itself with them (`settle`). Its JVM and its Python workers inherit them;
+executors elsewhere get them from Spark's settings (`session.SETTINGS`). The processor cannot be
+fixed: vectorised sums may differ in the last bit between generations of processors.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ VARIABLES: Mapping[str, str] = {
     "NUMEXPR_NUM_THREADS": "1",
 }
 
-SETTLED = "PERSEID_SETTLED"  # process id of who has started itself anew
+SETTLED = "PERSEID_SETTLED"  # process id of a process that has restarted itself
 
 
 def settle(
     environment: Mapping[str, str] | None = None,
     become: Callable[[str, list[str], Mapping[str, str]], object] = os.execve,
 ) -> None:
-    """Does not return where `environment` (this process's) is another: the process starts anew.
+    """Restarts the process when `environment` (its own) differs; then it does not return.
 
-    UsageError where it has done so, and something has changed the environment back.
+    UsageError when the process was restarted and the environment still differs.
     """
     found = os.environ if environment is None else environment
-    me = str(os.getpid())  # stays the same
+    me = str(os.getpid())  # unchanged by a restart
     for name, value in VARIABLES.items():
         if found.get(name) == value:
             continue
@@ -60,7 +58,7 @@ def settle(
 
 
 def check_user(uid: int) -> None:
-    """UsageError where the user has no name: the JVM's Hadoop asks for one, and takes no other."""
+    """UsageError when the user has no name: the JVM's Hadoop requires one."""
     try:
         pwd.getpwuid(uid)
     except KeyError:

@@ -1,6 +1,6 @@
-"""Restores a fragment's stateful partitions, round after round, until all agree on an epoch.
+"""Restores a fragment's stateful partitions, in rounds, until all agree on an epoch.
 
-Who restores (executors, or simulated processes) is the caller's affair.
+The caller decides where the restore runs (executors, or simulated processes).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.feed import TokenHistory
     from perseid.worker.recovery.resume import Restored
 
-ROUNDS_MAX = 4  # each round goes at least one checkpoint further back, and there are two
+ROUNDS_MAX = 4  # each round restores at least one checkpoint earlier, and there are two
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The fragment runs the epochs above `epoch`. `events` of all rounds, for people."""
+    """The fragment runs the epochs above `epoch`. `events`: of all rounds, for users."""
 
     epoch: int
     restored: Mapping[int, Restored]
@@ -37,14 +37,14 @@ def agree(
     restore: Callable[[RestoreOrder, Sequence[int]], Iterable[Restored]],
     ledgers: Callable[[], Mapping[int, int]],
 ) -> Agreement:
-    """Restores the tasks `gids`, and those again that are ahead of others they must wait for.
+    """Restores the tasks `gids`, and again those that are ahead of others.
 
     Args:
-        plan: what the fragment runs.
-        past: the token log, read behind the fence of the owner before.
+        plan: the fragment's plan.
+        past: the token log, read after the previous owner was fenced.
         gids: all stateful tasks.
         restore: restores these tasks as ordered; one `Restored` each.
-        ledgers: the last committed epochs, as `resume.decide` wants them; asked behind the restore.
+        ledgers: the last committed epochs, for `resume.decide`; called after the restore.
 
     Raises:
         RetryableError: they did not agree in ROUNDS_MAX rounds.

@@ -1,9 +1,9 @@
-"""State of a revision whose operator declares other primitives, taken over by `Operator.migrate`.
+"""State of a revision whose operator declares other primitives, converted by `Operator.migrate`.
 
 The switch has left a complete checkpoint of its last epoch. The first restore under the new
-revision takes that, also where the state log is at hand, and puts what `migrate` makes of it into
-an empty log: from there on everything in the log is of the new primitives. Whoever dies on the way
-has the checkpoint still, so the next one does the same again.
+revision uses that checkpoint, even if the state log is available, and puts the result of `migrate`
+into an empty log: from there on the whole log has the new primitives. After a crash the checkpoint
+is still there, so the next restore does the same again.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ Tables = Mapping[str, pa.Table]
 
 @dataclass(frozen=True)
 class Migration:
-    """What an operator partition of this revision makes of state; `operator` is an instance."""
+    """Converts state for an operator partition of this revision; `operator` is an instance."""
 
     operator: Operator
 
     @property
     def is_written(self) -> bool:
-        """Whether the class has a `migrate`."""
+        """Whether the class has a `migrate` method."""
         return migrates(type(self.operator))
 
     def run(self, sections: Mapping[str, Any], epoch: int) -> Mapping[str, Any]:
         """The sections of a snapshot of `epoch`, with one for each of this revision's primitives.
 
-        So a primitive without one is new, and none that is only empty.
+        A primitive without a section is therefore new, and never merely empty.
 
         Raises:
-            PermanentError: they differ and there is no `migrate`, or it raised, or what it returned
-                does not fit.
+            PermanentError: they differ without a `migrate`, or it raised, or its result is wrong.
         """
         live = declared(type(self.operator))
         old = tables_of(sections)
@@ -78,7 +77,7 @@ class Migration:
                 yield STATE + name, ipc_bytes(old[name])
 
     def _checked(self, name: str, primitive: Primitive, rows: Any) -> Any:
-        """The rows as the primitive itself keeps them."""
+        """The rows in the form that the primitive itself stores."""
         if not isinstance(rows, pa.Table):
             raise self._wrong(f"{_shown(rows)} for {name}, expected a pyarrow Table")
         names = primitive.snapshot().column_names
@@ -109,13 +108,13 @@ def _is_state(section: str) -> bool:
 
 
 def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables) -> None:
-    """PermanentError when a state log is of other primitives than the operator's.
+    """PermanentError when the primitives of a state log differ from the operator's.
 
-    That is met where a changed revision ends an epoch that one before has begun: it goes on with
-    the log, and only a switch comes with a checkpoint that can be migrated.
+    This happens when a changed revision completes an epoch that the previous one has begun: it
+    continues the log, and only a switch has a checkpoint that can be migrated.
     """
     found = list(_differences(live, old))
-    if old and migrates(type(operator)):  # a log may begin with nothing
+    if old and migrates(type(operator)):  # a log may begin without state
         found += [f"{name} is new" for name in live.keys() - old.keys()]
     if found:
         raise PermanentError(
@@ -126,7 +125,7 @@ def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables
 
 
 def _differences(live: Mapping[str, Primitive], old: Tables) -> Iterator[str]:
-    """What could not be read as it is; a primitive that is only new can start empty."""
+    """What cannot be read unchanged; a primitive that is new can start empty."""
     for name, rows in old.items():
         if name not in live:
             yield f"{name} is gone"

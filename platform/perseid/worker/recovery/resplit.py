@@ -1,12 +1,12 @@
 """State under another parallelism: all parts of an operator in, one partition's state out. Pure.
 
-1. Rows go where the partition function sends the operator's key, from the old partitions in order.
-   A row that it would not have sent where it was found is not kept by that key: PermanentError.
-2. What has no key is the operator's: its `rescale` gets the old partitions with all of their state,
-   after the rows of the new one were dealt out.
-3. What an operator emitted in its last epoch is input of the next where an edge feeds it back. Old
-   partition i's goes to i * new // old, so consumers get it in the order of the old partitions,
-   and by its key as ever.
+1. Rows go to the partition of the operator's key, from the old partitions in order. A row found in
+   a partition to which its key does not belong is not stored by that key: PermanentError.
+2. State without a key is left to the operator: its `rescale` gets the old partitions with all of
+   their state, after the rows of the new one were distributed.
+3. On a feedback edge, an operator's output of its last epoch is input of the next. The output of
+   old partition i goes to i * new // old, so consumers get it in the order of the old partitions,
+   and by its key as always.
 
 Every new partition reads all old parts, one after the other, and keeps its own share.
 """
@@ -49,14 +49,14 @@ class Share:
     make: Callable[[int, int], Operator]
 
     def instance(self) -> Operator:
-        """A new one of this partition, without state."""
+        """A new instance of this partition, without state."""
         return self.make(self.partition, self.parallelism)
 
     def of(self, parts: Iterable[Mapping[str, Any]], count: int, epoch: int) -> dict[str, Any]:
-        """Its sections, from those of the `count` old partitions in their order.
+        """This partition's sections, from those of the `count` old partitions in order.
 
         Raises:
-            PermanentError: state that cannot be dealt out, or `rescale` raised.
+            PermanentError: state that cannot be redistributed, or `rescale` raised.
         """
         mine = self.instance()
         live = bind(mine)
@@ -86,7 +86,7 @@ class Share:
         return state | {section: ipc_bytes(joined(found)) for section, found in outputs.items()}
 
     def _check_keys(self, kind: type[Operator]) -> None:
-        """`jobs apply` refuses these; a state is not emptied because one came by."""
+        """`jobs apply` refuses such classes; checked here again so that no state is lost."""
         lost = keyless(kind, self.key)
         if lost:
             raise PermanentError(
@@ -98,7 +98,7 @@ class Share:
     def _mine(
         self, name: str, rows: pa.Table, columns: tuple[str, ...], number: int, count: int
     ) -> pa.Table:
-        """The rows of an old partition that are this one's."""
+        """The rows of an old partition that belong to this one."""
         wrong = np.flatnonzero(partitions(rows, columns, count) != number)
         if len(wrong):
             key = redacted(rows.select(list(columns)).slice(int(wrong[0]), 1))
@@ -112,7 +112,7 @@ class Share:
         return rows.filter(pa.array(partitions(rows, columns, self.parallelism) == self.partition))
 
     def _restored(self, number: int, count: int, tables: dict[str, pa.Table]) -> Operator:
-        """An old partition."""
+        """The operator of an old partition with its state."""
         operator = self.make(number, count)
         for name, primitive in bind(operator).items():
             if name in tables:
@@ -123,7 +123,7 @@ class Share:
 def share_of(
     job: str, name: str, spec: OperatorSpec, kind: type[Operator], partition: int
 ) -> Share:
-    """The share of a partition of the operator `name` of `job`."""
+    """The share of one partition of the operator `name` of `job`."""
 
     def make(number: int, parallelism: int) -> Operator:
         return opened(kind, Identity(job, name, number, parallelism), spec.with_)
@@ -134,10 +134,10 @@ def share_of(
 def check_types(
     operator: str, key: tuple[str, ...], kind: type[Operator], rows: pa.Schema
 ) -> None:
-    """PermanentError when rows are dealt out in another way than the state of their key was.
+    """PermanentError when rows are distributed differently from the state of their key.
 
-    The same number has another hash as another type, and a primitive takes both. Nobody could tell
-    from the state of a single partition. It is told before any partition runs the epoch.
+    The hash of a number depends on its type, and a primitive accepts several types. The state of a
+    single partition cannot show this. Checked before any partition runs the epoch.
     """
     for name, primitive in declared(kind).items():
         for column, kept in zip(key, (primitive.shard_key(key) or {}).values(), strict=False):
@@ -152,5 +152,5 @@ def check_types(
 
 
 def joined(emitted: list[pa.Table]) -> pa.Table:
-    """Outputs one behind the other; those of partitions that emitted nothing have no columns."""
+    """Outputs, concatenated; those of partitions that emitted nothing have no columns."""
     return pa.concat_tables([t for t in emitted if t.num_columns] or [pa.table({})])

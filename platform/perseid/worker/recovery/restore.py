@@ -1,16 +1,16 @@
-"""Bringing one operator partition's state back: from the log on this host, else a checkpoint.
+"""Restores one operator partition's state: from the log on this host, else from a checkpoint.
 
-1. The directory of the owner before on this host is renamed to ours, which fences that owner,
-   before the token log is read (`restoring.fence`).
-2. The log is repaired: what is damaged, and all behind it, is set aside; entries made for tokens
-   that were taken back are discarded. A token that is gone without that is an error: the broker has
-   lost it, and what came of its epoch may stand in the sink topics.
-3. A checkpoint that is newer than the log (which another host's owner has left behind, or which a
-   power failure has cut) is put into an empty log: the newest one that can be read; a damaged part
-   means an older checkpoint and an event. Else a log that the tokens reach back to is the state.
-4. A checkpoint of a layout with another number of the operator's partitions is dealt out anew.
-5. Before a revision's first epoch, where its operator migrates state, the state is that of the
-   checkpoint with which the revision before ended (`migration`).
+1. The previous owner's directory on this host is renamed to ours, which fences that owner, before
+   the token log is read (`restoring.fence`).
+2. The log is repaired: damaged files and all later ones are set aside; entries of rolled-back
+   tokens are discarded. A token that is missing without a rollback is an error: the broker has
+   lost it, and the sink topics may have its epoch's output.
+3. If a checkpoint is newer than the log (an owner on another host has run since, or a power
+   failure has cut the log), the newest readable one is put into an empty log; a damaged part
+   means an older checkpoint and an event. Else the log is the state, if the tokens reach it.
+4. A checkpoint of a layout with another parallelism of the operator is redistributed.
+5. Before a revision's first epoch, if its operator migrates state, the state comes from the
+   checkpoint with which the previous revision ended (`migration`).
 6. Only a job without any complete checkpoint starts from empty state.
 """
 
@@ -38,9 +38,9 @@ from perseid.worker.recovery.resume import Restored
 class RestoreOrder:
     """What to restore to.
 
-    `tokens`: epoch -> offset of the valid tokens behind the oldest usable base. `tip_epoch`: the
-    newest of them. `taken_back_below`: a token below this offset may have been taken back. `floor`:
-    the state must not be above it, None at the first try.
+    `tokens`: epoch -> offset of the valid tokens after the oldest usable base. `tip_epoch`: the
+    newest of them. `taken_back_below`: a token below this offset may have been rolled back.
+    `floor`: the state must not be above this epoch; None in the first round.
     """
 
     tokens: Mapping[int, int]
@@ -54,13 +54,13 @@ class RestoreOrder:
 
     @property
     def complete_epoch(self) -> int:
-        """That of the newest complete checkpoint, 0 without one."""
+        """The epoch of the newest complete checkpoint, 0 without one."""
         return self.pointers[0].epoch if self.pointers else 0
 
 
 @dataclass
 class PartitionRestore:
-    """The restore of one partition, over ports. `share`: what it is of its operator."""
+    """The restore of one partition, over ports. `share`: its share of its operator."""
 
     files: Files
     store: Store
@@ -94,7 +94,7 @@ class PartitionRestore:
         return replace(found, events=tuple(events))
 
     def _discard_stale(self, order: RestoreOrder) -> None:
-        """Entries of epochs that were issued anew, or taken back and not issued again."""
+        """Discards entries of epochs that were issued again, or rolled back."""
         for epoch in self.log.epochs():
             known = order.tokens.get(epoch)
             if known is None and epoch <= order.tip_epoch:
@@ -139,7 +139,7 @@ class PartitionRestore:
     def _from_checkpoint(
         self, order: RestoreOrder, held: Restored | None, events: list[str]
     ) -> Restored | None:
-        """The newest readable checkpoint that is newer than what the log holds."""
+        """The newest readable checkpoint that is newer than the log."""
         for pointer in _usable(order):
             if held is not None and pointer.epoch <= held.epoch:
                 break
@@ -175,7 +175,7 @@ class PartitionRestore:
         return self.share.of(parts, count, pointer.epoch)
 
     def _state(self, manifest: Manifest, partition: int) -> Mapping[str, Any]:
-        """What a partition of the operator had, as this revision keeps it."""
+        """The state of an old partition of the operator, converted for this revision."""
         found = read_state(self.store, manifest, self.task.operator, partition)
         return self._migration.run(found, manifest.epoch)
 
@@ -184,5 +184,5 @@ class PartitionRestore:
 
 
 def _usable(order: RestoreOrder) -> tuple[CheckpointPointer, ...]:
-    """Newest first; none above the floor."""
+    """The usable checkpoints, newest first; none above the floor."""
     return tuple(p for p in order.pointers if order.floor is None or p.epoch <= order.floor)

@@ -1,14 +1,13 @@
-"""From which epoch a fragment goes on: a pure decision over logs, checkpoints and ledgers.
+"""The epoch from which a fragment resumes: a pure decision over logs, checkpoints and ledgers.
 
-An epoch runs for all operator partitions or for none, so the fragment goes on behind the lowest
-epoch that any of them has finished. A partition that is ahead must be able to hand out again what
-it made since then: its log has those epochs' retained outputs, or its ledger has committed them.
-One that is ahead and lacks them goes back to a checkpoint, which may lower the epoch for all.
-
-No epoch begins before the one before is committed, and a checkpoint is complete when its epoch is.
-So a ledger that is further back than that has lost records that the broker had acknowledged, as a
-power failure does to logs that were not flushed (reliability.md, fault 5). Its sink topics may
-still hold what those records told of: to write it again would be to double it, silently.
+An epoch runs for all operator partitions or for none, so the fragment resumes after the lowest
+epoch that any of them has finished. A partition that is ahead must be able to return its later
+output again: its log has those epochs' retained outputs, or its ledger has committed them. A
+partition that is ahead without them restores a checkpoint, which may lower the epoch for all. No
+epoch begins before the previous one is committed, and a checkpoint is complete when its epoch is.
+So a ledger that ends before that has lost records that the broker had acknowledged, such as after a
+power failure without a flush (reliability.md, fault 5). Its sink topics may still hold the output
+of these records, and writing it again would silently duplicate it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from perseid.errors import lost_by_broker
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What one stateful operator partition has after a restore.
+    """The state of one stateful operator partition after a restore.
 
     `epoch`: its state is that of the end of this epoch. `held_from`: the log holds the outputs of
-    all epochs from here to `epoch`; `epoch` + 1 when of none. `source`: "log", "checkpoint:<epoch>"
-    or "scratch". `rows` and `bytes`: about what the state has, as its primitives count.
+    all epochs from here to `epoch`; `epoch` + 1 if of none. `source`: "log", "checkpoint:<epoch>"
+    or "scratch". `rows` and `bytes`: approximate size of the state, as its primitives count.
     """
 
     gid: int
@@ -39,7 +38,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """These partitions must be restored to `floor` or below before the fragment can go on."""
+    """These partitions must be restored to `floor` or below before the fragment can resume."""
 
     gids: tuple[int, ...]
     floor: int
@@ -62,11 +61,11 @@ def decide(
         restored: by gid, all stateful partitions.
         ledgers: by gid, the last committed epoch of all partitions that feed a sink; partitions
             that have committed nothing yet are at `base_epoch`.
-        base_epoch: the epoch behind which the plan starts.
-        complete_epoch: that of the newest complete checkpoint, 0 without one. All had committed it.
+        base_epoch: the epoch after which the plan starts.
+        complete_epoch: that of the newest complete checkpoint, 0 without one; all committed it.
 
     Raises:
-        PermanentError: a ledger is behind what must have been committed.
+        PermanentError: a ledger lacks an epoch that must have been committed.
     """
     _check_ledgers(restored, ledgers, complete_epoch)
     reached = [r.epoch for r in restored.values()] + list(ledgers.values())
@@ -78,7 +77,7 @@ def decide(
 
 
 def told(restored: Mapping[int, Restored], seconds: float) -> str:
-    """Where the partitions' states came from, and how fast; for people. Empty without any."""
+    """The sources of the partitions' states and the speed, for users. Empty without partitions."""
     if not restored:
         return ""
     sources = ", ".join(sorted({r.source for r in restored.values()}))
@@ -105,5 +104,5 @@ def _check_ledgers(
 
 
 def _committed(found: Restored) -> int:
-    """The epoch that all had committed when this state came to be."""
+    """The epoch that all had committed when this state was made."""
     return found.epoch - 1 if found.source == "log" else found.epoch

@@ -1,9 +1,9 @@
-"""What a job's sinks have committed, for a new owner: first the old one is ended, then asked.
+"""Finds what a job's sinks have committed: first fences the old owner, then reads the ledger.
 
-A dead owner may have left a transaction open. Until the broker gives up on it, after half a minute
-and more, nobody can read the ledger behind it. Whoever acquires its transactional id ends it now.
-That harms no living owner for long: a newer one that is fenced by mistake finds its own record in
-the ledger and acquires the id again (`sink.py`).
+A dead owner may have left a transaction open. Until the broker aborts it (30 s or more), the ledger
+beyond it cannot be read. Acquiring its transactional id aborts it now. This does no lasting harm to
+a living owner: a newer one that is fenced by mistake finds its own record in the ledger and
+acquires the id again (`transaction.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perseid.topics.clients import BATCH_BYTES_MAX
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.transactions import Transactions, acquired
 
-LEDGER_TIMEOUT_S = 90.0  # readers of a ledger wait while anything in it is undecided
+LEDGER_TIMEOUT_S = 90.0  # readers of a ledger wait for open transactions in it
 
 
 def committed_epochs(
@@ -26,7 +26,8 @@ def committed_epochs(
 ) -> dict[int, int]:
     """By gid, the last committed epoch of every operator partition that commits each epoch.
 
-    The plan's base where there is none yet. FencedError when a newer generation has committed.
+    The plan's base epoch if there is no record yet. FencedError when a newer generation has
+    committed.
     """
     tasks = {t.ledger: t for t in layout.ledger_tasks if t.ledger is not None}
     ids = [
@@ -45,6 +46,6 @@ def committed_epochs(
 
 
 def end_open_ones(transactions: Transactions, ids: Sequence[str]) -> None:
-    """Fences whoever has one of the ids, and aborts what they left open."""
+    """Fences every holder of one of the ids and aborts its open transactions."""
     for _ in acquired(transactions, ids, BATCH_BYTES_MAX, LEDGER_TIMEOUT_S):
         pass

@@ -1,9 +1,9 @@
-"""Dead letters that are larger than their topic takes: a pointer to the record goes in their place.
+"""Replaces dead letters that are too large for their topic by pointers to the record. Pure.
 
-A record that its source's topic took may not fit into the dead-letter topic, with the headers that
-say what is wrong with it. The job must go on all the same, so the letter is cut: it keeps where the
-record is and why it was refused, and the heads of its bytes and texts. Headers of their own tell
-how large the whole was; `perseid dlq redrive` then takes the record from its source topic. Pure.
+A record that its source's topic accepted may not fit into the dead-letter topic once it has headers
+that describe the error. The job must continue nevertheless, so the letter is truncated: it keeps
+the record's place, the reason, and the first bytes of its contents and texts. Extra headers hold
+the original sizes; `perseid dlq redrive` reads the record from its source topic.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.sink.sink_outputs import record_batch_bytes
 
-VALUE_BYTES = "perseid.pointer.value.bytes"  # headers of pointers: how large the whole was
+VALUE_BYTES = "perseid.pointer.value.bytes"  # headers of pointers: the original sizes
 KEY_BYTES = "perseid.pointer.key.bytes"
-HEADS_BYTES = (1024, 256, 64, 0)  # of value, key and each text: the first that fits
+# bytes kept of value, key and each text: the first row of limits that fits
+HEADS_BYTES = (1024, 256, 64, 0)
 _WHOLE = frozenset(f"__connect.errors.{name}" for name in ("topic", "partition", "offset"))
 
 Headers = Sequence[tuple[str, bytes]]
@@ -23,7 +24,7 @@ Record = tuple[bytes | None, bytes | None, Headers]
 
 
 def fitted(letters: SinkBatch, bytes_max: int) -> SinkBatch:
-    """The letters, with pointers for those that need more than `bytes_max` as a record batch."""
+    """The letters, with pointers for those that exceed `bytes_max` as a record batch."""
     keys, values = letters.keys.to_pylist(), letters.values.to_pylist()
     told = letters.headers or [()] * len(values)
     records = list(zip(keys, values, told, strict=True))
@@ -40,7 +41,7 @@ def fitted(letters: SinkBatch, bytes_max: int) -> SinkBatch:
 
 
 def pointer(letter: Record, bytes_max: int) -> Record:
-    """What stands for a letter that is too large; above about 1 KiB of `bytes_max` it fits."""
+    """The pointer for a letter that is too large; it fits if `bytes_max` is above about 1 KiB."""
     found = letter
     for head in HEADS_BYTES:
         found = _cut(letter, head)
@@ -60,7 +61,7 @@ def _cut(letter: Record, head: int) -> Record:
 
 
 def _text(text: bytes, head: int) -> bytes:
-    """Text of at most so many bytes, without half a character, and none below 64."""
+    """Text of at most max(head, 64) bytes (plus "..."), cut between characters."""
     if len(text) <= max(head, 64):
         return text
     return text[:head].decode(errors="ignore").encode() + b"..."

@@ -1,4 +1,4 @@
-"""Where outputs go and what they amount to: pure, and vectorised per record."""
+"""Divides outputs by topic partition and computes their checksums: pure, vectorised per record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from perseid.topics.records import SinkWindow
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
 from perseid.worker.dataflow.partition import grouped
 
-RUN = 1 << 63  # set in every checksum of a run; sums of before 2026-11-22 are below it
+# set in every checksum over a run of records; checksums made before 2026-11-22 are below it
+RUN = 1 << 63
 _BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2
 _KEY_SHOWN_BYTES = 80
 
@@ -28,9 +29,9 @@ def divide(
     batches: Iterable[SinkBatch], topics: Mapping[str, TopicInfo], first_unkeyed: int,
     who: str = "",
 ) -> list[PartitionBatch]:  # fmt: skip
-    """The records of each topic partition in their order; PermanentError for one that is too big.
+    """The records of each topic partition in order; PermanentError for a record that is too big.
 
-    Several batches for one topic are one after another. `who` writes them, for that error.
+    Several batches for one topic follow one another. `who` names their writer in that error.
     """
     divided: list[PartitionBatch] = []
     for batch in _joined(batches):
@@ -42,7 +43,7 @@ def divide(
 
 
 def checksum(keys: pa.BinaryArray, values: pa.BinaryArray) -> int:
-    """That of SinkWindow; without a key, or a value, a record counts as one with an empty one."""
+    """The checksum in a SinkWindow; a missing key or value counts as an empty one."""
     lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype("<i4", copy=False)
     return RUN | crc32(all_bytes(values), crc32(all_bytes(keys), crc32(lengths.tobytes())))
 
@@ -50,7 +51,7 @@ def checksum(keys: pa.BinaryArray, values: pa.BinaryArray) -> int:
 def windows(
     batches: Iterable[PartitionBatch], written: Mapping[Partition, Written]
 ) -> tuple[SinkWindow, ...]:
-    """One window for each topic partition that was written to."""
+    """One window for each topic partition with outputs."""
     found = []
     for batch in batches:
         place = written[batch.topic, batch.partition]
@@ -90,7 +91,7 @@ def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
 def _parts(
     batch: SinkBatch, where: npt.NDArray[np.int64], count: int
 ) -> Iterator[PartitionBatch]:
-    """The batch by partition, each part in the batch's order."""
+    """The batch by partition; each part keeps the batch's order."""
     order, bounds = grouped(where, count)
     rows = pa.array(order)
     keys, values = batch.keys.take(rows), batch.values.take(rows)
@@ -104,7 +105,7 @@ def _parts(
 
 
 def _check_sizes(batch: SinkBatch, bytes_max: int, who: str) -> None:
-    """Exact for the one record that could be too big: it would be alone in its record batch."""
+    """Exact for a record that may be too big: it would be alone in its record batch."""
     longest = (pc.max(pc.binary_length(some)).as_py() or 0 for some in (batch.keys, batch.values))
     if sum(longest) + 2 * _BATCH_HEADER_BYTES < bytes_max and batch.headers is None:
         return

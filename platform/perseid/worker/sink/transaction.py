@@ -1,15 +1,15 @@
 """Exactly once into Kafka: one transaction per epoch and operator partition, with a ledger record.
 
-    1 acquire   a fresh producer under the partition's transactional id: fences every other holder
-                and aborts what they left open; then the last ledger record up to the high watermark
-                of that moment, when all transactions below it are decided. Whoever has committed
-                the epoch before, cleanly, still holds both: a newer holder would have fenced him
+    1 acquire   a new producer under the partition's transactional id: fences every other holder and
+                aborts its open transaction. Then read the last ledger record up to the current high
+                watermark, once all transactions below it are decided. A session that has cleanly
+                committed the previous epoch still holds both: a newer holder would have fenced it
     2 judge     a higher generation has written: stop, fenced. The ledger holds the epoch: skip.
-                It misses the epoch before: stop, LedgerGap
-    3 write     begin, outputs, flush (which tells their offsets), ledger record, commit
+                It lacks the previous epoch: stop, LedgerGap
+    3 write     begin, outputs, flush (which returns their offsets), ledger record, commit
 
-Nobody else can commit under the id without fencing this producer, so this is a compare-and-append.
-Whatever ends without a clear success is followed by 1: then the ledger says what happened.
+No other writer can commit under the id without fencing this producer: this is a compare-and-append.
+After any outcome but a clear success step 1 runs again: the ledger then shows what happened.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 LOG = logging.getLogger(__name__)
 
 ATTEMPT_S = 30.0  # one acquire or one commit; a flush has the transaction's time (`sink_time`)
-COMMIT_S = 120.0  # all attempts of one epoch; then the task fails and Spark tries it again
+COMMIT_S = 120.0  # all attempts of one epoch; then the task fails and Spark retries it
 _BACKOFF_S = 0.1
 
 Verdict = Literal["write", "skip"]
@@ -59,9 +59,9 @@ Verdict = Literal["write", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class SinkIdentity:
-    """Who writes. `ledger` is the partition of the job's ledger.
+    """The writer. `ledger` is the partition of the job's ledger.
 
-    `after_epoch`: the epoch behind which this layout begins, so that the first record is dense too.
+    `after_epoch`: the last epoch before this layout, so that its first record is dense too.
     """
 
     job: str
@@ -81,7 +81,7 @@ class SinkIdentity:
 class CommitResult:
     """`skipped`: the ledger held the epoch already. `windows`: where its outputs are, if known.
 
-    `acquire_ms` is what was waited for the acquire, `write_ms` from begin to commit.
+    `acquire_ms`: time spent in step 1; `write_ms`: from begin to commit.
     """
 
     skipped: bool
@@ -107,7 +107,7 @@ def judge(
     epoch: int,
     token_offset: int,
 ) -> Verdict:
-    """Step 2: whether the epoch is to be written, seen the last ledger record."""
+    """Step 2: whether to write the epoch, given the last ledger record."""
     place = f"ledger partition {who.ledger} of job {who.job}"
     if last is not None and last.generation > generation:
         raise FencedError(
@@ -129,7 +129,7 @@ def judge(
 
 
 def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place: str) -> None:
-    """The epoch before must be the ledger's last one, or the last before this layout."""
+    """The ledger must end with the previous epoch, or with the last one before this layout."""
     before = {last.epoch} if last is not None else set()
     if (last is None or last.layout != who.layout) and who.after_epoch is not None:
         before.add(who.after_epoch)
@@ -142,11 +142,11 @@ def _check_dense(last: LedgerRecord | None, who: SinkIdentity, epoch: int, place
 
 
 class _SlowError(RetryableError):
-    """The transaction's time was up while the broker took records."""
+    """The transaction's time was used up while the broker accepted records."""
 
 
 class SinkSession:
-    """The sink of one operator partition in one process. Not for two threads at once."""
+    """The sink of one operator partition in one process. Not thread safe."""
 
     def __init__(
         self,
@@ -164,13 +164,13 @@ class SinkSession:
         self._ledger_topic = names.ledger(who.job)
         self._batch_bytes = BATCH_BYTES_MAX
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
-        self._ends: dict[Partition, int] = {}  # last offset that is known to have been there
+        self._ends: dict[Partition, int] = {}  # the last offset known to exist
         self._lost: PermanentError | None = None
-        self._lasting_s = sink_time.FIRST_S  # of the next transaction
+        self._lasting_s = sink_time.FIRST_S  # time of the next transaction
         self._too_much: tuple[tuple[int, int, int], PermanentError] | None = None
 
     def prepare(self) -> None:
-        """Connects ahead of the first commit; fences nobody, waits for nothing."""
+        """Connects ahead of the first commit; fences no holder and does not wait."""
         self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
 
     def commit(
@@ -182,16 +182,16 @@ class SinkSession:
         *,
         timeout_s: float = COMMIT_S,
     ) -> CommitResult:
-        """Writes the epoch's outputs once, whatever happens; returns when they are committed.
+        """Writes the epoch's outputs exactly once; returns when they are committed.
 
-        FencedError, LedgerGap and other permanent errors end it; RetryableError when the time is
-        up: then the epoch may be committed or not, and the next call finds out.
+        Raises FencedError, LedgerGap and other permanent errors. RetryableError when `timeout_s` is
+        over: then the epoch may be committed or not, and the next call finds out.
         """
         if self._lost is not None:
             raise self._lost
         call = epoch, token_offset, generation
         if self._too_much is not None and self._too_much[0] == call:
-            raise self._too_much[1]  # Spark tries a task again
+            raise self._too_much[1]  # Spark retries a failed task
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
         answer: Repeated | None = None
@@ -217,7 +217,7 @@ class SinkSession:
             self._clock.sleep(_BACKOFF_S)
 
     def close(self) -> None:
-        """Lets go of the producer."""
+        """Releases the producer."""
         held, self._held = self._held, None
         if held is not None:
             held[0].close()
@@ -255,9 +255,10 @@ class SinkSession:
         return CommitResult(False, record.outputs, acquire_ms, write_ms, attempts)
 
     def _take(self, epoch: int) -> tuple[Transaction, LedgerRecord | None]:
-        """What is held behind this epoch or the one before, else step 1.
+        """The held producer if it committed this epoch or the previous one, else step 1.
 
-        Somebody else has written the epochs between, so what is held would be found to be fenced.
+        After a larger gap another session has written the epochs between and fenced the held
+        producer.
         """
         if self._held is not None and epoch <= self._held[1].epoch + 1:
             held, self._held = self._held, None
@@ -266,7 +267,7 @@ class SinkSession:
         return self._acquire()
 
     def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
-        """Step 1; the order of its two halves is what makes the ledger's answer final."""
+        """Step 1; the order of its two halves makes the ledger's answer final."""
         transaction = self._transactions.acquire(
             self.who.transactional_id, self._batch_bytes, ATTEMPT_S,
             None if self._lasting_s == sink_time.FIRST_S else self._lasting_s,
@@ -278,14 +279,14 @@ class SinkSession:
         except BaseException:
             transaction.close()
             raise
-        # What another session wrote is remembered like what this one has: it may get lost, too.
+        # Records of other sessions are remembered too: they may be lost as well.
         self._ends[place] = max(end - 1, self._ends.get(place, -1))
         return transaction, last
 
     def _check_outputs(self, last: LedgerRecord | None) -> None:
-        """The last epoch's outputs are where the ledger says: their topic alone may have lost them.
+        """Checks that the last epoch's outputs still exist: their topic alone may have lost them.
 
-        Of the topics that this session writes: another revision may have had others.
+        Only for topics that this session writes: another revision may have had others.
         """
         if last is None or last.job_uuid != self.who.job_uuid:
             return
@@ -308,7 +309,7 @@ class SinkSession:
         generation: int,
         batches: Sequence[PartitionBatch],
     ) -> tuple[LedgerRecord, bool]:
-        """Step 3; a failure that comes of too little time is told from others."""
+        """Step 3; distinguishes too little time from other failures."""
         begun_s = self._clock.monotonic_s()
         try:
             return self._write(transaction, epoch, token_offset, generation, batches)
@@ -321,7 +322,7 @@ class SinkSession:
     def _give_longer(
         self, call: tuple[int, int, int], batches: Sequence[PartitionBatch], error: RetryableError
     ) -> None:
-        """The next transaction has more time; PermanentError when the broker allows no more."""
+        """Gives the next transaction more time; PermanentError when the broker allows no more."""
         lasting_s = self._lasting_s
         longer_s = sink_time.longer_s(lasting_s, self._longest_s())
         if longer_s is None:
@@ -335,7 +336,7 @@ class SinkSession:
         )  # fmt: skip
 
     def _longest_s(self) -> float:
-        """What the broker allows; Kafka's default where it tells that to administrators alone."""
+        """The broker's limit; Kafka's default if only administrators may read it."""
         try:
             return self._transactions.longest_s()
         except TransientAnswer as error:
@@ -373,14 +374,14 @@ class SinkSession:
         crashpoints.reach("sink.before-commit", who.operator)
         clean = transaction.commit(ATTEMPT_S)
         crashpoints.reach("sink.after-commit", who.operator)
-        # Behind the records comes the marker of their commit.
+        # The commit marker takes one offset after the records.
         self._ends.update((place, w.last + 1) for place, w in places.items())
         return record, clean
 
     def _check_written(self, written: Mapping[Partition, Written]) -> None:
-        """Before the commit: a log that has become shorter has lost what was committed there.
+        """Before the commit: a log that has become shorter has lost committed records.
 
-        For good: what this session remembers of the ledger is no longer there.
+        The error is permanent: the ledger records that this session relies on are gone.
         """
         for (topic, partition), place in sorted(written.items()):
             before = self._ends.get((topic, partition), -1)
@@ -392,7 +393,7 @@ class SinkSession:
                 raise self._lost
 
     def _divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
-        """What goes to each topic partition; letters that are too large for theirs as pointers."""
+        """The records of each topic partition; pointers replace letters that are too large."""
         infos = self._describe(outputs)
         fitting = [
             fitted(batch, infos[batch.topic].message_bytes_max) if batch.letters else batch
@@ -401,7 +402,7 @@ class SinkSession:
         return divide(fitting, infos, epoch + self.who.partition, self._place(epoch))
 
     def _describe(self, outputs: Sequence[SinkBatch]) -> dict[str, TopicInfo]:
-        """The sink topics, asked for once."""
+        """The sink topics, each requested once."""
         missing = sorted({b.topic for b in outputs} - self._infos.keys())
         if missing:
             self._infos.update(self._topics.describe(missing))
@@ -412,7 +413,8 @@ class SinkSession:
                     f"`perseid topics create {topic} --partitions N`"
                 )
         limit = min((i.message_bytes_max for i in self._infos.values()), default=BATCH_BYTES_MAX)
-        if limit < self._batch_bytes:  # what is prepared would send batches that the topic refuses
+        # the prepared producer would send batches that the topic rejects
+        if limit < self._batch_bytes:
             self._batch_bytes = limit
             self.close()
         return self._infos

@@ -1,1 +1,1 @@
-"""All that runs on Spark or looks into it: sessions, plans, Python workers, the streaming query."""
+"""All that runs on Spark or inspects it: sessions, plans, Python workers, the streaming query."""

@@ -1,9 +1,9 @@
 """Keeping operator partitions on their executors, for masters with more than one executor.
 
-A plain shuffle sends about half of the partitions to another process each epoch. The anchor is one
-cached row for each task; a co-group with it makes Spark place the task where the row is cached. A
-lost executor loses its rows: they are cached anew elsewhere, and the partition's state follows
-through the restore path. Measured in facts.md: 0 of 152 tasks moved.
+A plain shuffle sends about half of the partitions to another process in each epoch. The anchor is
+one cached row for each task; a co-group with it makes Spark place the task where the row is cached.
+If an executor is lost, its rows are cached again elsewhere and the partition's state is restored
+there. Measured in facts.md: 0 of 152 tasks moved.
 """
 
 from __future__ import annotations

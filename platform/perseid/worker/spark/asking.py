@@ -1,8 +1,9 @@
-"""`python -m perseid.worker.spark.asking`: what Spark says of the queries of jobs, before they run.
+"""`python -m perseid.worker.spark.asking`: checks the SQL queries of jobs with Spark.
 
-A list of jobs, each a list of queries, as JSON on standard input; on the last line of standard
-output the answers in the same order: columns, or why the query cannot run. A process of its own,
-since a JVM says much, and the one who asks may never need Spark otherwise.
+Reads a list of jobs, each a list of queries, as JSON from standard input. Writes the answers in the
+same order to the last line of standard output: columns, or why the query cannot run. It is a
+process of its own since a JVM writes much to its output, and since the caller may need Spark for
+nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 def ask(spark: SparkSession, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers to the questions of one job."""
+    """The answers to the queries of one job."""
     known: dict[str, pa.Schema] = {}
     found = []
     for question in asked:
@@ -51,7 +52,7 @@ def _answered(spark: SparkSession, question: dict[str, Any], columns: pa.Schema)
     found, answer = sql.answer(frame, question["sql"], question["view"], operator, hidden)
     try:
         found._jdf.queryExecution().executedPlan()
-    except Exception as error:  # what Spark finds out only when it plans
+    except Exception as error:  # some errors occur only in planning
         said = str(error).partition("\n")[0]
         raise BadInputError(f"SQL of operator {operator}: {said}; correct the query") from None
     return answer

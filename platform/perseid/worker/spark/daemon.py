@@ -1,7 +1,7 @@
-"""Spark's Python daemon with the heavy imports done before it forks.
+"""Spark's Python daemon, which does the heavy imports before it forks.
 
-A fresh Python worker then starts in milliseconds instead of about a second, which is what a killed
-worker, a takeover and every idle minute (Spark ends idle workers) would cost otherwise.
+A new Python worker then starts in milliseconds instead of about a second. New workers start after a
+crash, after a takeover and after an idle minute (Spark ends idle workers).
 """
 
 import gc
@@ -20,11 +20,11 @@ import perseid.worker.sink.transaction
 import perseid.worker.spark.stages
 import perseid.worker.spark.sticky_workers
 
-pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would only fight for it
+pyarrow.set_cpu_count(1)  # one task, one core: Arrow's own threads would compete with it
 pyarrow.set_io_thread_count(1)
 
-# A batch of 10,000 messages lives until it is decoded; by Python's default (700) it is looked
-# through 14 times meanwhile, and every few batches everything is.
+# The objects of a batch of 10,000 messages live until it is decoded. With Python's default
+# threshold (700) the collector scans them 14 times meanwhile, and all objects every few batches.
 YOUNG_OBJECTS_MAX = 100_000
 gc.set_threshold(YOUNG_OBJECTS_MAX, 10, 10)
 

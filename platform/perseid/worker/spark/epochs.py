@@ -1,9 +1,9 @@
-"""Running epochs on Spark: one physical plan, made once, for every epoch of a fragment.
+"""Runs epochs on Spark: one physical plan, made once, for every epoch of a fragment.
 
 Analysing and planning an epoch's DataFrame costs as much as running a small epoch. So the physical
-plan is kept for each number of source tasks, and each epoch runs a clone of it; a clone has fresh
-shuffles, while the plan itself would reuse those of its first run. What differs from epoch to epoch
-goes to the tasks as a Spark local property.
+plan is kept for each number of source tasks, and each epoch runs a clone of it: a clone has new
+shuffles, while the plan itself would reuse those of its first run. A Spark local property carries
+what differs between epochs to the tasks.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class EpochRunner:
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
 
     def prepare(self) -> None:
-        """Makes the plan of a small epoch, which is what usually comes first, on a local master."""
+        """On a local master, makes the plan of a small epoch, which is usually the first to run."""
         if self.context.lanes:
             self._plan(1, not self.context.one_task_each)
             self.frames.release()
 
     def run(self, order: EpochOrder) -> dict[str, Any]:
-        """Runs one epoch to its end: {"reports": of the tasks, "counts": of the sources}.
+        """Runs one epoch to completion: {"reports": of the tasks, "counts": of the sources}.
 
-        `clean` then deletes what it left in Spark's folders.
+        Call `clean` afterwards, which deletes its shuffle files.
         """
         splits = max(1, len(order.token.splits))
         self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
@@ -89,16 +89,16 @@ class EpochRunner:
         return {"reports": reports, "counts": dict(self.counts.value)}
 
     def clean(self) -> None:
-        """Deletes the last epoch's shuffle files; nothing of it may be asked of Spark any more."""
+        """Deletes the last epoch's shuffle files; its results are unreadable afterwards."""
         if self._ran is not None:
             shuffles.delete(self.spark, *self._ran)
             self._ran = None
 
     def close(self) -> None:
-        """Deletes what an epoch left that failed or was given up; never hides why it ended."""
+        """Deletes the files of an epoch that failed or was aborted; raises nothing."""
         try:
             self.clean()
-        except Exception as error:  # of Spark, which may have ended itself
+        except Exception as error:  # Spark itself may have ended
             log.warning("shuffle files stay until this worker's end: %s", error)
 
     def _execute(self, plan: Any, epoch: int) -> Any:
@@ -110,10 +110,10 @@ class EpochRunner:
             told = sql_errors.on_data(said(error), queries, epoch, self.context.token)
             if told is None:
                 raise
-            raise told from None  # Spark's own words quote the record
+            raise told from None  # Spark's message quotes the record
 
     def _plan(self, splits: int, single_task: bool) -> _Plan:
-        """The physical plan for so many source tasks; new each time when it persists frames."""
+        """The physical plan for `splits` source tasks; not reused when it persists frames."""
         if (splits, single_task) not in self._plans:
             frame = self.frames.build(splits, single_task=single_task)
             jvm = frame._jdf.queryExecution().executedPlan()
@@ -127,7 +127,7 @@ class EpochRunner:
 def check_complete(context: FragmentContext, order: EpochOrder, reported: list[int]) -> None:
     """Raises unless every operator partition has reported the epoch once.
 
-    An epoch that is told done without one of its commits would be a silent loss.
+    An epoch reported done without one of its commits would lose data silently.
     """
     wanted = sorted(task.gid for task in context.layout.tasks)
     if sorted(reported) != wanted:

@@ -1,12 +1,11 @@
-"""From a job's graph to the Spark plan of its epochs.
+"""Builds the Spark plan of epochs from a job's graph.
 
-Level 0 is the source tasks: one DataFrame of the rows of perseid.worker.dataflow.edges, united
-from what Python and what Spark SQL make of each source. Every further level is one shuffle and one
-stage; in a narrow plan all levels are one task, without a shuffle. Work that holds state, reads
-Kafka or encodes rows runs in separate pools of Python workers (their environment differs); narrow
-plans and jobs with packages of their own have others. Spark hands out the workers of a pool in
-turn, so only in a pool of one does every epoch find what the one before left: state, positioned
-consumers, producers.
+Level 0 is the source tasks: one DataFrame with rows of perseid.worker.dataflow.edges, the union of
+what Python and Spark SQL produce from each source. Every further level is one shuffle and one
+stage; in a single-task plan all levels are one task without a shuffle. Work that holds state, reads
+Kafka or encodes rows runs in separate pools of Python workers (their environment differs), as do
+single-task plans and jobs with packages of their own. Each task must find what its predecessor
+left: state, positioned consumers, producers (see sticky_workers.py).
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.context import FragmentContext
     from perseid.worker.dataflow.source import Counts
 
-POOL = "PERSEID_POOL"  # environment variable that tells pools of Python workers apart
-STATE_POOL = "state"  # of restores, narrow plans and anchored ones
+POOL = "PERSEID_POOL"  # environment variable that distinguishes pools of Python workers
+STATE_POOL = "state"  # for restores, single-task plans and anchored plans
 _one_at_a_time = Lock()
-SHUFFLED = "wide "  # in front of a pool's name in wide plans of a local master
+SHUFFLED = "wide "  # prefix of a pool's name in shuffled plans of a local master
 
 
 @contextmanager
 def in_pool(spark: SparkSession, name: str, packages: str = "") -> Iterator[None]:
-    """Python functions that are given to Spark meanwhile run in the workers of pool `name`.
+    """Python functions passed to Spark inside this context run in the workers of pool `name`.
 
-    `packages`: folder of a job's own packages, whose workers are others than those of other jobs.
+    `packages`: folder of a job's own packages; such a job has workers of its own.
     """
-    with _one_at_a_time:  # the environment is the Spark context's, which all threads share
+    with _one_at_a_time:  # the environment belongs to the Spark context, which all threads share
         spark.sparkContext.environment[POOL] = name
         spark.sparkContext.environment[activating.VARIABLE] = packages
         yield
@@ -58,7 +57,7 @@ def in_pool(spark: SparkSession, name: str, packages: str = "") -> Iterator[None
 class EpochFrames:
     """Builds the DataFrame of an epoch with `splits` source tasks.
 
-    `persisted` frames hold rows of one epoch: with any of them a plan serves one epoch only.
+    `persisted` frames hold rows of one epoch: a plan with such frames serves one epoch only.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class EpochFrames:
         self.plans = {name: self._source_plan(name) for name in self.spec.sources}
 
     def build(self, splits: int, *, single_task: bool) -> DataFrame:
-        """The rows that reach the driver: the reports of all tasks, no data."""
+        """The rows that reach the driver: the reports of all tasks, without data."""
         self.persisted = []
         self._prefix = "" if single_task or self.anchor is not None else SHUFFLED
         rows = self._sql_of_rows(self._level_0(splits), 0)
@@ -88,7 +87,7 @@ class EpochFrames:
         return rows
 
     def release(self) -> None:
-        """Gives back what an epoch has persisted."""
+        """Releases the frames that an epoch has persisted."""
         for frame in self.persisted:
             frame.unpersist()
 
@@ -123,9 +122,9 @@ class EpochFrames:
     def _from_typed(
         self, frame: DataFrame, node: str, columns: pa.Schema, hidden: tuple[str, ...] = ()
     ) -> list[DataFrame]:
-        """What `node`'s frame becomes: its SQL operators' output and rows for everything else.
+        """Turns `node`'s frame into the output of its SQL operators and rows for other consumers.
 
-        `columns`: the node's, `hidden` those that only who names them gets.
+        `columns`: those of the node. `hidden`: columns that a query gets only if it names them.
         """
         out = self.graph.outlets[node]
         others = bool(out.shuffles or out.python)
@@ -142,7 +141,7 @@ class EpochFrames:
     def _answered(
         self, frame: DataFrame, name: str, hidden: tuple[str, ...] = ()
     ) -> list[DataFrame]:
-        """What the answer of SQL operator `name` to `frame` becomes."""
+        """Applies the SQL operator `name` to `frame` and processes its output."""
         operator = self.spec.operators[name]
         assert operator.sql is not None, f"{name} is an SQL operator"
         (view,) = operator.inputs
@@ -150,7 +149,7 @@ class EpochFrames:
         return self._from_typed(found, name, columns)
 
     def _sql_of_rows(self, rows: DataFrame, level: int) -> DataFrame:
-        """Replaces rows that Python operators sent to SQL operators by what SQL makes of them."""
+        """Replaces rows sent by Python operators to SQL operators by the output of the latter."""
         waiting = [name for name in self.graph.sql_targets if self._behind_python(name, level)]
         if not waiting:
             return rows
@@ -166,7 +165,7 @@ class EpochFrames:
         return _union(members)
 
     def _behind_python(self, name: str, level: int) -> bool:
-        """Whether SQL operator `name` reads a Python operator, and runs at `level`."""
+        """Whether SQL operator `name` reads a Python operator and runs at `level`."""
         operator = self.spec.operators.get(producer(self._upstream(name)))
         return operator is not None and operator.sql is None and self.graph.levels[name] == level
 
@@ -229,7 +228,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
 
 
 def timed_plans(context: FragmentContext) -> list[SourcePlan]:
-    """Of the sources with event time."""
+    """The plans of the sources with event time."""
     return [source_plan(context, name) for name in flow.spec_of(context.job_folder).event_times]
 
 

@@ -1,8 +1,8 @@
-"""The Structured Streaming query of a fragment: micro-batches that count and carry no data.
+"""The Structured Streaming query of a fragment: its micro-batches count and carry no data.
 
-Spark's source `rate-micro-batch` has a next batch at any time; the batch itself then waits, in the
-driver, for records of the token log. A source for the topic written in Python needs processes of
-its own, which every takeover would wait for.
+Spark's source `rate-micro-batch` always has a next batch; the batch itself then waits, in the
+driver, for records of the token log. A source for the topic written in Python would need processes
+of its own, and every takeover would wait for their start.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Spark writes its progress to files, two a batch, with a forked `chmod` for each. Nobody needs
-# them after the query, so they are written once, with the first batch, and then after this long.
+# Spark writes its progress to two files per batch, with a forked `chmod` for each. They are useless
+# after the query, so they are written with the first batch and then only after this time.
 PROGRESS_MS = 7 * 24 * 3_600_000
 OPTIONS = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": str(PROGRESS_MS),
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",  # Spark allows it for its own sinks
+    # Spark allows it for its own sinks only
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 INTERRUPT_PROPERTY = "spark.job.interruptOnCancel"
 
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 def start(
     spark: SparkSession, name: str, folder: Path, on_batch: Callable[[], None]
 ) -> StreamingQuery:
-    """Calls `on_batch` again and again, until it raises or the query is stopped.
+    """Calls `on_batch` repeatedly until it raises or the query is stopped.
 
-    `folder`, a new one, gets Spark's offset log, which nobody needs after the query.
+    `folder` must be new; it gets Spark's offset log, which is useless after the query.
     """
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
     def call(_frame: DataFrame, _number: int) -> None:
-        # The query's own setting interrupts the tasks of a job that is given up. A thread that
-        # waits for its Python process then asks without pause instead, for up to 4 s, a core each.
+        # By default the query interrupts the tasks of an aborted job. A thread that waits for its
+        # Python process then polls without pause, for up to 4 s and on a core each.
         spark.sparkContext.setLocalProperty(INTERRUPT_PROPERTY, "false")
         on_batch()
 

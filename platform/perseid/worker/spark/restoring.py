@@ -1,4 +1,4 @@
-"""The restore of a fragment's stateful partitions, in parallel on the executors that run them."""
+"""Restores a fragment's stateful partitions in parallel, on the executors that run them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ log = logging.getLogger("perseid.worker")
 
 
 def fence(runner: EpochRunner) -> None:
-    """Takes the state logs over from the owner before, on all hosts that are to restore.
+    """Takes the state logs over from the previous owner, on all hosts that will restore.
 
-    Before the tokens are read: else it may run, meanwhile, one that is issued behind them.
+    Must run before the tokens are read: otherwise the previous owner could run a later token
+    meanwhile.
     """
     if runner.context.lanes:
         _take_over(runner.context)
@@ -51,7 +52,7 @@ def fence(runner: EpochRunner) -> None:
 
 
 def _take_over(context: FragmentContext) -> None:
-    """Harmless when another task of ours has done it."""
+    """Idempotent: another task of this fragment may have done it."""
     number = context.layout.number
     adopt(LocalFiles(), context.deployment.state, context.job_uuid, number, context.owner)
 
@@ -59,7 +60,7 @@ def _take_over(context: FragmentContext) -> None:
 def restore_all(
     runner: EpochRunner, plan: Plan, past: TokenHistory
 ) -> tuple[int, str, tuple[str, ...]]:
-    """Restores until all partitions agree: (epoch that is done, where from, events)."""
+    """Restores until all partitions agree: (completed epoch, source of the restore, events)."""
     started_s = time.monotonic()
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
     with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
@@ -82,7 +83,7 @@ def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
 
 
 def _restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
-    """One Spark job a level, with one task for each slot of the level's stage."""
+    """Runs one Spark job per level, with one task for each slot of the level's stage."""
     context = runner.context
     found: list[Restored] = []
     for level in range(1, context.layout.levels + 1):
@@ -115,7 +116,7 @@ def restore_slots(
     logs.bind(job=context.job, generation=context.generation)
     mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
     todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
-    tasks.process_of(context)  # before the threads, which share it
+    tasks.process_of(context)  # before the threads start, which share it
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
         tasks.session_of(context, task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
@@ -130,7 +131,7 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     logs.bind(job=context.job, generation=context.generation, operator=task.operator,
               partition=task.partition)  # fmt: skip
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
-    _take_over(context)  # cluster masters may have put this task on another host than `fence`
+    _take_over(context)  # a cluster master may run this task on another host than `fence` did
     store = open_store(context.deployment.store)
     with named(f"operator {task.operator}, partition {task.partition}: its restore"):
         state = tasks.state_of(context, task)

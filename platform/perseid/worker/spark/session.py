@@ -1,4 +1,4 @@
-"""The Spark session of a worker: lean settings, one place. Their figures: decisions/0015."""
+"""The Spark session of a worker: all its settings. Their measurements: decisions/0015."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 log = logging.getLogger("perseid.worker")
 
 _LOOPBACK = re.compile(r"spark://(127\.|localhost[:/]|\[::1\])")
-# A hundred times Java's thresholds: only what runs once a row, which is SQL, is worth the
-# optimising compiler. The driver's own code would keep it busy for minutes, on a core that the
-# job needs.
+# A hundred times Java's thresholds: only code that runs once per row (SQL) is worth the optimising
+# compiler. The driver's own code would keep it busy for minutes on a core that the job needs.
 COMPILE_LATE = (
     "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
     "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
 )
-# Few cores: no parallel collector; deep plans and long stack traces need stack.
-# What SQL makes of a row must not depend on the host: not on its time zone, language or encoding.
+# Few cores: no parallel collector; deep plans and long stack traces need stack. The result of SQL
+# must not depend on the host's time zone, language or encoding.
 SAME_EVERYWHERE = (
     "-Duser.timezone=UTC -Dfile.encoding=UTF-8 -Duser.language=en -Duser.country=US -Duser.variant="
 )
 JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:-UsePerfData -Xss4m {COMPILE_LATE} {SAME_EVERYWHERE}"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.variable.substitute": "false",           # else ${env:X} in a query reads the host's
-    "spark.sql.ansi.enabled": "true",                   # else $SPARK_ANSI_SQL_MODE decides
+    # otherwise ${env:X} in a query reads the host's environment
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.ansi.enabled": "true",                   # otherwise $SPARK_ANSI_SQL_MODE decides
     "spark.executor.extraJavaOptions": SAME_EVERYWHERE,
-    "spark.sql.adaptive.enabled": "false",             # re-plans each stage: ~50 ms an epoch
+    "spark.sql.adaptive.enabled": "false",              # re-plans each stage: ~50 ms per epoch
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.ui.retainedJobs": "50",                      # kept without a UI, too; else 1000
+    "spark.ui.retainedJobs": "50",                      # kept even without a UI; default 1000
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "perseid.worker.spark.daemon",  # forks with the imports done
-    "spark.python.worker.reuse": "false",               # the daemon does that, see homes.py
-    "spark.speculation": "false",                       # two attempts at once would fight for ids
+    "spark.python.daemon.module": "perseid.worker.spark.daemon", # forks after the imports
+    "spark.python.worker.reuse": "false",  # the daemon reuses workers, see sticky_workers.py
+    "spark.speculation": "false",  # two concurrent attempts would compete for transactional ids
     "spark.shuffle.compress": "false",                  # few large blobs, mostly read from memory
     "spark.shuffle.checksum.enabled": "false",
-    "spark.shuffle.reduceLocality.enabled": "false",    # else tasks follow the largest blob
-    "spark.locality.wait": "3s",                        # long enough for the anchor to hold
+    "spark.shuffle.reduceLocality.enabled": "false",    # otherwise tasks follow the largest blob
+    "spark.locality.wait": "3s",                        # long enough for the anchor to work
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(CHUNK_BYTES),
     "spark.sql.streaming.checkpointFileManagerClass":
@@ -64,7 +64,7 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
-    "spark.executor.logs.rolling.strategy": "size",     # of a standalone cluster's executors
+    "spark.executor.logs.rolling.strategy": "size",     # for executors of a standalone cluster
     "spark.executor.logs.rolling.maxSize": str(16 << 20),
     "spark.executor.logs.rolling.maxRetainedFiles": "3",
     **{
@@ -85,7 +85,7 @@ def local_cores(master: str) -> int:
 
 
 def spark_master(master: str) -> str:
-    """`master` with task retries for local ones: local[k] alone stops at the first lost task."""
+    """`master` with task retries for local ones: local[k] alone fails at the first lost task."""
     cores = local_cores(master)
     if cores:
         return f"local[{cores},4]"
@@ -97,25 +97,24 @@ def spark_master(master: str) -> str:
 
 
 def driver_host(master: str) -> str:
-    """Where executors reach the driver: on this machine alone where the master is on it, too."""
+    """The address at which executors reach the driver: loopback if the master is local."""
     return "127.0.0.1" if _is_here(master) else socket.gethostname()
 
 
 def _is_here(master: str) -> bool:
-    """Whether nothing of the application's leaves this machine."""
+    """Whether the application stays on this machine."""
     return local_cores(master) > 0 or _LOOPBACK.match(master) is not None
 
 
 def open_session(
     master: str, cores: int, name: str, folder: Path, event_log: str | None = None
 ) -> SparkSession:
-    """A new Spark application for one worker; `cores` is what it takes of a cluster master.
+    """A new Spark application for one worker; `cores` is its share of a cluster master.
 
-    A local master keeps shuffle files and blocks in `folder` ($SPARK_LOCAL_DIRS wins): beside the
-    state logs, on a tmpfs where they are, and where the next life of the worker clears up.
-
+    A local master keeps shuffle files and blocks in `folder` ($SPARK_LOCAL_DIRS overrides it): next
+    to the state logs, which may be on a tmpfs, so that the worker's next life can delete them.
     $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. The environment's own
-    variables win over `spare_memory.WORKERS` for what the driver starts.
+    variables override `spare_memory.WORKERS` for processes that the driver starts.
     """
     from pyspark.sql import SparkSession
 
@@ -128,7 +127,7 @@ def open_session(
     if host == "127.0.0.1":
         os.environ["SPARK_LOCAL_IP"] = host
     else:
-        os.environ.pop("SPARK_LOCAL_IP", None)  # of `up`; executors have their own
+        os.environ.pop("SPARK_LOCAL_IP", None)  # set by `up`; executors have their own
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
@@ -139,7 +138,8 @@ def open_session(
         builder = builder.config("spark.local.dir", str(folder))
     else:
         builder = builder.config("spark.executor.cores", "1")  # one Python process holds the state
-        builder = builder.config("spark.cores.max", str(cores))  # others want some too
+        # leaves cores for other applications
+        builder = builder.config("spark.cores.max", str(cores))
     if event_log:
         Path(event_log).mkdir(parents=True, exist_ok=True)
         builder = builder.config("spark.eventLog.enabled", "true")
@@ -154,10 +154,11 @@ def open_session(
 
 
 def _keep_values_out_of_logs(session: SparkSession) -> None:
-    """Spark tells three times of a task that failed, with the value on which SQL raised.
+    """Keeps Spark from logging the values on which SQL raised.
 
-    What the executor says of it the scheduler says again; of that, words on data are left out. The
-    third is PySpark's. The logs of executors on other machines are those of that Spark.
+    Spark logs a failed task three times. The executor's entry is turned off, since the scheduler
+    repeats it without data errors; the third entry is PySpark's. Logs of executors on other
+    machines follow the settings of that Spark.
     """
     from pyspark.logger import PySparkLogger
 
@@ -175,9 +176,9 @@ def _keep_values_out_of_logs(session: SparkSession) -> None:
 
 
 def warn_if_open(master: str, authenticate: str | None) -> None:
-    """Tells when a Spark on other machines takes code from whoever reaches its ports.
+    """Warns when a Spark on other machines runs code from any client that reaches its ports.
 
-    Its secret is a setting of Spark's own files: as one of ours it would be in a command line.
+    The secret belongs in Spark's own files: set here, it would be visible in a command line.
     """
     if not _is_here(master) and authenticate != "true":
         log.warning(

@@ -1,8 +1,8 @@
-"""Shuffle files of an epoch that has ended: deleted at once.
+"""Deletes an epoch's shuffle files as soon as the epoch has ended.
 
-Spark keeps them until its JVM has collected the objects that name them. Those outlive the few
-small collections of an epoch and are then looked at by a full one, each ten minutes: meanwhile the
-files of every epoch stay, on a tmpfs as a rule.
+Spark deletes them only after its JVM has collected the objects that refer to them, which takes a
+full collection (every 10 minutes). Until then the files of every epoch would remain, usually on a
+tmpfs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _EXCHANGE, _CACHED = "ShuffleExchangeExec", "InMemoryTableScanExec"
 
-# Of child indices, from the root of a plan; from a persisted frame on to its plan: INTO_CACHED.
+# Child indices from the root of a plan; INTO_CACHED leads from a persisted frame to its plan.
 Path = tuple[int, ...]
 INTO_CACHED = -1
 
 
 def paths(plan: Any, *, cached: bool) -> list[Path]:
-    """Where the shuffles of a physical plan are; the same in each clone of it.
+    """Paths of the shuffles in a physical plan; the same in each clone of it.
 
-    `cached`: also in the plans of frames that are persisted for this one epoch.
+    `cached`: include the plans of frames that are persisted for this one epoch.
     """
     found: list[Path] = []
 
@@ -40,7 +40,7 @@ def paths(plan: Any, *, cached: bool) -> list[Path]:
 
 
 def delete(spark: SparkSession, plan: Any, where: list[Path]) -> None:
-    """Deletes the files of the shuffles at `where` in a plan that has run; does not wait for it."""
+    """Deletes the files of the shuffles at `where` in a plan that has run; does not wait."""
     cleaner = spark.sparkContext._jsc.sc().cleaner().get()
     for path in where:
         cleaner.doCleanupShuffle(reduce(_child, path, plan).shuffleId(), False)

@@ -1,4 +1,4 @@
-"""Spark jobs that reach the processes of a fragment's stateful tasks, beside its epochs."""
+"""Spark jobs that run in the processes of a fragment's stateful tasks, outside its epochs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def width(context: FragmentContext, level: int) -> int:
-    """That of narrow epochs, which is what follows unless much has piled up."""
+    """The width of single-task epochs: the first epoch is one unless there is a large backlog."""
     return context.width(level, single_task=context.lanes > 0)
 
 
 def on_slots(runner: EpochRunner, count: int, work: Work) -> list[Row]:
-    """The rows `found` that `work` gives for each slot, in the process that has its state."""
+    """Runs `work` for each slot in the process that has its state; the rows `found` it returns."""
     spark = runner.spark
     slots = spark.range(0, count, 1, count).selectExpr("cast(id as int) as slot")
     pool = (STATE_POOL, runner.context.environment)
@@ -55,7 +55,7 @@ def called(
     call: Callable[[FragmentContext], None],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on an executor, for `everywhere`."""
+    """The executor's part of `everywhere`."""
     logs.bind(job=context.job, generation=context.generation)
     for _ in batches:
         call(context)

@@ -1,7 +1,7 @@
-"""Between Arrow's column types and Spark's. Pure.
+"""Converts between Arrow's column types and Spark's. Pure.
 
-Spark takes timestamps in microseconds alone, and gives them in its session's time zone, which is
-UTC (`perseid.worker.spark.session`). What neither side has is refused with the column's name.
+Spark has timestamps in microseconds only, and returns them in its session's time zone, which is UTC
+(`perseid.worker.spark.session`). A type that either side lacks is refused with the column's name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ALLOWED = "string, binary, boolean, number, date, timestamp, array, map or struc
 
 
 def into(schema: pa.Schema, whose: str) -> pa.Schema:
-    """The columns as Spark takes them, which `pa.Table.cast(..., safe=False)` makes of them.
+    """The columns in the types that Spark takes; convert with `pa.Table.cast(..., safe=False)`.
 
-    Raises BadInputError for a column of `whose` that Spark has no type for.
+    Raises BadInputError for a column of `whose` whose type Spark lacks.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -49,10 +49,9 @@ def struct(schema: pa.Schema, whose: str) -> StructType:
 
 
 def out_of(found: StructType, whose: str) -> pa.Schema:
-    """The columns of a query's answer in Arrow's types.
+    """The columns of a query's result in Arrow's types.
 
-    Raises BadInputError for a column of `whose` that Arrow has no type for, and for two of one
-    name.
+    Raises BadInputError for a column of `whose` whose type Arrow lacks, and for duplicate names.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type

@@ -1,11 +1,11 @@
-"""An operator's SQL: a query of its input, row by row, and the same answer every time.
+"""An operator's SQL: checks that it is a row-wise, deterministic query of its input.
 
-An aggregate, DISTINCT, a join or rand() would give another result when an epoch is cut into other
-tasks or run again, and replay would no longer be exact. And SQL can do more than ask: Spark runs
-ADD JAR, SET or INSERT at once when it is given them, and looks into a file that a query names. So
-it is given only what has been parsed and found to be a query of the operator's input.
+An aggregate, DISTINCT, a join or rand() would give another result when an epoch is split into other
+tasks or run again, and replay would no longer be exact. SQL can also have side effects: Spark
+executes ADD JAR, SET or INSERT at once, and opens a file that a query names. So Spark gets only
+text that was parsed and found to be a query of the operator's input.
 
-All is judged by Spark's plan, never by the text: in a literal or a comment anything may stand.
+All checks use Spark's plan, never the text: literals and comments may contain any words.
 """
 
 from __future__ import annotations
@@ -34,29 +34,28 @@ _PARSED = _ROW_WISE | {
     "OneRowRelation", "UnresolvedRelation", "UnresolvedWith", "UnresolvedSubqueryColumnAliases",
     "UnresolvedTableValuedFunction", "UnresolvedTVFAliases",
 }  # fmt: skip
-_FRAMES = {"MapInArrow", "LogicalRDD"}  # what perseid itself gives to a query
-_SPECIAL = {"now", "today", "tomorrow", "yesterday"}  # a cast of these reads the clock
+_FRAMES = {"MapInArrow", "LogicalRDD"}  # nodes that perseid itself puts into a query
+# casting one of these to a date or timestamp reads the clock
+_SPECIAL = {"now", "today", "tomorrow", "yesterday"}
 _SPECIAL_LITERAL = re.compile(rf"\w+\s*'\s*({'|'.join(_SPECIAL)})\b", re.IGNORECASE)
 _KEPT = 256
-_checked: set[tuple[str, str, str]] = set()  # what passed, with the columns
+_checked: set[tuple[str, str, str]] = set()  # checked queries, with the columns
 
 
 def answer(
     frame: DataFrame, sql: str, view: str, operator: str, hidden: Collection[str] = ()
 ) -> tuple[DataFrame, pa.Schema]:
-    """What `sql` makes of `frame`, which it knows as `view`, and its columns.
+    """Runs `sql` over `frame`, which the query calls `view`: the result and its columns.
 
-    `hidden`: columns of the frame that a query gets by name only, as metadata columns are: `*` does
-    not stand for them.
-
-    Raises BadInputError when it is no query, or one of something else than its input, is not
-    row-wise and deterministic, or has columns that cannot leave Spark. No data is read.
+    `hidden`: columns that a query gets by name only, such as metadata columns; `*` leaves them out.
+    Raises BadInputError when `sql` is not a query, reads anything but its input, is not row-wise
+    and deterministic, or has columns that cannot leave Spark. Reads no data.
     """
     spark = frame.sparkSession
     try:
         parsed = _parsed(spark._jvm, sql, operator)
         found = sql_input.ask(frame, parsed, view, operator, hidden)
-    except PySparkException as error:  # nothing was read, so it is the query
+    except PySparkException as error:  # nothing was read, so the query is at fault
         raise sql_errors.of_query(operator, str(error)) from None
     known = (sql, view, frame.schema.json())
     if known not in _checked:
@@ -68,9 +67,9 @@ def answer(
 
 
 def names(spark: SparkSession, sql: str, operator: str) -> frozenset[str]:
-    """The column names that a query writes out, in lower case; raises as `answer` does.
+    """The column names that a query mentions, in lower case; raises as `answer` does.
 
-    Some may be of its own making, none of its literals, comments or functions.
+    They may include names that the query defines, but no literals, comments or functions.
     """
     try:
         leaves = list(_leaves(_parsed(spark._jvm, sql, operator)))
@@ -80,9 +79,9 @@ def names(spark: SparkSession, sql: str, operator: str) -> frozenset[str]:
     return frozenset(part.lower() for found in parts for part in sql_input.items(found))
 
 
-@lru_cache(maxsize=_KEPT)  # a plan that serves one epoch only is built anew for each
+@lru_cache(maxsize=_KEPT)  # a plan that serves one epoch only is built again for each
 def _parsed(jvm: Any, sql: str, operator: str) -> Any:
-    """Spark's parsed plan; BadInputError unless it is a query. Nothing is run or looked up."""
+    """Spark's parsed plan; BadInputError unless it is a query. Runs and resolves nothing."""
     plan = jvm.org.apache.spark.sql.execution.SparkSqlParser().parsePlan(sql)
     for node in sql_input.nodes(plan):
         if node.nodeName() not in _PARSED:
@@ -126,7 +125,7 @@ def _is_current(leaf: Any, catalyst: Any) -> bool:
 
 
 def _cast_texts(plan: Any) -> Iterator[str]:
-    """The constant texts that the plan casts, as the cast reads them."""
+    """The constant texts that the plan casts, trimmed and in lower case."""
     for node in sql_input.nodes(plan):
         waiting = list(sql_input.items(node.expressions()))
         while waiting:
@@ -138,7 +137,7 @@ def _cast_texts(plan: Any) -> Iterator[str]:
 
 
 def _leaves(plan: Any) -> Iterator[Any]:
-    """The leaves of all expressions of a plan: columns, literals, functions of nothing."""
+    """The leaves of all expressions of a plan: columns, literals, functions without arguments."""
     for node in sql_input.nodes(plan):
         for expression in sql_input.items(node.expressions()):
             yield from sql_input.items(expression.collectLeaves())
@@ -154,7 +153,7 @@ def _refusal(operator: str, why: str) -> str:
 
 
 def _nodes(plan: Any) -> Iterator[str]:
-    """Class names of a logical plan's nodes, down to the frames that perseid made itself."""
+    """Class names of a logical plan's nodes, down to the frames that perseid made."""
     yield plan.nodeName()
     if plan.nodeName() not in _FRAMES:
         for child in sql_input.items(plan.children()):

@@ -1,7 +1,7 @@
-"""An operator's SQL that raises: told without the record on which it did. Pure.
+"""Errors that an operator's SQL raises, without the record that caused them. Pure.
 
-Spark's own words quote the value that it could not cast. Of them only the condition, the SQLSTATE
-and the place in the query are kept.
+Spark's message quotes the value that it could not cast. Only the condition, the SQLSTATE and the
+place in the query are kept.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from perseid.errors import BadInputError, PermanentError
 from perseid.errors.carried import parse
 from perseid.errors.texts import QUOTED_MAX, cut
 
-# SQLSTATE class 22, data exceptions, what Spark does not do (0A000) or does otherwise than it once
-# did (42K0B), and what raise_error raises: of the record and the query alone, so they come again.
-# Everything else may pass.
+# SQLSTATE class 22 (data exceptions), features that Spark lacks (0A000) or has changed (42K0B), and
+# raise_error (P0001): they depend on the record and the query alone, so a retry raises them again.
+# All other errors may be transient.
 _STATE = "SQLSTATE: "
 STATES = rf"{_STATE}(22\w{{3}}|0A000|42K0B|P0001)"
 _OF_DATA = re.compile(STATES)
@@ -27,9 +27,9 @@ _CUT = "..."  # Spark shortens a long line at both ends
 def on_data(
     text: str, queries: Mapping[str, str], epoch: int, token: str
 ) -> PermanentError | None:
-    """What to tell of an epoch that ended with `text`; None unless a record made it.
+    """The error of an epoch that ended with `text`; None unless a record caused it.
 
-    `queries`: those of the job by operator. `token`: by which the error of a task is known.
+    `queries`: those of the job by operator. `token`: marks the errors of the fragment's tasks.
     """
     if not queries or parse(text, token) is not None:
         return None
@@ -50,7 +50,7 @@ def on_data(
 
 
 def of_query(operator: str, text: str) -> BadInputError:
-    """The error for a query that Spark cannot parse or resolve, in which case it read nothing."""
+    """The error for a query that Spark cannot parse or resolve; Spark has read no data then."""
     said = cut(text.strip().partition("\n")[0].rstrip(".; "), QUOTED_MAX)
     return BadInputError(
         f"SQL of operator {operator}: {said}. Expected a query of the columns of its input; "
@@ -59,9 +59,9 @@ def of_query(operator: str, text: str) -> BadInputError:
 
 
 def _conditions(text: str) -> Iterator[tuple[str, str, int]]:
-    """Condition, SQLSTATE and its end, of those of data. One look over the text, which is long."""
+    """Condition, SQLSTATE and its end position of each data error, in one pass."""
     for found in _OF_DATA.finditer(text):
-        before = text.rfind(_STATE, 0, found.start())  # of the condition in front, if any
+        before = text.rfind(_STATE, 0, found.start())  # end of the preceding condition, if any
         condition = _CONDITION.search(text, max(before, 0), found.start())
         if condition is not None:
             yield condition[1], found[1], found.end()

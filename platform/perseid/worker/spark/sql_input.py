@@ -1,8 +1,8 @@
-"""A query's input in Spark's parsed plan: the frame itself, where the query names the view.
+"""A query's input in Spark's parsed plan: the frame itself replaces the view's name.
 
-No view is made: it would be one of the session, and it has all columns alike. Here the metadata
-columns are hidden ones, as the file source's `_metadata` is: whoever names one gets it, and `*`
-stands for the others. A declared column of the same name comes first.
+No view is made: it would belong to the session and show all columns alike. Here the metadata
+columns are hidden, as the file source's `_metadata` is: a query gets one by naming it, and `*`
+leaves them out. A declared column of the same name takes precedence.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from perseid.errors import BadInputError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HIDDEN = '{"__metadata_col": true}'  # Spark's own mark of such a column
+_HIDDEN = '{"__metadata_col": true}'  # Spark's own mark of a hidden column
 
 
 def ask(
     frame: DataFrame, parsed: Any, view: str, operator: str, hidden: Collection[str]
 ) -> DataFrame:
-    """The frame of the query `parsed` of `frame`, which it calls `view`; nothing is run.
+    """The frame of the query `parsed` over `frame`, which the query calls `view`; runs nothing.
 
     Raises BadInputError when it reads anything else, AnalysisException when it cannot be resolved.
     """
@@ -37,7 +37,7 @@ def ask(
 
 
 def nodes(plan: Any) -> Iterator[Any]:
-    """All nodes of a plan, with those of common table expressions and of subqueries."""
+    """All nodes of a plan, including those of common table expressions and subqueries."""
     yield plan
     for below in (plan.children(), plan.innerChildren()):
         for child in items(below):
@@ -51,7 +51,7 @@ def items(found: Any) -> Iterator[Any]:
 
 
 class _Reader:
-    """Puts a frame in the place of every relation that is called as the view."""
+    """Replaces every relation with the view's name by a frame."""
 
     def __init__(
         self, jvm: Any, frame: DataFrame, view: str, operator: str, hidden: Collection[str]
@@ -61,12 +61,12 @@ class _Reader:
         self._logical = jvm.org.apache.spark.sql.catalyst.plans.logical
 
     def over(self, node: Any, known: frozenset[str]) -> Any:
-        """`node` with the frame in it; `known` are the common table expressions that it sees."""
+        """`node` with the frame in it; `known`: the common table expressions in scope."""
         name = node.nodeName()
         if name == "UnresolvedRelation":
             return self._relation(node, known, None)
         if name == "SubqueryAlias" and node.child().nodeName() == "UnresolvedRelation":
-            # The alias goes to the columns: behind it Spark would not find hidden ones.
+            # The columns carry the alias: under an alias node Spark would not find hidden columns.
             return self._relation(node.child(), known, node)
         if name == "UnresolvedWith":
             return self._with(node, known)

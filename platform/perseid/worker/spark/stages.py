@@ -1,7 +1,7 @@
-"""The functions that Spark runs in its Python workers: what each stage of an epoch does.
+"""The functions that Spark runs in its Python workers: the stages of an epoch.
 
-They are shipped once for a fragment (`functools.partial` over a FragmentContext); the epoch comes
-to each task as a Spark local property, so the same physical plan serves every epoch.
+They are sent once per fragment (`functools.partial` over a FragmentContext). A Spark local property
+carries the epoch to each task, so the same physical plan serves every epoch.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
 
 EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
-PLACES_MAX = 3  # of source partitions, in a message
+PLACES_MAX = 3  # of source partitions in one message
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
 Batches = Iterable[pa.RecordBatch]
 
 
 def begun(context: FragmentContext) -> EpochOrder:
-    """The order of this task; from here on the process's log entries are about its epoch."""
+    """The order of this task; the process's log entries carry its epoch from now on."""
     order = _current_order()
     logs.bind(job=context.job, generation=context.generation, epoch=order.token.epoch)
     return order
@@ -53,7 +53,7 @@ def read_sources(
     counts: Accumulator[Counts],
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
-    """Level 0 without SQL on a source: splits in, rows for level 1 out."""
+    """Level 0 without SQL on a source: takes splits, yields rows for level 1."""
     order = begun(context)
     for split in _numbers(batches):
         rows = _split_rows(context, plans, counts, order, split)
@@ -86,7 +86,7 @@ def _split_rows(
 
 @stage
 def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """What came out of the epoch before, for the consumers of feedback edges."""
+    """The output of the previous epoch, for the consumers of feedback edges."""
     order = begun(context)
 
     for _ in batches:
@@ -101,7 +101,7 @@ def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.Rec
 def read_typed(
     context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """A source that SQL reads: splits in, its columns out (refused records in their own column)."""
+    """A source that SQL reads: takes splits, yields its columns (refused records in a column)."""
     order = begun(context)
     schema = typed_schema(plan)
     for split in _numbers(batches):
@@ -122,9 +122,9 @@ def encode_typed(
     metadata: tuple[str, ...],
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
-    """The output of an SQL operator, or of a source, as rows for the stages behind it.
+    """The output of an SQL operator, or of a source, as rows for the next stages.
 
-    `columns`: the node's, whatever Spark has made of their types in between.
+    `columns`: the node's columns; undoes changes of their types by Spark.
     """
     order = begun(context)
     found = list(batches)
@@ -151,7 +151,7 @@ def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.Re
 def decode_rows(
     _context: FragmentContext, name: str, columns: pa.Schema, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a Python operator for the SQL operator `name`, which has declared the columns."""
+    """Decodes rows of a Python operator for the SQL operator `name`; it declared the columns."""
     from perseid.state.primitives.arrow import ipc_table
 
     ordered = sorted(from_batches(batches), key=lambda r: (r.input, r.origin, r.chunk))
@@ -177,7 +177,7 @@ def run_level(
 def run_anchored(
     context: FragmentContext, level: int, rows: pa.Table, _anchor: pa.Table
 ) -> pa.Table:
-    """The same as `run_level` for a co-group with the anchor, which keeps tasks where they are."""
+    """Like `run_level`, for a co-group with the anchor, which keeps tasks on their executors."""
     return pa.Table.from_batches(list(run_level(context, level, rows.to_batches())))
 
 
@@ -188,7 +188,7 @@ def typed_schema(plan: SourcePlan) -> pa.Schema:
 
 
 def _place(plan: SourcePlan, order: EpochOrder, split: int) -> str:
-    """What a task reads of a source, for people."""
+    """A source and what a task reads of it, for messages."""
     found = order.token.splits[split] if split < len(order.token.splits) else ()
     ranges = [
         f"{r.topic}[{r.partition}] offsets {r.start} to {r.end - 1}"
@@ -214,7 +214,7 @@ def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(table: pa.Table, columns: pa.Schema) -> pa.Table:
-    """With other units of time, and other widths of offsets, where Spark has but one."""
+    """Restores units of time and widths of offsets that Spark does not have."""
     return table if table.schema.equals(columns) else table.cast(columns, safe=False)
 
 
@@ -229,7 +229,7 @@ def _refused_batch(bad: list[refused.Refused], schema: pa.Schema) -> pa.RecordBa
 def _batches(
     context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
 ) -> Iterator[pa.RecordBatch]:
-    """`rows` for the stage of `level`, of which there may be none."""
+    """`rows` as batches for the stage of `level`, which may not exist."""
     width = context.width(level, single_task=context.is_single_task(order.token))
     spare_memory.of_process().used(size_bytes(rows))
     return to_batches(rows, stage_slots(context.layout, level, width), width)

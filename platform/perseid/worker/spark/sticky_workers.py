@@ -1,15 +1,15 @@
-"""A Spark Python daemon that gives each task the process that served its index before.
+"""A Spark Python daemon that gives each task the process that served its index (sticky worker).
 
 What a process keeps between epochs (state, positioned consumers, producers) serves only the task
-that finds it again. Spark itself hands out idle workers first in, first out, so whoever ends first
-begins first: on a busy machine tasks meet each other's processes in most epochs. Here the JVM makes
-a connection a task (`spark.python.worker.reuse` is off), the daemon looks at the task's index,
-which comes first on it, and passes the connection on to a process of that index. A second one is
-forked only when the first is busy: for another job's task, or in place of one that hangs.
+that finds it again. Spark hands out idle workers first in, first out, so on a busy machine most
+epochs would mix tasks and processes. Here the JVM opens a connection per task
+(`spark.python.worker.reuse` is off); the daemon reads the task's index, which comes first, and
+passes the connection to a process of that index. It forks a second one only when the first is busy:
+with another job's task, or because it hangs.
 
-The processes speak Spark's own protocol (`pyspark.daemon.worker`). The daemon's is: connections
-come in on a Unix socket whose path is written to stdout, each is answered with a process id, and
-what comes on stdin are ids of processes to kill, or its end, which ends all.
+The processes speak Spark's own protocol (`pyspark.daemon.worker`). The daemon's protocol:
+connections arrive on a Unix socket whose path it writes to stdout; it answers each with a process
+id. stdin carries ids of processes to kill; its end ends all processes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pyspark.util import enable_faulthandler
 
 from perseid.worker.process import occupied, spare_memory
 
-IDLE_S = 60.0  # as Spark ends a Python worker that nobody uses
-ABANDONED_S = 1.0  # a task that Spark has given up may still go on for so long
+IDLE_S = 60.0  # Spark's own limit for idle Python workers
+ABANDONED_S = 1.0  # how long a task that Spark has aborted may still run
 TICK_S = 0.5
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">iii")  # of a task: kind of message, its length, index of the task
@@ -49,8 +49,8 @@ Work = Callable[[socket.socket], int]
 class StickyWorker:
     """A process for tasks of one index. `task` is the connection that it serves, if any.
 
-    `since_s`: since when it is idle, or since when Spark has given its task up. `held`: how many
-    things it does beside its tasks, and is not idle meanwhile.
+    `since_s`: when it became idle, or when Spark aborted its task. `held`: number of its background
+    activities; while there are any it is not idle.
     """
 
     index: int
@@ -62,7 +62,7 @@ class StickyWorker:
 
     @property
     def is_over(self) -> bool:
-        """Whether Spark has hung up: it has the whole answer, or has given the task up."""
+        """Whether Spark has closed the connection, after the whole answer or an abort."""
         if self.task is None:
             return False
         look = select.poll()
@@ -71,14 +71,15 @@ class StickyWorker:
 
 
 class Daemon:
-    """`run` returns when Spark ends it. Never more than one thread: it forks."""
+    """`run` returns when Spark closes stdin. Single-threaded, since it forks."""
 
     def __init__(self, listening: socket.socket, work: Work) -> None:
-        """`work` answers one task in a process; what it gives other than 0 ends the process."""
+        """`work` answers one task in a process; a result other than 0 ends the process."""
         self._listening, self._work = listening, work
         self._workers: list[StickyWorker] = []
-        self._unknown: dict[int, socket.socket] = {}  # tasks that have not told their index yet
-        self._waiting: list[tuple[int, socket.socket]] = []  # tasks that have, with it
+        self._unknown: dict[int, socket.socket] = {}  # tasks whose index is not read yet
+        # tasks with their index, without a process
+        self._waiting: list[tuple[int, socket.socket]] = []
         self._poller = select.poll()
         self._poller.register(0, select.POLLIN)
         self._poller.register(listening, select.POLLIN)
@@ -104,18 +105,18 @@ class Daemon:
     def _accept(self) -> None:
         try:
             task, _ = self._listening.accept()
-        except OSError:  # it has hung up before, or there is no descriptor left for it
+        except OSError:  # Spark has closed the connection, or no file descriptor is left
             return
         try:
             task.sendall(_INT.pack(os.getpid()))  # any living process: Spark only kills by it
-        except OSError:  # it has hung up
+        except OSError:  # Spark has closed the connection
             task.close()
             return
         self._unknown[task.fileno()] = task
         self._poller.register(task, select.POLLIN)
 
     def _ask(self, fd: int) -> None:
-        """Looks for the index of a task, without taking it from the connection."""
+        """Reads the index of a task without consuming it."""
         task = self._unknown[fd]
         try:
             header = task.recv(_HEADER.size, socket.MSG_PEEK)
@@ -127,24 +128,24 @@ class Daemon:
         del self._unknown[fd]
         if header:
             self._waiting.append((_HEADER.unpack(header)[2], task))
-        else:  # Spark has hung up
+        else:  # Spark has closed the connection
             task.close()
 
     def _place(self, index: int, task: socket.socket) -> bool:
-        """Passes a task on; False while a process of its index is about to be free."""
+        """Passes a task to a process; False while a process of its index is about to be free."""
         workers = [h for h in self._workers if h.index == index]
         worker = next((h for h in workers if h.task is None), None)
         if worker is None and any(h.is_over for h in workers):
             return False
         try:
             worker = worker or self._fork(index)
-        except OSError as error:  # no process more, or no descriptor: Spark will ask again
+        except OSError as error:  # no process or file descriptor left: Spark will retry
             sys.stderr.write(f"perseid: no process for task {index}: {error}\n")
             task.close()
             return True
         try:
             socket.send_fds(worker.control, [_IDLE], [task.fileno()])
-        except OSError:  # it has just died
+        except OSError:  # the process has just died
             self._forget(worker)
             return self._place(index, task)
         worker.task, worker.since_s = task, None
@@ -169,18 +170,18 @@ class Daemon:
         return worker
 
     def _close_all(self) -> None:
-        """In a new process: what is the daemon's."""
+        """In a new process: closes the daemon's sockets."""
         others = [h.control for h in self._workers] + [h.task for h in self._workers if h.task]
         waiting = [task for _, task in self._waiting]
         for theirs in [self._listening, *others, *self._unknown.values(), *waiting]:
             theirs.close()
 
     def _hear(self, fd: int) -> None:
-        """A process has become idle, holds on or lets go, or has ended."""
+        """A process has become idle, has started or ended a background activity, or has ended."""
         worker = next(h for h in self._workers if h.control.fileno() == fd)
         try:
             said = worker.control.recv(1)
-        except ConnectionResetError:  # it has died before it took its task, so another may
+        except ConnectionResetError:  # it died before it took its task, so another process may
             if worker.task is not None:
                 self._waiting.append((worker.index, worker.task))
                 worker.task = None
@@ -218,10 +219,10 @@ class Daemon:
 
 
 def _live(control: socket.socket, work: Work) -> NoReturn:
-    """The life of a process: serves the tasks that come, one after the other."""
+    """The main loop of a process: serves tasks one after the other."""
     occupied.connect(control)
     code = 1
-    # SIGINT, too: a KeyboardInterrupt would be taken for one of the user's code.
+    # SIGINT, too: a KeyboardInterrupt would look like an error of the user's code.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -253,7 +254,7 @@ def _end(_number: int, _frame: Any) -> NoReturn:
 
 
 def serve(work: Work = lambda task: pyspark.daemon.worker(task, True)) -> None:
-    """What Spark starts: see the module's docstring. Ends all processes when it ends."""
+    """Spark's entry point: see the module's docstring. Ends all processes when it ends."""
     os.setpgid(0, 0)
     if os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":
         raise RuntimeError("expected spark.python.unix.domain.socket.enabled=true (session.py)")
@@ -263,11 +264,11 @@ def serve(work: Work = lambda task: pyspark.daemon.worker(task, True)) -> None:
     listening.listen()
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes are not waited for
     sys.stdout.buffer.write(_INT.pack(len(bytes(path))) + bytes(path))
     sys.stdout.buffer.flush()
     try:
         Daemon(listening, work).run()
     finally:
         path.unlink(missing_ok=True)
-        os.killpg(0, signal.SIGHUP)  # for the processes; this one ignores it
+        os.killpg(0, signal.SIGHUP)  # ends the processes; this one ignores it

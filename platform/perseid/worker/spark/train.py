@@ -1,7 +1,7 @@
-"""`python -m perseid.worker.spark.train --scratch DIR`: before a worker's first job.
+"""`python -m perseid.worker.spark.train --scratch DIR`: records the classes that the JVM loads.
 
-For a JVM that is told to record the classes it loads (PERSEID_JAVA_OPTIONS); it does so at its end,
-so this process waits for that.
+Run before a worker's first job, with a JVM that records its classes (PERSEID_JAVA_OPTIONS). The JVM
+writes them when it exits, so this process waits for its exit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     spark.stop()
     assert gateway is not None, "a session has a gateway"
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.stdin.close()  # the JVM exits with it
     gateway.proc.wait(END_TIMEOUT_S)
 
 

@@ -1,8 +1,8 @@
-"""Warming a worker up, so that the first epoch of a fragment it takes over is not its slowest.
+"""Warms a worker up, so that the first epoch of a fragment it takes over is not its slowest.
 
-The first job of a Spark session compiles, starts Python daemons and loads classes: seconds. A
-worker does that before it says that it is there; a takeover then finds it warm. The same holds for
-the first streaming query.
+The first job of a Spark session compiles, starts Python daemons and loads classes, which takes
+seconds; so does the first streaming query. A worker runs both before it registers, so a takeover
+finds it warm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POOLS = ("source", "encode", STATE_POOL)
 ROUNDS = 2
-QUERY_S = 60.0  # longer than the slowest first batch seen; a worker goes on without it
+QUERY_S = 60.0  # longer than the slowest first batch measured; then the worker continues cold
 _LOOK_S = 0.5
 
 log = logging.getLogger("perseid.worker")
@@ -54,7 +54,7 @@ def warm_up(spark: SparkSession, scratch: Path) -> None:
 
 
 def _start_pools(spark: SparkSession) -> None:
-    """All at once: each begins with a process that imports for half a second, on one core."""
+    """Starts all pools at once: each starts with a process that imports for 0.5 s on one core."""
     pools = [(prefix + pool, width) for prefix, width in _shapes(spark) for pool in POOLS]
 
     def start(pool: str, width: int) -> None:
@@ -65,7 +65,7 @@ def _start_pools(spark: SparkSession) -> None:
 
 
 def _shapes(spark: SparkSession) -> list[tuple[str, int]]:
-    """Prefix of the pools and width of a wide epoch, then on a local master of a narrow one."""
+    """Pool prefix and width of a shuffled epoch and, on a local master, of a single-task epoch."""
     cores = spark.sparkContext.defaultParallelism
     if local_cores(spark.sparkContext.master or ""):
         return [(SHUFFLED, cores), ("", 1)]

@@ -1,4 +1,4 @@
-"""Planted defects: patches of production code that some history must find, by name."""
+"""Planted defects, by name: patches of production code that some history must detect."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from perseid.testing.simulation.scripts import (
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
 SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
-# Attempts of tasks that go on as zombies, for so long that checkpoints go.
+# Zombie attempts of tasks that outlive checkpoints.
 LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
 LOST_TAILS = Swarm(switch=0.02, lose_tails=0.1)
-# Restores from older checkpoints, while words of parts on newer ones are late.
+# Restores from older checkpoints while reports of parts based on newer ones are late.
 DAMAGED_PARTS = Swarm(
     switch=0.1, twin_task=0.02, kill_worker=0.006, kafka_late=0.05, damage_part=0.4,
     erase_state=0.5, asks=True,

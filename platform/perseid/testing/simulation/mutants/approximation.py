@@ -14,7 +14,7 @@ from perseid.testing.simulation.approximate import Owner, Store
 
 
 def checked_afterwards() -> AbstractContextManager[Any]:
-    """A backup is due once the threshold is passed, and the item that passes it is applied."""
+    """A backup is due only once the threshold is exceeded, after the exceeding item was applied."""
 
     def room(self: Backups) -> int:
         return 1000 if self.since_durable <= self.theta else 0
@@ -23,7 +23,7 @@ def checked_afterwards() -> AbstractContextManager[Any]:
 
 
 def reset_on_issue() -> AbstractContextManager[Any]:
-    """The divergence starts anew when a backup is sent, not when it is known to be durable."""
+    """The divergence is reset when a backup is sent, not when it is known to be durable."""
 
     def mutant(self: Backups) -> Backups:
         return replace(self, at_issue=0.0, since_durable=0.0)
@@ -42,7 +42,7 @@ def starts_at_theta() -> AbstractContextManager[Any]:
 
 
 def redis_is_the_truth() -> AbstractContextManager[Any]:
-    """The divergence is what Redis says."""
+    """The divergence is read from Redis."""
     publish = Owner.publish
 
     def mutant(self: Owner) -> None:
@@ -56,7 +56,7 @@ def redis_is_the_truth() -> AbstractContextManager[Any]:
 
 
 def failures_count_late() -> AbstractContextManager[Any]:
-    """Work goes on first, and the failure is counted some time later."""
+    """Work starts first, and the failure is counted some time later."""
 
     def mutant(self: Owner) -> None:
         def count() -> None:
@@ -70,7 +70,7 @@ def failures_count_late() -> AbstractContextManager[Any]:
 
 
 def old_backups_are_taken() -> AbstractContextManager[Any]:
-    """A backup that comes late, or from an owner of before, becomes the newest."""
+    """A backup that arrives late, or from a previous owner, becomes the newest."""
 
     def mutant(self: Store, stamp: tuple[int, int], applied: float, cursor: int) -> None:
         self.stamp, self.applied, self.cursor = stamp, applied, cursor

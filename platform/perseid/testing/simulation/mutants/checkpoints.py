@@ -16,7 +16,7 @@ from perseid.worker.epoch.partition_state import PartitionState
 
 
 def checkpoint_before_all_parts() -> AbstractContextManager[Any]:
-    """A checkpoint counts with the parts that have come so far."""
+    """A checkpoint is complete with the parts that have arrived so far."""
     complete = checkpoints.complete
 
     def mutant(job: Any) -> Any:
@@ -32,7 +32,7 @@ def checkpoint_before_all_parts() -> AbstractContextManager[Any]:
 
 
 def net_deltas_lack_an_epoch() -> AbstractContextManager[Any]:
-    """A checkpoint's changes begin one epoch behind the checkpoint that they are of."""
+    """A checkpoint's changes begin one epoch too late after its base checkpoint."""
     net = parts._net
 
     def mutant(log: StateLog, order: Any, after: int) -> Any:
@@ -42,7 +42,7 @@ def net_deltas_lack_an_epoch() -> AbstractContextManager[Any]:
 
 
 def links_are_collected() -> AbstractContextManager[Any]:
-    """Of a complete checkpoint the store keeps its own files, and not those that it changes."""
+    """The store keeps a complete checkpoint's own files, but not those of its base."""
 
     def mutant(live: Any) -> frozenset[str]:
         return frozenset(part.path for manifest in live for part in manifest.parts)
@@ -51,7 +51,7 @@ def links_are_collected() -> AbstractContextManager[Any]:
 
 
 def checkpoints_without_output() -> AbstractContextManager[Any]:
-    """A checkpoint has the state of its epoch, and not what the next one hears of it."""
+    """A checkpoint has the state of its epoch, but not the feedback for the next one."""
     part_order = PartitionState.part_order
 
     def mutant(self: PartitionState, *rest: Any) -> Any:
@@ -61,7 +61,7 @@ def checkpoints_without_output() -> AbstractContextManager[Any]:
 
 
 def logs_are_trimmed_behind_the_newest() -> AbstractContextManager[Any]:
-    """The token log is deleted up to the newest checkpoint, and an older one may be needed."""
+    """The token log is deleted up to the newest checkpoint, though an older one may be needed."""
 
     def mutant(job: JobState) -> Tip | None:
         newest = job.newest
@@ -71,7 +71,7 @@ def logs_are_trimmed_behind_the_newest() -> AbstractContextManager[Any]:
 
 
 def last_ledger_records_are_trimmed() -> AbstractContextManager[Any]:
-    """A ledger partition is deleted up to its end when all of it is behind the checkpoint."""
+    """A ledger partition whose records all precede the checkpoint is deleted up to its end."""
 
     def mutant(records: Any, kept_epoch: int) -> int | None:
         cut = None

@@ -1,4 +1,4 @@
-"""Defects that the simulation found once: what mended them is taken out again."""
+"""Defects that the simulation found once: each patch removes the fix. Numbers are seeds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perseid.worker.sink.transaction import SinkSession
 
 
 def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
-    """8419: a late attempt whose base is gone puts the whole state where the changes were."""
+    """8419: a late attempt whose base is gone overwrites the changes with the whole state."""
 
     def mutant(folder: str, operator: str, partition: int, _kind: str) -> str:
         return checkpoint.part_path(folder, operator, partition, checkpoint.PART)
@@ -31,7 +31,7 @@ def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
 
 
 def tokens_are_read_before_the_fence() -> AbstractContextManager[Any]:
-    """15254: a new owner reads tokens and ledgers, and then takes the state logs over."""
+    """15254: a new owner reads tokens and ledgers before it fences the state logs."""
     restore_one = Fragment._restore_one
 
     def mutant(self: Fragment, *rest: Any) -> Any:
@@ -46,12 +46,12 @@ def tokens_are_read_before_the_fence() -> AbstractContextManager[Any]:
 
 
 def complete_checkpoints_prove_nothing() -> AbstractContextManager[Any]:
-    """30769: a ledger that ends before a complete checkpoint is believed."""
+    """30769: a ledger that ends before a complete checkpoint is accepted."""
     return patch.object(RestoreOrder, "complete_epoch", property(lambda self: 0))
 
 
 def markers_are_forgotten() -> AbstractContextManager[Any]:
-    """58753: a sink remembers where its records are, and not that a marker came behind them."""
+    """58753: a sink remembers where its records are, but not that a marker follows them."""
     write = SinkSession._write
 
     def mutant(self: SinkSession, *rest: Any) -> Any:
@@ -64,7 +64,7 @@ def markers_are_forgotten() -> AbstractContextManager[Any]:
 
 
 def what_others_wrote_is_forgotten() -> AbstractContextManager[Any]:
-    """21609: a sink remembers what it has written, and not what it has read in the ledger."""
+    """21609: a sink remembers what it has written, but not what it has read in the ledger."""
     acquire = SinkSession._acquire
 
     def mutant(self: SinkSession) -> Any:
@@ -77,46 +77,46 @@ def what_others_wrote_is_forgotten() -> AbstractContextManager[Any]:
 
 
 def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
-    """16107: what the plan of a restoring owner names is not kept."""
+    """16107: the checkpoints that a restoring owner's plan names are deleted."""
     return patch.object(checkpoints, "_read_by_somebody", lambda _job, kept: kept)
 
 
 def expired_bases_are_waited_for() -> AbstractContextManager[Any]:
-    """1779: nobody gives up a checkpoint whose parts change one that is no longer kept."""
+    """1779: a checkpoint whose base is no longer kept is never aborted."""
     return patch.object(checkpoints, "unfounded", lambda job: job)
 
 
 def superseded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
-    """1899: nobody gives up a checkpoint behind whose epoch a new owner has gone on."""
+    """1899: a checkpoint is never aborted though a new owner has resumed after its epoch."""
     return patch.object(checkpoints, "passed_over", lambda job, _done: job)
 
 
 def topics_are_not_identified() -> AbstractContextManager[Any]:
-    """1165: records of a source topic that was made anew are read as if they were the old one's."""
+    """1165: records of a source topic that was created again are read as the old topic's."""
     return patch.object(source, "_check_identity", lambda *_: None)
 
 
 def orders_die_with_their_process() -> AbstractContextManager[Any]:
-    """What a process that died was to write for a checkpoint is written by nobody."""
+    """A dead process's orders for a checkpoint get no new owner."""
     return patch.object(part_orders, "take_over", lambda *_: [])
 
 
 def ledgers_are_not_claimed() -> AbstractContextManager[Any]:
-    """Read, not found: tokens are taken back that a task of the failed owner may still commit."""
+    """Found by reading: tokens are rolled back that a failed owner's task may still commit."""
     return patch.object(ledger_claims, "claim", lambda *_: None)
 
 
 def the_old_revision_ends_the_job() -> AbstractContextManager[Any]:
-    """Seen: one that fails while its correction waits ends the job, and the correction never runs.
+    """Observed: a revision that fails while its correction is pending ends the job.
 
-    A job was stopped at its limit, and stopped by the old limit again behind the last epoch that
-    was to keep its state for the larger one.
+    The correction never ran: a job that had stopped at its limit was stopped by the old limit
+    again, after the final epoch that was to keep its state for the larger one.
     """
     return patch.object(corrections, "fail", failing.permanent)
 
 
 def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
-    """Whatever the ledgers say, the changed revision computes the failed epoch anew."""
+    """Whatever the ledgers hold, the changed revision recomputes the failed epoch."""
     correct = corrections.correct
 
     def mutant(job: JobState, *rest: Any) -> Any:
@@ -126,5 +126,5 @@ def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
 
 
 def slowness_is_waited_out() -> AbstractContextManager[Any]:
-    """A broker that takes records too slowly is taken for one that is away: for ever."""
+    """A broker that takes records too slowly is retried without limit, as if unreachable."""
     return patch.object(sink_time, "too_slow", lambda *_: False)

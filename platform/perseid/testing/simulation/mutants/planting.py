@@ -1,4 +1,4 @@
-"""Planting a defect, and looking for a seed that finds it."""
+"""Plants a defect, and searches for a seed that detects it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perseid.testing.simulation.scripts import Script
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 SEEDS_MAX = 2000
-# What a patch that no longer fits the patched code raises: no history has found anything then.
+# Errors of a patch that no longer fits the patched code: then no history has detected anything.
 MISFITS = ("TypeError: ", "AttributeError: ", "NameError: ")
 
 
 class Ended(Protocol):
-    """What playing a seed gives."""
+    """The result of playing a seed."""
 
     @property
     def error(self) -> str: ...
@@ -30,9 +30,9 @@ class Ended(Protocol):
 
 @dataclass(frozen=True)
 class Planted:
-    """A defect, and the histories in which it is looked for: as a seed draws them, if no others.
+    """A defect and the histories that are searched for it; by default those that the seeds draw.
 
-    `misfits`: whether it shows by errors that else mean that its patch does not fit.
+    `misfits`: the defect shows by errors that otherwise mean that its patch does not fit.
     """
 
     mutant: Mutant
@@ -53,7 +53,7 @@ class Planted:
 
 @contextmanager
 def planted(one: Planted) -> Iterator[None]:
-    """With the defect; commands that are told meanwhile plant it too."""
+    """Plants the defect; commands that are printed meanwhile plant it too."""
     again.active.append(one.name)
     try:
         with one.mutant():

@@ -1,4 +1,4 @@
-"""The search for seeds that find the planted defects, on all cores."""
+"""Searches on all cores for seeds that detect the planted defects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perseid.testing.simulation.mutants.planting import SEEDS_MAX, find
 
 
 def search(names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
-    """Each name with the first seed below SEEDS_MAX that finds it, None without one."""
+    """Yields each name with the first seed below SEEDS_MAX that detects it, or None."""
     count = len(os.sched_getaffinity(0))
     with multiprocessing.get_context("spawn").Pool(count) as pool:
         yield from pool.imap_unordered(_searched, names)

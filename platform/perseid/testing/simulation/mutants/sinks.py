@@ -1,4 +1,4 @@
-"""Defects of sinks and of what they ask of transactions."""
+"""Defects of sinks and of their use of transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perseid.worker.sink.transaction import SinkSession
 
 
 def no_read_back() -> AbstractContextManager[Any]:
-    """The sink writes without looking whether the ledger has the epoch."""
+    """The sink writes without reading whether the ledger has the epoch."""
     return patch.object(transaction, "judge", lambda *_, **__: "write")
 
 
@@ -44,7 +44,7 @@ def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
 
 
 def no_generation_check() -> AbstractContextManager[Any]:
-    """A sink of an older generation goes on where a newer one has written."""
+    """A sink of an older generation writes after a newer one has written."""
     judge = transaction.judge
 
     def mutant(last: LedgerRecord | None, *rest: Any, generation: int, **more: Any) -> Any:
@@ -55,7 +55,7 @@ def no_generation_check() -> AbstractContextManager[Any]:
 
 
 def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
-    """After an unknown outcome the sink goes on with the same producer."""
+    """After an unknown outcome the sink keeps the same producer."""
     acquire = SinkSession._acquire
 
     def mutant(self: SinkSession) -> Any:
@@ -63,7 +63,7 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
         if held is None or _is_fenced(held):
             held = acquire(self)[0]
             self.__dict__["_mine"] = held
-        held._inner._begun = False  # for the client the transaction before has ended somehow
+        held._inner._begun = False  # for the client the previous transaction has ended somehow
         return held, _last(self)
 
     return patch.object(SinkSession, "_acquire", mutant)
@@ -83,7 +83,7 @@ def _is_fenced(held: Any) -> bool:
 
 
 def ledger_is_read_before_the_fence() -> AbstractContextManager[Any]:
-    """The sink looks into the ledger first, and fences other writers afterwards."""
+    """The sink reads the ledger first, and fences other writers afterwards."""
 
     def mutant(self: SinkSession) -> Any:
         last = _last(self)
@@ -93,7 +93,7 @@ def ledger_is_read_before_the_fence() -> AbstractContextManager[Any]:
 
 
 def unknown_commit_counts_as_done() -> AbstractContextManager[Any]:
-    """A commit without an answer is taken for one that happened."""
+    """A commit without an answer counts as done."""
     commit = SimulatedTransaction.commit
 
     def mutant(self: SimulatedTransaction, timeout_s: float) -> bool:
@@ -105,7 +105,7 @@ def unknown_commit_counts_as_done() -> AbstractContextManager[Any]:
 
 
 def open_transactions_are_read() -> AbstractContextManager[Any]:
-    """Readers do not wait for transactions that are undecided, and see aborted records."""
+    """Readers do not wait for undecided transactions, and see aborted records."""
 
     def mutant(self: ModelKafka, topic: str, partition: int, start: int, end: int) -> Any:
         log = self.log(topic, partition)

@@ -17,7 +17,7 @@ from perseid.worker.recovery.restore import PartitionRestore
 
 
 def dirty_copy_is_kept() -> AbstractContextManager[Any]:
-    """An epoch that failed in the middle leaves its changes in the resident state."""
+    """An epoch that failed halfway leaves its changes in the resident state."""
     bring_to = PartitionState.bring_to
 
     def mutant(self: PartitionState, epoch: int) -> None:
@@ -30,7 +30,7 @@ def dirty_copy_is_kept() -> AbstractContextManager[Any]:
 
 
 def resume_behind_the_highest() -> AbstractContextManager[Any]:
-    """The fragment goes on behind the highest epoch instead of the lowest."""
+    """The fragment resumes after the highest epoch instead of the lowest."""
 
     def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.GoOn:
         reached = [r.epoch for r in restored.values()] + list(ledgers.values())
@@ -40,7 +40,7 @@ def resume_behind_the_highest() -> AbstractContextManager[Any]:
 
 
 def outputs_are_not_retained() -> AbstractContextManager[Any]:
-    """A log that lacks the outputs which are needed again is kept all the same."""
+    """A log that lacks outputs which are needed again is accepted."""
 
     def mutant(self: PartitionRestore, last: int) -> int:
         return 0
@@ -49,7 +49,7 @@ def outputs_are_not_retained() -> AbstractContextManager[Any]:
 
 
 def damaged_part_means_empty() -> AbstractContextManager[Any]:
-    """A checkpoint part that cannot be read is taken as an empty state."""
+    """A checkpoint part that cannot be read counts as an empty state."""
     part = PartitionRestore._part
 
     def mutant(self: PartitionRestore, *rest: Any) -> Any:
@@ -62,12 +62,12 @@ def damaged_part_means_empty() -> AbstractContextManager[Any]:
 
 
 def old_log_is_trusted() -> AbstractContextManager[Any]:
-    """A log is not repaired before it is used."""
+    """A log is used without repair."""
     return patch.object(StateLog, "repair", lambda self: [])
 
 
 def collecting_takes_the_base() -> AbstractContextManager[Any]:
-    """Collecting a log removes the snapshot that the rest stands on."""
+    """Garbage collection of a log removes the snapshot on which the rest is based."""
 
     def mutant(self: StateLog, checkpoint_epoch: int) -> None:
         for epoch in self.snapshots():
@@ -89,7 +89,7 @@ def checksums_are_not_checked() -> AbstractContextManager[Any]:
 
 
 def logs_are_collected_too_early() -> AbstractContextManager[Any]:
-    """What the newest token makes needless is removed, not what a checkpoint does."""
+    """Files are removed once the newest token makes them needless, not once a checkpoint does."""
     feed = EpochFeed.feed
 
     def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
@@ -100,7 +100,7 @@ def logs_are_collected_too_early() -> AbstractContextManager[Any]:
 
 
 def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
-    """The fragment goes on where its states are, whatever the sinks have committed."""
+    """The fragment resumes after its states' epoch, whatever the sinks have committed."""
     decide = resume.decide
 
     def mutant(restored: Any, ledgers: Any, base_epoch: int, complete_epoch: int) -> Any:

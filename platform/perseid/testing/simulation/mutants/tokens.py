@@ -1,4 +1,4 @@
-"""Defects of leaders, of the token log, and of those who read it."""
+"""Defects of leaders, of the token log, and of its readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perseid.worker.sink.transaction import SinkSession
 
 
 def claims_do_not_count() -> AbstractContextManager[Any]:
-    """What a leader of before appends counts as long as it extends the chain."""
+    """A previous leader's record counts as long as it extends the chain."""
     feed = Chain.feed
 
     def mutant(self: Chain, offset: int, record: Any) -> Accepted | Void:
@@ -58,7 +58,7 @@ def void_tokens_run() -> AbstractContextManager[Any]:
 
 
 def conflicts_are_swallowed() -> AbstractContextManager[Any]:
-    """A write that ZooKeeper refused counts as done, as kazoo's transactions look at first."""
+    """A write that ZooKeeper refused counts as done, as kazoo's transactions first appear."""
     write = SimulatedCoordination.write
 
     def mutant(self: SimulatedCoordination, *writes: Any) -> None:
@@ -69,12 +69,12 @@ def conflicts_are_swallowed() -> AbstractContextManager[Any]:
 
 
 def generations_start_again() -> AbstractContextManager[Any]:
-    """A new leader does not know the generations that plans have had."""
+    """A new leader does not know the generations of earlier plans."""
     return patch.object(Loader, "_generation", lambda self, job, *known: 0)
 
 
 def watchers_pass_over_what_is_lost() -> AbstractContextManager[Any]:
-    """A progress topic that was cut is read on from where it stands, once it has grown so far."""
+    """A truncated progress topic is read from the old position once it has grown past it."""
 
     def mutant(self: ProgressWatcher) -> float:
         with suppress(LogTruncated):
@@ -85,12 +85,12 @@ def watchers_pass_over_what_is_lost() -> AbstractContextManager[Any]:
 
 
 def sources_that_were_cut_are_read_on() -> AbstractContextManager[Any]:
-    """An end below the position means that nothing waits."""
+    """An end below the position counts as an empty backlog."""
     return patch.object(sources, "truncated", lambda job, ends, asked_s: None)
 
 
 def last_words_are_told_once() -> AbstractContextManager[Any]:
-    """A fragment that has told how it is does not look whether that is still there."""
+    """A fragment reports its final state once, and does not check that the report is kept."""
     return patch.object(LastWord, "look", lambda self, again: False)
 
 
@@ -108,7 +108,7 @@ def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
 
 
 def watermark_falls() -> AbstractContextManager[Any]:
-    """It is the lowest of the partitions, and not the last token's if that is higher."""
+    """The watermark is the minimum of the partitions, even if the last token's is higher."""
 
     def mutant(job: JobState) -> int | None:
         return watermark._lowest(job, watermark._timed(job))
@@ -117,7 +117,7 @@ def watermark_falls() -> AbstractContextManager[Any]:
 
 
 def wall_clocks_are_believed() -> AbstractContextManager[Any]:
-    """A leader's wall clock is what time it is, as long as that does not go back."""
+    """A leader trusts its wall clock as long as it does not go back."""
 
     def mutant(time: Time, wanted_ms: float, now: Now) -> Time:
         return Time(max(wanted_ms, time.ms), now.monotonic_s)
@@ -126,7 +126,7 @@ def wall_clocks_are_believed() -> AbstractContextManager[Any]:
 
 
 def time_waits_for_the_clock() -> AbstractContextManager[Any]:
-    """Token time stands still until the clock that was set back has come to it."""
+    """Token time stops until the clock that was set back has caught up."""
     passed = token_time.passed
 
     def mutant(time: Time, wanted_ms: float, now: Now) -> Time:
@@ -136,7 +136,7 @@ def time_waits_for_the_clock() -> AbstractContextManager[Any]:
 
 
 def new_leaders_believe_their_own_clock() -> AbstractContextManager[Any]:
-    """What the broker's says has passed since the last token does not count."""
+    """A new leader ignores the time since the last token by the broker's clock."""
 
     def mutant(last: Issued | None, _log: Time, now: Now) -> Time:
         return Time(max(now.time_ms, last.token.time_ms if last else 0), now.monotonic_s)
@@ -145,7 +145,7 @@ def new_leaders_believe_their_own_clock() -> AbstractContextManager[Any]:
 
 
 def new_leaders_believe_the_brokers_clock() -> AbstractContextManager[Any]:
-    """What their own says has passed since the last token does not count."""
+    """A new leader ignores the time since the last token by its own clock."""
     resumed = token_time.resumed
 
     def mutant(last: Issued | None, log: Time, now: Now) -> Time:
@@ -155,7 +155,7 @@ def new_leaders_believe_the_brokers_clock() -> AbstractContextManager[Any]:
 
 
 def time_passes_only_under_a_leader() -> AbstractContextManager[Any]:
-    """A new leader goes on from the last token's time, whatever has passed since."""
+    """A new leader continues from the last token's time, however much time has passed since."""
 
     def mutant(last: Issued | None, _log: Time, now: Now) -> Time:
         return Time(last.token.time_ms if last else now.time_ms, now.monotonic_s)
@@ -164,7 +164,7 @@ def time_passes_only_under_a_leader() -> AbstractContextManager[Any]:
 
 
 def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
-    """The next epoch hears the main output, whichever its edge names."""
+    """The next epoch receives the main output, whichever output the edge names."""
     last_output = feedback.last_output
 
     def mutant(log: StateLog, token: Token, _output: str) -> pa.Table:
@@ -174,7 +174,7 @@ def the_main_output_is_fed_back() -> AbstractContextManager[Any]:
 
 
 def tokens_of_later_plans_run() -> AbstractContextManager[Any]:
-    """The fragment of an old plan takes a token of the next one for its own."""
+    """The fragment of an old plan runs a token of the next plan."""
     feed = EpochFeed.feed
 
     def mutant(self: EpochFeed, offset: int, record: Any, collect: int | None) -> Any:
@@ -186,10 +186,10 @@ def tokens_of_later_plans_run() -> AbstractContextManager[Any]:
 
 
 def of_protocol_2(mutant: Mutant) -> Mutant:
-    """`mutant` where tokens tell no generation.
+    """Returns `mutant` with tokens that carry no generation.
 
-    Otherwise an old owner runs none of the tokens that the next one is to run, which hides what
-    else keeps it from doing harm: where a log holds tokens of before nothing but that does.
+    With generations an old owner runs none of the next owner's tokens, which hides the other
+    protections. A log with tokens of protocol 2 has only those.
     """
     make_token = issue.make_token
 
@@ -206,7 +206,7 @@ def of_protocol_2(mutant: Mutant) -> Mutant:
 
 
 def batch_numbers_identify_epochs() -> AbstractContextManager[Any]:
-    """Sinks know an epoch by its batch, and a fragment's batches are counted from 1 again."""
+    """Sinks identify an epoch by its batch, and a fragment counts its batches from 1 again."""
     feed, commit = EpochFeed.feed, SinkSession.commit
     numbers: dict[int, int] = {}  # by token offset
 
@@ -226,7 +226,7 @@ def batch_numbers_identify_epochs() -> AbstractContextManager[Any]:
 
 
 def batch_numbers_go_on() -> AbstractContextManager[Any]:
-    """A fragment counts its batches from where the life before it ended: Spark's log was kept."""
+    """A fragment's batch numbers continue those of its predecessor: Spark's log was kept."""
     init = EpochFeed.__init__
 
     def mutant(self: EpochFeed, past: TokenHistory, done_epoch: int, *of: int) -> None:
