@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benches import environment
 from benches.asked import TIMED, Asked
 from perseid.errors import RefusedError
 
@@ -185,9 +185,8 @@ def _nexmark(asked: Asked, data: Path | None) -> Result:
 def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
     """The rows that a module measures, in a process of its own."""
     command = [sys.executable, "-m", module, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     ran = subprocess.run(
-        command, check=False, stdout=subprocess.PIPE, text=True, env=environment
+        command, check=False, stdout=subprocess.PIPE, text=True, env=environment()
     )
     if ran.returncode != 0:
         raise RefusedError(failed)

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from benches import environment
 from perseid.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ def rows(seed: int) -> Iterator[Row]:
 
 def _in_child(name: str, seed: int) -> dict[str, float]:
     command = [sys.executable, "-m", __name__, name, str(seed)]
-    environment = os.environ | ONE_THREAD
-    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment)
+    ran = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, text=True, env=environment() | ONE_THREAD
+    )
     if ran.returncode != 0:
         raise RefusedError(f"planners: the scale case {name} of seed {seed} failed, see above")
     found: dict[str, float] = json.loads(ran.stdout)
