@@ -131,9 +131,14 @@ def _peers(name: str, given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(peer for peer in found.peers if peer in named)
 
 
+commands = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+commands.command(epilog="Example: perseid bench running-sum --peer bytewax --json")(bench)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs `perseid bench ARGUMENTS` and returns its exit code."""
+    return main.run(arguments, commands, "perseid bench")
+
+
 if __name__ == "__main__":
-    commands = typer.Typer(add_completion=False, rich_markup_mode=None,
-                           pretty_exceptions_enable=False)  # fmt: skip
-    epilog = "Example: perseid bench running-sum --peer bytewax --json"
-    commands.command(epilog=epilog)(bench)
-    sys.exit(main.run(sys.argv[1:], commands, "perseid bench"))
+    sys.exit(run(sys.argv[1:]))

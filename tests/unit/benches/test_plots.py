@@ -12,9 +12,8 @@ import pytest
 from benches import results
 from benches.catalogue import BENCHES
 from benches.plot import labels_of
-from perseid.cli.main import run
 from perseid.errors import RefusedError
-from run import COLUMNS, bench
+from run import COLUMNS, bench, run
 
 MACHINE = {"cores": 2, "memory_gib": 8.0}
 WORDCOUNT: dict[str, Any] = {
@@ -132,7 +131,7 @@ def test_the_help_names_every_benchmark() -> None:
 def test_what_a_benchmark_does_not_take_is_refused(
     line: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["bench", *line.split()]) == 2
+    assert run(line.split()) == 2
     assert said in capsys.readouterr().err
 
 
@@ -140,5 +139,5 @@ def test_without_matplotlib_nothing_is_measured_for_a_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run(["bench", "planners", "--plot", str(tmp_path)]) == 3
+    assert run(["planners", "--plot", str(tmp_path)]) == 3
     assert "type `pip install 'matplotlib>=3.10,<4'`" in capsys.readouterr().err
