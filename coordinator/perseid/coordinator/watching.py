@@ -60,11 +60,13 @@ class Wanted:
     """What to look at: source partitions, for which jobs, and whether one has a free credit.
 
     `jobs` are UUIDs: a job that was removed and applied again under its name is another one.
+    `sinks`: topics of epochs that do not end.
     """
 
     jobs: frozenset[str] = frozenset()
     partitions: frozenset[Partition] = frozenset()
     ready: bool = False
+    sinks: frozenset[str] = frozenset()
 
 
 class Watcher:
@@ -280,7 +282,7 @@ class EndsWatcher(Watcher):
 
 
 class TopicsWatcher(Watcher):
-    """Emits what the source topics are, once a second."""
+    """Emits what the source topics are, once a second, and what is wrong with sink topics."""
 
     def __init__(
         self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,
@@ -290,9 +292,23 @@ class TopicsWatcher(Watcher):
         self._topics, self._wanted, self._emit, self._now = topics, wanted, emit, monotonic_s
 
     def _look(self) -> float:
-        topics = {topic for topic, _ in self._wanted().partitions}
+        wanted = self._wanted()
+        topics = {topic for topic, _ in wanted.partitions}
         if topics:
             asked_s = self._now()
             seen = source_topics(self._topics, topics)
-            self._emit(TopicsSeen(seen, high_watermarks(self._topics, seen), asked_s))
+            highs = high_watermarks(self._topics, seen)
+            sinks = {topic: text for topic in sorted(wanted.sinks) if (text := self._ask(topic))}
+            self._emit(TopicsSeen(seen, highs, asked_s, sinks))
         return TOPICS_S
+
+    def _ask(self, topic: str) -> str | None:
+        """What the broker says of a sink topic that cannot be written to."""
+        try:
+            there = topic in self._topics.identities([topic])
+        except PassingAnswer as error:
+            return str(error)
+        return None if there else (
+            f"sink topic {topic} does not exist; create it with "
+            f"`perseid topics create {topic} --partitions N`"
+        )
