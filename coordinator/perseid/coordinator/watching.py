@@ -25,11 +25,9 @@ from perseid.coordinator.events import (
 from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import (
     DamagedFile,
-    LogTruncated,
     PassingAnswer,
     PermanentError,
     PerseidError,
-    ReplayDataLost,
     RetryableError,
     TopicIdentityChanged,
 )
@@ -95,7 +93,11 @@ class Watcher:
 
     def _run(self) -> None:
         while not self.stopped:
-            pause_s = self.turn()
+            try:
+                pause_s = self.turn()
+            except Exception:  # without its thread the leader would be blind and say nothing
+                _log.exception("%s: a defect in looking, which goes on", self._thread.name)
+                pause_s = RETRY_S
             if pause_s > 0:
                 self.wake.wait(pause_s)
             self.wake.clear()
@@ -151,8 +153,8 @@ class RegistryWatcher(Watcher):
 class ProgressWatcher(Watcher):
     """Emits every record of one job's progress topic from an offset on.
 
-    Once the topic no longer has that offset, ProgressLost, and then no more: whoever reads the job
-    again makes another watcher.
+    Once the topic no longer has that offset, or has something else there than a record of progress,
+    ProgressLost, and then no more: whoever reads the job again makes another watcher.
 
     A topic that was made again and has grown as long is found by its id.
 
@@ -175,7 +177,7 @@ class ProgressWatcher(Watcher):
         try:
             self._identify()
             return self._read()
-        except (LogTruncated, ReplayDataLost, TopicIdentityChanged) as error:
+        except PermanentError as error:  # it is lost, of another topic, or damaged
             self._emit(ProgressLost(self._job, f"workers' words may be lost: {error}"))
             self.stop()
             return 0.0
