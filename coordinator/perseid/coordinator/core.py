@@ -23,6 +23,7 @@ from perseid.coordinator import (
     issue,
     placement,
     progress,
+    sink_topics,
     sources,
     stalled,
     statuses,
@@ -422,7 +423,8 @@ def _topics_seen(
     actions: list[Action] = []
     for job in list(state.jobs.values()):
         if job.phase not in _ENDED and job.phase is not Phase.LOADING:
-            checked, more = _with_topics(epoch_timeout.looked(job, now), event, now)
+            looked = sink_topics.told(epoch_timeout.looked(job, now), event.sinks)
+            checked, more = _with_topics(looked, event, now)
             state = state.with_job(checked)
             actions += more
     return state, list(state.jobs), actions

@@ -132,13 +132,15 @@ class SourceTopic:
 class TopicsSeen:
     """All source topics that were asked for; None for one that does not exist.
 
-    `highs`: the high watermarks of their partitions; while a transaction is open they are above the
-    readable ends. `asked_s`: as in EndsSeen.
+    `highs`: the high watermarks of their partitions, which are above the ends that can be read
+    while a transaction is open. `asked_s`: as of EndsSeen. `sinks`: what the broker says of sink
+    topics that cannot be written to, by topic.
     """
 
     topics: Mapping[str, SourceTopic | None]
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
     asked_s: float = float("inf")
+    sinks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

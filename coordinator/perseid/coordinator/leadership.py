@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from perseid.clocks import Clock
 from perseid.errors import FencedError, RetryableError
+from perseid.errors.texts import named
 from perseid.registry import FencedRegistry
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,10 @@ class LeaseKeeper:
         self._stop.set()
 
     def prove(self) -> None:
-        """Attempts a proof. A round trip without an answer is neither a proof nor a loss."""
+        """One proof now. A round trip without an answer proves nothing and is no loss either.
+
+        Any other error is one: nobody else would lead while this session lives.
+        """
         started_s = self._clock.monotonic_s()
         try:
             self._fenced.confirm()
@@ -81,6 +85,9 @@ class LeaseKeeper:
             self._lost(str(error))
         except RetryableError:
             _log.warning("ZooKeeper did not confirm the leadership")
+        except Exception as error:
+            _log.exception("the leadership cannot be confirmed")
+            self._lost(f"the leadership cannot be confirmed: {named(error)}")
         else:
             self._lease.proven(started_s)
 

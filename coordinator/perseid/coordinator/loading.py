@@ -18,7 +18,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from queue import Empty, PriorityQueue
-from typing import Protocol, cast
+from typing import Protocol
 
 from perseid.clocks import Clock, SystemClock
 from perseid.coordinator import corrections, foreign, ledger_claims, sources
@@ -370,7 +370,7 @@ class Loader:
         end = self._clients.topics.ends([place])[place]
         start = max(self._clients.topics.starts([place])[place], end - PROGRESS_TAIL)
         entries = self._entries(place, start, end, whole=False)
-        return tuple(cast(ProgressRecord, codec.decode(e.value)) for e in entries), end
+        return tuple(codec.decode_progress(place[0], e.offset, e.value) for e in entries), end
 
     def _starts(
         self, spec: JobSpec, known: Collection[tuple[str, str]],

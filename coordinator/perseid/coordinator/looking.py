@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from perseid.coordinator import events as ev
-from perseid.coordinator import issue
+from perseid.coordinator import issue, sink_topics
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.watching import (
@@ -68,12 +68,13 @@ class Looking:
             watcher.stop()
 
     def wanted(self) -> Wanted:
-        """What the source watchers should look at now."""
+        """What the watchers of topics are to look at now."""
         jobs = [job for job in self._state().jobs.values() if job.phase in _ACTIVE]
         return Wanted(
             frozenset(job.entry.uuid for job in jobs),
             frozenset().union(*(job.source_partitions for job in jobs)),
             any(issue.may_issue(job) for job in jobs),
+            frozenset().union(*(sink_topics.asked(job) for job in jobs)),
         )
 
     def follow(self, event: ev.Event, before: Mapping[str, JobState]) -> None:

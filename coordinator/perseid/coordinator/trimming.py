@@ -29,7 +29,8 @@ def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     if kept is None or now.monotonic_s - job.trimmed_s < TRIM_S:
         return job, []
     job = replace(job, trimmed_s=now.monotonic_s)
-    now_ms = int(min(now.wall_ms, now.time_ms))  # a clock that is set forward expires no backup
+    # A clock that is set forward, or was ahead when the leader started, ends no backup.
+    now_ms = int(min(now.wall_ms, now.time_ms, job.time.after(now)))
     return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
 
 

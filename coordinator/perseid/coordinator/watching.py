@@ -25,10 +25,8 @@ from perseid.coordinator.events import (
 from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import (
     DamagedFile,
-    LogTruncated,
     PermanentError,
     PerseidError,
-    ReplayDataLost,
     RetryableError,
     TopicIdentityChanged,
     TransientAnswer,
@@ -60,11 +58,13 @@ class Wanted:
     """What to look at: source partitions, for which jobs, and whether one has a free credit.
 
     `jobs` are UUIDs: a job that was removed and applied again under its name is another one.
+    `sinks`: topics of epochs that do not end.
     """
 
     jobs: frozenset[str] = frozenset()
     partitions: frozenset[Partition] = frozenset()
     ready: bool = False
+    sinks: frozenset[str] = frozenset()
 
 
 class Watcher:
@@ -93,7 +93,11 @@ class Watcher:
 
     def _run(self) -> None:
         while not self.stopped:
-            pause_s = self.turn()
+            try:
+                pause_s = self.turn()
+            except Exception:  # without its thread the leader would be blind and say nothing
+                _log.exception("%s: a defect in looking, which goes on", self._thread.name)
+                pause_s = RETRY_S
             if pause_s > 0:
                 self.wake.wait(pause_s)
             self.wake.clear()
@@ -149,10 +153,12 @@ class RegistryWatcher(Watcher):
 class ProgressWatcher(Watcher):
     """Emits every record of one job's progress topic from an offset on.
 
-    When the topic no longer has that offset, it emits ProgressLost and stops; the next load of the
-    job creates another watcher. The topic's id reveals a topic that was created again and has grown
-    as long. `before_done` is called with the job before each epoch's end: another epoch may begin
-    now.
+    Once the topic no longer has that offset, or has something else there than a record of progress,
+    ProgressLost, and then no more: whoever reads the job again makes another watcher.
+
+    A topic that was made again and has grown as long is found by its id.
+
+    `before_done` is called with the job in front of each epoch's end: another epoch may begin now.
     """
 
     def __init__(
@@ -171,7 +177,7 @@ class ProgressWatcher(Watcher):
         try:
             self._identify()
             return self._read()
-        except (LogTruncated, ReplayDataLost, TopicIdentityChanged) as error:
+        except PermanentError as error:  # it is lost, of another topic, or damaged
             self._emit(ProgressLost(self._job, f"workers' words may be lost: {error}"))
             self.stop()
             return 0.0
@@ -278,7 +284,7 @@ class EndsWatcher(Watcher):
 
 
 class TopicsWatcher(Watcher):
-    """Emits the state of the source topics once a second."""
+    """Emits what the source topics are, once a second, and what is wrong with sink topics."""
 
     def __init__(
         self, topics: TopicReader, wanted: Callable[[], Wanted], emit: Emit,
@@ -288,9 +294,23 @@ class TopicsWatcher(Watcher):
         self._topics, self._wanted, self._emit, self._now = topics, wanted, emit, monotonic_s
 
     def _look(self) -> float:
-        topics = {topic for topic, _ in self._wanted().partitions}
+        wanted = self._wanted()
+        topics = {topic for topic, _ in wanted.partitions}
         if topics:
             asked_s = self._now()
             seen = source_topics(self._topics, topics)
-            self._emit(TopicsSeen(seen, high_watermarks(self._topics, seen), asked_s))
+            highs = high_watermarks(self._topics, seen)
+            sinks = {topic: text for topic in sorted(wanted.sinks) if (text := self._ask(topic))}
+            self._emit(TopicsSeen(seen, highs, asked_s, sinks))
         return TOPICS_S
+
+    def _ask(self, topic: str) -> str | None:
+        """What the broker says of a sink topic that cannot be written to."""
+        try:
+            there = topic in self._topics.identities([topic])
+        except TransientAnswer as error:
+            return str(error)
+        return None if there else (
+            f"sink topic {topic} does not exist; create it with "
+            f"`perseid topics create {topic} --partitions N`"
+        )

@@ -123,7 +123,8 @@ class CheckpointPointers:
 class BackupMark:
     """The record of the token log with which a restore of a backup begins.
 
-    `taken_ms`: when the backup was taken, in ms since 1970, by the clock of its host.
+    `taken_ms`: when the backup was taken, since 1970, by the clock of who took it, but not before
+    the newest checkpoint.
     """
 
     job_uuid: str

@@ -32,6 +32,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Permissions
 
 from perseid.errors import RefusedError, RetryableError
 from perseid.records.access import SYSTEM, Access
+from perseid.registry.addresses import CurrentAddresses
 from perseid.registry.port import (
     Check,
     ConflictError,
@@ -242,6 +243,7 @@ def new_client(hosts: str, session_s: float, access: Access, **over: Any) -> Kaz
     auth = [("digest", f"{access.user}:{access.password()}")] if access.user is not None else []
     return KazooClient(
         hosts=hosts, timeout=session_s, logger=quiet_logger(), auth_data=auth,
+        handler=CurrentAddresses(session_s / (hosts.count(",") + 1)),
         default_acl=CREATOR_ALL_ACL if access.known else OPEN_ACL_UNSAFE,
         use_ssl=access.encrypted, verify_certs=True, check_hostname=access.encrypted,
         ca=None if access.ca == SYSTEM else access.ca, certfile=access.cert, keyfile=access.key,

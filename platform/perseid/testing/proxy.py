@@ -16,16 +16,20 @@ _CHUNK_BYTES = 65_536
 
 
 class Proxy:
-    """Between clients and the server at `port`; `.port` is for the clients. A context manager."""
+    """Between clients and the server at `port`. Used by `with`; `.port` is the clients' one.
 
-    def __init__(self, port: int) -> None:
+    `at`: where clients come in, by default at a free port. `taken`: connections so far.
+    """
+
+    def __init__(self, port: int, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(at)
         self.port: int = self._listener.getsockname()[1]
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._cut = False
+        self.taken = 0
         self.requests_pass = True
         self.answers_pass = True
 
@@ -61,6 +65,7 @@ class Proxy:
 
     def _take(self, client: socket.socket) -> None:
         with self._lock:
+            self.taken += 1
             if self._cut:
                 client.close()
                 return

@@ -6,6 +6,7 @@ import pytest
 
 from perseid.clocks import ManualClock, SystemClock
 from perseid.coordinator.leadership import LEASE_SHARE, Lease, LeaseKeeper
+from perseid.errors import PermanentError
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, Registry, lead
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
@@ -89,6 +90,22 @@ def test_another_leader_means_the_end(setting: Setting) -> None:
     setting.keeper.prove()
     assert not setting.holds
     assert len(setting.lost) == 1
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("of nothing"), PermanentError("no rights")])
+def test_an_error_that_is_no_missing_answer_ends_the_leader(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Its thread would be gone, and nobody could lead for as long as the session lives."""
+
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(setting.keeper._fenced, "confirm", broken)
+    setting.keeper.prove()
+    assert not setting.holds
+    assert len(setting.lost) == 1
+    assert str(error) in setting.lost[0]
 
 
 def test_who_waits_for_the_lease_gets_it_with_the_next_proof() -> None:

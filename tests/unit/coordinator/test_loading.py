@@ -162,6 +162,13 @@ def test_generations_begin_above_all_that_kafka_knows(setting: Setting, where: s
     assert loader.load(setting.entry).generation == 37
 
 
+def test_what_is_no_progress_is_named_with_its_place(setting: Setting) -> None:
+    running(setting)
+    setting.kafka.append((names.progress(JOB), 0), None, b"not ours")
+    with pytest.raises(PermanentError, match=r"perseid.wordcount.progress\[0\] at offset 0: "):
+        setting.loader().load(setting.entry)
+
+
 def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
     running(setting)
     setting.registry.coordination.write(Set(paths.generation(JOB), b"three"))

@@ -87,6 +87,14 @@ def test_a_clock_that_is_set_forward_ends_no_backup(world: World, leader: Leader
         epoch(world, leader, PERIOD_S)
     since_ms = trims(leader)[-1].backups_since_ms
     assert since_ms + trimming.BACKUPS_MS <= world.time_s * 1000 * 1.02
+    leader = Leader(world)  # of another process, which started with such a clock
+    leader.look()
+    world.say(JOB, "running")
+    leader.listen()
+    for _ in range(4):
+        epoch(world, leader, PERIOD_S)
+    since_ms = trims(leader)[-1].backups_since_ms
+    assert since_ms + trimming.BACKUPS_MS <= world.time_s * 1000 * 1.02
 
 
 def test_what_an_owner_is_restoring_from_is_kept(world: World, leader: Leader) -> None:

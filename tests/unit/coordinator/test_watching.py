@@ -13,6 +13,7 @@ from perseid.coordinator.watching import (
     ProgressWatcher,
     RegistryWatcher,
     Wanted,
+    Watcher,
 )
 from perseid.errors import LogTruncated, RetryableError
 from perseid.records import JobEntry, WorkerInfo
@@ -23,9 +24,10 @@ from perseid.testing.kafka import FakeLogWriter
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_topics import FakeTopics
 from perseid.testing.registry import FakeZooKeeper
-from perseid.topics import names
+from perseid.testing.wait import until
+from perseid.topics import codec, names
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import EpochDone, FragmentState
+from perseid.topics.records import Begin, EpochDone, FragmentState
 
 
 def test_a_job_applied_again_under_its_name_is_told_the_ends() -> None:
@@ -122,6 +124,39 @@ def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> N
         watcher.turn()
         assert seen[-1] == ProgressSeen(job, record)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("value", [b"not ours", codec.encode(Begin(1, "u", 0))])
+def test_what_is_no_progress_is_told_with_its_place_and_not_read_for_ever(value: bytes) -> None:
+    kafka = kafka_handle.fake()
+    job, seen = kafka.job(), list[Event]()
+    kafka.topics.create(names.progress(job), 1)
+    watcher = progress_watcher(kafka, job, seen)
+    told(kafka, job, "running")
+    kafka.writer.append(names.progress(job), 0, value)
+    while not watcher.stopped:
+        assert watcher.turn() == 0.0
+    assert isinstance(seen[-1], ProgressLost)
+    assert f"{names.progress(job)}[0] at offset 1: " in seen[-1].text
+
+
+def test_a_watcher_that_meets_a_defect_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Without its thread the leader would see no entry and no input any more, and lead on."""
+    looks: list[int] = []
+
+    class Looks(Watcher):
+        def _look(self) -> float:
+            looks.append(1)
+            if len(looks) == 1:
+                raise ZeroDivisionError
+            return 60.0
+
+    watcher = Looks("looks")
+    watcher.start()
+    until(lambda: len(looks) == 2, 20, "a second look")
+    watcher.stop()
+    assert "looks: a defect in looking" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("grown", [0, 6])

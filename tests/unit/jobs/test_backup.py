@@ -207,6 +207,17 @@ def test_a_checkpoint_that_is_dropped_while_it_is_marked_is_not_relied_on(
     assert [m.epoch for m in site.registry.backups(JOB)] == [both.pointers[0].epoch]
 
 
+def test_a_backup_is_not_older_than_its_checkpoint_whatever_the_clock_says(site: Site) -> None:
+    """The coordinator would trim what it needs: it holds backups of the last week."""
+    newest = site.registry.pointers(JOB)
+    assert newest is not None
+    late = replace(newest.pointers[0], time_ms=1_790_000_000_000)
+    site.put(paths.checkpoint(JOB), replace(newest, pointers=(late,)))
+    for now_ms, taken_ms in ((1_787_000_000_000, late.time_ms), (1_790_000_000_500,) * 2):
+        backup.mark(site.registry, JOB, now_ms)
+        assert site.registry.backups(JOB)[0].taken_ms == taken_ms
+
+
 def test_what_came_since_is_run_again_under_a_generation_above_all(site: Site) -> None:
     folder = site.back_up()
     site.append(Rewind(1, UUID, 2, site.offset - 1, "mended"))

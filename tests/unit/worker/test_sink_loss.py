@@ -20,6 +20,7 @@ from perseid.topics.transactions import PartitionBatch
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 
 JOB, LEDGER = "job", ("perseid.job.ledger", 0)
+EMPTY = 40  # epochs: more than are looked at first
 WHO = SinkIdentity(JOB, "u", 1, "op", 0, ledger=0, after_epoch=10)
 
 
@@ -124,6 +125,22 @@ def test_where_only_the_sink_topic_has_lost_it(kafka: ModelKafka, again: bool) -
     for _ in range(2):  # for good
         with pytest.raises(PermanentError, match=r"out\[0\] ends at 0, and the ledger has outputs"):
             fresh.commit(12, 101, 2, rows(b"b"))
+    assert kafka.log("out", 0).end == 0
+
+
+@pytest.mark.parametrize("by_whom", ["by the process before", "by this process"])
+def test_where_epochs_without_output_are_behind_it(kafka: ModelKafka, by_whom: str) -> None:
+    """The last epoch is one of a checkpoint, or its rows all went elsewhere."""
+    before = session(kafka)
+    before.commit(11, 100, 1, rows(b"a"))
+    fresh = session(kafka)
+    empty = before if by_whom == "by the process before" else fresh
+    for epoch in range(12, 12 + EMPTY):
+        empty.commit(epoch, 100 + epoch, 1, [])
+    before.close()
+    ModelDisk(kafka).cut(("out", 0), 0)
+    with pytest.raises(PermanentError, match=r"out\[0\] ends at 0, .* outputs of epoch 11 up to 0"):
+        fresh.commit(12 + EMPTY, 101 + 12 + EMPTY, 2, rows(b"b"))
     assert kafka.log("out", 0).end == 0
 
 

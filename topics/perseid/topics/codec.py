@@ -35,6 +35,7 @@ from perseid.topics.records import (
     OperatorState,
     PartDone,
     PartFailed,
+    ProgressRecord,
     Redriven,
     RedrivenLetter,
     Rewind,
@@ -80,6 +81,18 @@ def encode(record: Record) -> bytes:
 def decode(data: bytes) -> Record:
     """The record in `data`; PermanentError when its schema is unknown or the bytes are damaged."""
     return _cached(data) if len(data) <= _CACHED_BYTES_MAX else _decoded(data)
+
+
+def decode_progress(topic: str, offset: int, data: bytes) -> ProgressRecord:
+    """A record of a progress topic; the PermanentError says where."""
+    try:
+        record = decode(data)
+    except PermanentError as error:
+        raise PermanentError(f"{topic}[0] at offset {offset}: {error}") from error
+    if not isinstance(record, ProgressRecord):
+        kind = type(record).__name__
+        raise PermanentError(f"{topic}[0] at offset {offset}: {kind} is no record of progress")
+    return record
 
 
 @lru_cache(maxsize=256)  # a process has several readers of the same few records

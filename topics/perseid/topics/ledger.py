@@ -39,16 +39,19 @@ class LedgerReader:
 
         Waits until no transaction is undecided below it; RetryableError if that takes too long.
         """
-        return self.last_and_end(topic, partition, timeout_s=timeout_s)[0]
+        return self.last_and_written(topic, partition, timeout_s=timeout_s, far=False)[0]
 
-    def last_and_end(
-        self, topic: str, partition: int, *, timeout_s: float
-    ) -> tuple[LedgerRecord | None, int]:
-        """The last record, and the high watermark."""
+    def last_and_written(
+        self, topic: str, partition: int, *, timeout_s: float, far: bool
+    ) -> tuple[LedgerRecord | None, LedgerRecord | None, int]:
+        """The same, the last record of an epoch with output, and that high watermark.
+
+        The one with output is looked for near the last one; with `far` in the whole ledger.
+        """
         place = topic, partition
         with self._one_at_a_time:
             end = self._topics.ends([place], committed=False)[place]
-            return self._search(place, end, timeout_s), end
+            return *self._search(place, end, timeout_s, far), end
 
     def last_of(
         self, job: str, job_uuid: str, partitions: Iterable[int], *, timeout_s: float
@@ -61,36 +64,41 @@ class LedgerReader:
             for p, record in found.items()
         }
 
-    def _search(self, place: Partition, end: int, timeout_s: float) -> LedgerRecord | None:
-        """Searches backwards from `end` in growing windows, since aborted attempts leave no record.
+    def _search(
+        self, place: Partition, end: int, timeout_s: float, far: bool
+    ) -> tuple[LedgerRecord | None, LedgerRecord | None]:
+        """Backwards from `end` in growing windows, since aborted attempts leave no record.
 
-        Never returns None for a ledger that has a record: every epoch would count as uncommitted.
+        The last one is never None of a ledger that has a record: nothing would be taken for
+        committed.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         low = self._topics.starts([place])[place]
         if 0 < low >= end and self._topics.ends([place], committed=False)[place] > end:
             raise _gone(place, low, end)
         window, upper = _FIRST_WINDOW, end
+        last: LedgerRecord | None = None
         while upper > low:
             lower = max(low, upper - window)
             left_s = max(0.0, deadline_s - self._clock.monotonic_s())
             try:
-                record = self._newest(place, lower, upper, left_s)
-            except ReplayDataLost as trimmed:  # meanwhile; never the last record
+                entries = self._reader.read_range(*place, lower, upper, timeout_s=left_s)
+            except ReplayDataLost as trimmed:  # meanwhile, and never the last record
                 low = trimmed.earliest
-                if low >= upper:
+                if low >= upper and last is None:
                     raise _gone(place, low, end) from trimmed
                 continue
-            if record is not None:
-                return record
+            newest_first = (
+                cast(LedgerRecord, codec.decode(entry.value)) for entry in reversed(entries)
+            )
+            for record in newest_first:
+                last = last or record
+                if record.outputs:
+                    return last, record
+            if last is not None and not far:
+                break
             upper, window = lower, window * _WINDOW_FACTOR
-        return None
-
-    def _newest(
-        self, place: Partition, start: int, end: int, timeout_s: float
-    ) -> LedgerRecord | None:
-        entries = self._reader.read_range(*place, start, end, timeout_s=timeout_s)
-        return cast(LedgerRecord, codec.decode(entries[-1].value)) if entries else None
+        return last, None
 
 
 def _gone(place: Partition, start: int, end: int) -> RetryableError:

@@ -232,7 +232,7 @@ class ProgressLog:
         found = self._reader.read_from(
             self._topic, 0, offset, max_records=max_records, timeout_s=timeout_s
         )
-        return [(e.offset, cast(ProgressRecord, codec.decode(e.value))) for e in found]
+        return [(e.offset, codec.decode_progress(self._topic, e.offset, e.value)) for e in found]
 
 
 def _not_readable(cursor: Cursor, end: int, timeout_s: float) -> RetryableError:

@@ -81,8 +81,7 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
         total = Value(pa.int64(), default=0)
         hitters = Table(key=types, n=pa.int64())
 
-        # What job.yaml allows to be lost in approximate mode; set by the caller that runs it in
-        # that mode.
+        # What job.yaml allows to be lost; set by the caller that runs the approximate mode.
         theta: float | None = None
         l: int | None = None  # noqa: E741 - the paper's and the file's name
         alpha = 1 if column is None else largest

@@ -193,7 +193,7 @@ def mark(registry: Registry, name: str, now_ms: int, *, whole: bool = False) -> 
     """
     older, held = registry.backups(name), _held(registry, name, whole)
     while held is not None:
-        mark = BackupMark(*held, now_ms)
+        mark = BackupMark(*held, max(now_ms, _newest_ms(registry, name)))
         kept = [m for m in older if m.job_uuid == mark.job_uuid]
         registry.put_backups(name, (mark, *kept[: MARKS_MAX - 1]))
         # A trim that missed the mark may have reached a checkpoint completed meanwhile.
@@ -211,6 +211,12 @@ def _held(registry: Registry, name: str, whole: bool) -> tuple[str, int, int] | 
         for oldest in pointers.pointers[-1:]:
             return plan.job_uuid, oldest.epoch, oldest.token_offset
     return plan.job_uuid, plan.base_epoch, plan.base_offset
+
+
+def _newest_ms(registry: Registry, name: str) -> int:
+    """The time of the newest checkpoint: a backup is later, whatever the clock here says."""
+    pointers = registry.pointers(name)
+    return max((p.time_ms for p in pointers.pointers), default=0) if pointers is not None else 0
 
 
 def _nodes(registry: Registry, name: str) -> dict[str, str]:

@@ -94,9 +94,9 @@ class CommitResult:
 class Ledger(Protocol):
     """Reads the ledger back (perseid.topics.ledger). Must not return an undecided record."""
 
-    def last_and_end(
-        self, topic: str, partition: int, *, timeout_s: float
-    ) -> tuple[LedgerRecord | None, int]: ...
+    def last_and_written(
+        self, topic: str, partition: int, *, timeout_s: float, far: bool
+    ) -> tuple[LedgerRecord | None, LedgerRecord | None, int]: ...
 
 
 def judge(
@@ -164,7 +164,9 @@ class SinkSession:
         self._ledger_topic = names.ledger(who.job)
         self._batch_bytes = BATCH_BYTES_MAX
         self._held: tuple[Transaction, LedgerRecord] | None = None  # after a clean commit
-        self._ends: dict[Partition, int] = {}  # the last offset known to exist
+        self._ends: dict[Partition, int] = {}  # last offset that is known to have been there
+        self._before: dict[Partition, tuple[int, int]] = {}  # unchecked: epoch, last offset
+        self._looked_back = False
         self._lost: PermanentError | None = None
         self._lasting_s = sink_time.FIRST_S  # time of the next transaction
         self._too_much: tuple[tuple[int, int, int], PermanentError] | None = None
@@ -235,6 +237,7 @@ class SinkSession:
         acquired_s = self._clock.monotonic_s()
         acquire_ms = (acquired_s - started_s) * 1000
         try:
+            self._check_outputs()
             verdict = judge(
                 last, self.who, generation=generation, epoch=epoch, token_offset=token_offset
             )
@@ -274,32 +277,38 @@ class SinkSession:
         )  # fmt: skip
         place = self._ledger_topic, self.who.ledger
         try:
-            last, end = self._ledger.last_and_end(*place, timeout_s=ATTEMPT_S)
-            self._check_outputs(last)
+            last, written, end = self._ledger.last_and_written(
+                *place, timeout_s=ATTEMPT_S, far=not self._looked_back
+            )
         except BaseException:
             transaction.close()
             raise
-        # Records of other sessions are remembered too: they may be lost as well.
+        self._looked_back = True
+        if written is not None and written.job_uuid == self.who.job_uuid:
+            epoch = written.epoch
+            self._before |= {(w.topic, w.partition): (epoch, w.last) for w in written.outputs}
+        # What another session wrote is remembered like what this one has: it may get lost, too.
         self._ends[place] = max(end - 1, self._ends.get(place, -1))
         return transaction, last
 
-    def _check_outputs(self, last: LedgerRecord | None) -> None:
-        """Checks that the last epoch's outputs still exist: their topic alone may have lost them.
+    def _check_outputs(self) -> None:
+        """The outputs of others are where the ledger says: their topic alone may have lost them.
 
-        Only for topics that this session writes: another revision may have had others.
+        Not only of the last epoch, which has none where it is one of a checkpoint. Of the topics
+        that this session writes: another revision may have had others.
         """
-        if last is None or last.job_uuid != self.who.job_uuid:
-            return
-        ours = {(w.topic, w.partition): w.last for w in last.outputs if w.topic in self._infos}
-        ends = self._topics.ends(sorted(ours), committed=False) if ours else {}
-        for (topic, partition), written in sorted(ours.items()):
+        known = {place: at for place, at in self._before.items() if place[0] in self._infos}
+        ends = self._topics.ends(sorted(known), committed=False) if known else {}
+        for (topic, partition), (epoch, written) in sorted(known.items()):
             end = ends[topic, partition]
             if end <= written:
                 self._lost = lost_by_broker(
                     f"{topic}[{partition}] ends at {end}, and the ledger has outputs of epoch "
-                    f"{last.epoch} up to {written}"
+                    f"{epoch} up to {written}"
                 )
                 raise self._lost
+        for place in known:
+            del self._before[place]
 
     def _written(
         self,

@@ -71,7 +71,7 @@ def one_producer_for_all_attempts() -> AbstractContextManager[Any]:
 
 def _last(session: SinkSession) -> LedgerRecord | None:
     place = session._ledger_topic, session.who.ledger
-    return session._ledger.last_and_end(*place, timeout_s=1.0)[0]
+    return session._ledger.last_and_written(*place, timeout_s=1.0, far=False)[0]
 
 
 def _is_fenced(held: Any) -> bool:
