@@ -6,6 +6,8 @@ any more, as where a machine was.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,11 +22,13 @@ from perseid.state.durability.counters_redis import RedisCounters
 from perseid.testing.addresses import (
     FIRST,
     SECOND,
+    Gone,
     Left,
     Movable,
     NamedKafka,
     Names,
 )
+from perseid.testing.proxy import Proxy
 from perseid.testing.redis_server import RedisServer
 from perseid.testing.wait import until
 from perseid.testing.zookeeper import ZooKeeperServer
@@ -34,6 +38,7 @@ from perseid.topics.ranges import ColumnReader
 
 SESSION_S = 10.0
 PATIENCE_S = 60.0
+ATTEMPTED_S = 4.0  # behind the loss of its connection a client is connecting again
 LEFT: tuple[Left, ...] = ("refused", "silent")
 TOPIC = "lines"
 
@@ -62,6 +67,11 @@ def test_a_session_of_zookeeper_goes_on(names: Names, left: Left, tmp_path: Path
             assert node.mine
 
 
+def only_used(servers: list[Movable]) -> Movable | None:
+    busy = [each for each in servers if each.old.busy]
+    return busy[0] if len(busy) == 1 else None
+
+
 def test_servers_that_moved_while_another_one_was_used_are_found_at_once(
     names: Names, tmp_path: Path
 ) -> None:
@@ -76,7 +86,7 @@ def test_servers_that_moved_while_another_one_was_used_are_found_at_once(
         session.start(PATIENCE_S)
         states: list[SessionState] = []
         session.on_session(states.append)
-        used = next(each for each in three if each.old.taken)
+        used = until(lambda: only_used(three), PATIENCE_S, "attempts before to be over")
         others = [each for each in three if each is not used]
         before = [each.old.taken for each in others]
         for each in others:
@@ -166,3 +176,28 @@ def test_a_broker_that_says_another_address_than_before_is_found_by_its_name(
         server.restart_at(f"{SECOND}:{moved.port}")
         write(server, 100, 100)
         assert read(reader, 100, 200) == list(range(100, 200))
+
+
+def test_an_address_where_nothing_is_any_more_is_given_up_in_time(
+    names: Names, tmp_path: Path
+) -> None:
+    """The client's own limit is 30 s, in which it does not look the name up again."""
+    server = NamedKafka(tmp_path)
+    with Gone() as gone, Proxy(server.named, (SECOND, gone.port)) as there:
+        names["broker.test"] = SECOND
+        server.advertised = f"broker.test:{gone.port}"
+        with server, closing(ColumnReader(server.advertised, timeout_s=PATIENCE_S)) as reader:
+            TopicAdmin(server.bootstrap).create(TOPIC, 1)
+            write(server, 0, 100)
+            assert read_first(reader) == list(range(100))
+            names["broker.test"] = FIRST
+            there.cut()
+            write(server, 100, 100)
+            right = threading.Timer(ATTEMPTED_S, names.update, [{"broker.test": SECOND}])
+            right.start()
+            there.mend()
+            began_s = time.monotonic()
+            assert read(reader, 100, 200) == list(range(100, 200))
+            took_s = time.monotonic() - began_s
+            right.join()
+    assert ATTEMPTED_S < took_s < 25.0

@@ -2,7 +2,8 @@
 
 The clients look the names up as they always do, and get what a test says. `Names` is for clients in
 this process: Python's own look-ups, which are kazoo's and redis-py's, and those of the librdkafka
-clients that `perseid.topics.librdkafka` makes. All of 127/8 is this machine's.
+clients that `perseid.topics.librdkafka` makes. `HostsFile` is for processes, with all that they do;
+it needs root. All of 127/8 is this machine's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ctypes
 import socket
 from collections import UserDict
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import POINTER, c_char_p, c_int, c_void_p
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -70,6 +71,22 @@ class Names(UserDict[str, str]):
         return code
 
 
+class HostsFile(UserDict[str, str]):
+    """The /etc/hosts of processes that are started with `before` in front of their command."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        self.before = ["unshare", "--mount", "sh", "-c", script, str(path)]
+
+    def __setitem__(self, name: str, address: str) -> None:
+        """In place: a new file would not be the one that they have."""
+        super().__setitem__(name, address)
+        lines = [f"{at} {of}\n" for of, at in {"localhost": FIRST, **self.data}.items()]
+        self._path.write_text("".join(lines))
+
+
 class Movable:
     """The server at `port`, reached by `name`: at FIRST, and after `move` at SECOND.
 
@@ -107,6 +124,28 @@ class Movable:
             self.old.cut()
         else:
             self.old.requests_pass = self.old.answers_pass = False
+
+
+class Gone:
+    """An address where no machine is any more: who connects hears nothing at all.
+
+    Of a listener whose queue is full the kernel drops what comes. Used by `with`.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((FIRST, 0), backlog=0)
+        self.port: int = self._listener.getsockname()[1]
+        self._queued: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        with suppress(TimeoutError):
+            while True:
+                self._queued.append(socket.create_connection((FIRST, self.port), timeout=0.5))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._queued, self._listener):
+            each.close()
 
 
 class NamedKafka(KafkaServer):

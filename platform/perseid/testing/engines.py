@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,10 +25,14 @@ class Engine:
     """One process; a context manager that ends it with all its children."""
 
     def __init__(
-        self, cluster: Cluster, kind: str, name: str, environment: Mapping[str, str]
-    ) -> None:
-        """`kind`: worker or coordinator. `environment`: additions to this process's environment."""
-        command = [sys.executable, "-c", _MAIN, kind]
+        self, cluster: Cluster, kind: str, name: str, environment: Mapping[str, str],
+        before: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`kind`: worker or coordinator. `environment`: additions to this process's environment.
+
+        `before`: a command that runs the one after it, such as `unshare`.
+        """
+        command = [*before, sys.executable, "-c", _MAIN, kind]
         command += ["--deployment", str(cluster.home.deployment), "--id", name]
         with open(cluster.home.log(name), "ab") as log:
             self._process = subprocess.Popen(

@@ -42,6 +42,12 @@ class Proxy:
         _end(self._listener)
         self._accepting.join()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a connection is open."""
+        with self._lock:
+            return bool(self._open)
+
     def cut(self) -> None:
         """Ends all connections; new ones are closed at once."""
         with self._lock:

@@ -48,7 +48,10 @@ def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,  # a restarted broker is found within half a second
         "retry.backoff.ms": 20,
-        "broker.address.ttl": 1_000,  # of a name: a broker may come back under another address
+        # A broker may come back under another address. Names are looked up again for each attempt,
+        # and one at an address where nothing is any more ends as a request without an answer does.
+        "broker.address.ttl": 1_000,
+        "socket.connection.setup.timeout.ms": 10_000,
         "metadata.recovery.strategy": "rebootstrap",  # where brokers told addresses and no names
         "allow.auto.create.topics": False,
         "topic.metadata.propagation.max.ms": 5_000,  # after this, a missing topic is an error
