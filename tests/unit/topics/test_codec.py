@@ -130,42 +130,6 @@ def test_event_times_of_10_000_partitions_fit_into_a_record() -> None:
     assert len(data) < 1_000_000  # what the client sends at most
 
 
-def test_a_token_of_protocol_3_can_be_read() -> None:
-    before = bytes.fromhex(
-        "c301350157c151fb8d230802750e060472310402020a6c696e657302740269020a120000d00f02880e010002"
-        "0c000a6c696e657308c6010018"
-    )
-    split = (SourceRange("lines", "t", "i", 1, 5, 9),)
-    assert codec.decode(before) == Token(
-        4, "u", 7, 3, "r1", 2, (split,), 1000, 900, True, False,
-        (InputCheck(6, 0, "lines", 4, 99),), 12,
-    )  # fmt: skip
-
-
-def test_a_token_of_protocol_2_can_be_read() -> None:
-    before = bytes.fromhex(
-        "c301e235d29b3cab29b20802750e060472310402020a6c696e657302740269020a120000d00f02880e0100020c"
-        "000a6c696e657308c60100"
-    )
-    split = (SourceRange("lines", "t", "i", 1, 5, 9),)
-    assert codec.decode(before) == Token(
-        4, "u", 7, 3, "r1", 2, (split,), 1000, 900, True, False,
-        (InputCheck(6, 0, "lines", 4, 99),), 0,
-    )  # fmt: skip
-
-
-def test_a_record_of_protocol_2_can_be_read() -> None:
-    """Bytes that a version of before has written: they are in topics behind an upgrade."""
-    before = bytes.fromhex(
-        "c301f3802936a3aee7f502750202770a0e2806b401020e70726f636573730800c8010402020a000a6c696e65"
-        "73281200020c636f756e7473c8011400"
-    )
-    assert codec.decode(before) == EpochDone(
-        "u", 1, "w", 5, 7, 20, 3, 90, {"process": 4}, 100, 2, 1,
-        (InputCheck(5, 0, "lines", 20, 9),), (OperatorState("counts", 100, 10),), {},
-    )  # fmt: skip
-
-
 def test_the_format_does_not_change_unseen() -> None:
     """Bytes as they stand in topics: a change here breaks every running deployment."""
     claim = codec.encode(Claim(coordinator_epoch=3, leader="c1"))

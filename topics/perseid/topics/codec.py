@@ -2,9 +2,8 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas are in the folder `schemas`, one for each record, and those of older protocols in
-`schemas_before`. An unknown fingerprint was written by another version of perseid: that is an
-error, never a guess.
+The schemas are in the folder `schemas`, one for each record. An unknown fingerprint was written by
+another version of perseid: that is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from perseid.topics.records import (
     RedrivenLetter,
     Rewind,
     SinkWindow,
-    SourceRange,
     Token,
     TokenRecord,
 )
@@ -116,7 +114,7 @@ def _decoded(data: bytes) -> Record:
         raise PermanentError(f"{schema.name} of {len(data)} bytes is damaged: {error!r}") from error
     if body.tell() != len(data):
         raise PermanentError(f"{schema.name} of {len(data)} bytes ends at {body.tell()}")
-    if "reads" in values:
+    if schema.name == Token.__name__:
         values["splits"] = source_ranges.unpacked(values.pop("topics"), values.pop("reads"))
     values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
     record: Record = _TYPES[schema.name](**values)
@@ -147,17 +145,11 @@ def _plain(value: Any) -> Any:
     return plain
 
 
-def _range(found: SourceRange | dict[str, Any]) -> SourceRange:
-    """Tokens from before protocol 4 have each range as a record."""
-    return found if isinstance(found, SourceRange) else SourceRange(**found)
-
-
 def _window(values: dict[str, Any]) -> SinkWindow:
     return SinkWindow(**{**values, "checksum": int.from_bytes(values["checksum"], "big")})
 
 
 _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
-    "splits": lambda splits: tuple(tuple(map(_range, split)) for split in splits),
     "checks": lambda checks: tuple(InputCheck(**c) for c in checks),
     "states": lambda states: tuple(OperatorState(**s) for s in states),
     "outputs": lambda windows: tuple(_window(w) for w in windows),
@@ -169,9 +161,9 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
 
 
 @cache
-def _schemas(folder: str = "schemas") -> tuple[_Schema, ...]:
+def _schemas() -> tuple[_Schema, ...]:
     found = []
-    for file in resources.files("perseid.topics").joinpath(folder).iterdir():
+    for file in resources.files("perseid.topics").joinpath("schemas").iterdir():
         raw = json.loads(file.read_text())
         name: str = raw["name"]
         mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
@@ -187,5 +179,4 @@ def _by_name() -> dict[str, _Schema]:
 
 @cache
 def _by_header() -> dict[bytes, _Schema]:
-    """Includes the older schemas: topics still hold their records after an upgrade."""
-    return {s.header: s for s in (*_schemas(), *_schemas("schemas_before"))}
+    return {s.header: s for s in _schemas()}

@@ -75,7 +75,7 @@ class Token:
     `previous_offset`: the log offset of the previous token (or Begin or Rewind target). `time_ms`
     and `watermark_ms` (both since 1970) never fall below the previous token's. `final`: the last
     epoch of this revision. `generation`: of the plan that it was issued under; an owner of a lower
-    one must not run it; 0 from a coordinator of protocol 2.
+    one must not run it.
     """
 
     coordinator_epoch: int
@@ -117,8 +117,7 @@ class OperatorState:
 class EpochDone:
     """A worker ran one epoch: every partition's state is logged and every sink committed.
 
-    `bytes_in`: by source, the bytes of the values that `checks` counts; empty from a worker of
-    protocol 2.
+    `bytes_in`: by source, the bytes of the values that `checks` counts.
     """
 
     job_uuid: str
@@ -225,8 +224,7 @@ class SinkWindow:
     """What one epoch of one operator partition wrote to one topic partition.
 
     `checksum` is 2**63 plus the CRC-32 of the records in the order of their offsets: of the values'
-    lengths (int32, little endian), then all keys, then all values. In records from before
-    2026-11-22 it is a sum of the CRC-32 of each record (key, then value), and below 2**63.
+    lengths (int32, little endian), then all keys, then all values.
     """
 
     topic: str

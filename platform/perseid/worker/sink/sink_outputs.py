@@ -19,8 +19,7 @@ from perseid.topics.records import SinkWindow
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Written
 from perseid.worker.dataflow.partition import grouped
 
-# set in every checksum over a run of records; checksums made before 2026-11-22 are below it
-RUN = 1 << 63
+_RUN = 1 << 63  # set in every checksum: over a run of records
 _BATCH_HEADER_BYTES = 61  # Kafka's record batch, version 2
 _KEY_SHOWN_BYTES = 80
 
@@ -45,7 +44,7 @@ def divide(
 def checksum(keys: pa.BinaryArray, values: pa.BinaryArray) -> int:
     """The checksum in a SinkWindow; a missing key or value counts as an empty one."""
     lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype("<i4", copy=False)
-    return RUN | crc32(all_bytes(values), crc32(all_bytes(keys), crc32(lengths.tobytes())))
+    return _RUN | crc32(all_bytes(values), crc32(all_bytes(keys), crc32(lengths.tobytes())))
 
 
 def windows(
