@@ -86,8 +86,8 @@ class CheckpointPointer:
     """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
 
     `token_offset` is the offset of the token of `epoch` in the token log: replay resumes after it.
-    `bytes`: size of its own files. `needs`: the epochs whose files it needs, `base_epoch` the
-    oldest of them; one of protocol 2 has no `needs`.
+    `bytes`: size of its own files. `needs`: the epochs whose files it needs, its own included;
+    `base_epoch`: the oldest of them.
     """
 
     epoch: int
@@ -104,11 +104,7 @@ class CheckpointPointer:
 
     def shares_files(self, other: CheckpointPointer) -> bool:
         """Whether one damaged file may damage both."""
-        return not self._files.isdisjoint(other._files)
-
-    @property
-    def _files(self) -> frozenset[int]:
-        return frozenset(self.needs or range(self.base_epoch, self.epoch + 1))
+        return not set(self.needs).isdisjoint(other.needs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,7 +349,7 @@ class Leader:
         pointer = CheckpointPointer(
             action.epoch, action.generation, action.layout, action.revision, action.token_offset,
             f"c-{action.epoch}", 1, sum(p.bytes for p in action.parts), action.time_ms,
-            action.epoch,
+            action.epoch, (action.epoch,),
         )  # fmt: skip
         return ev.ManifestWritten(action.job, action.job_uuid, pointer)
 

@@ -118,12 +118,6 @@ def test_a_checkpoint_with_another_base_and_a_file_in_common_is_not_apart() -> N
     assert [p.epoch for p in kept] == [4, 3, 1]
 
 
-def test_a_pointer_of_before_may_share_any_file_since_its_base() -> None:
-    before = replace(pointer_of(8), base_epoch=4, needs=())
-    assert before.shares_files(pointer_of(5, 9))
-    assert not before.shares_files(pointer_of(3, 9))
-
-
 def pointer_of(*needs: int) -> CheckpointPointer:
     number = needs[-1]
     return CheckpointPointer(
@@ -152,7 +146,8 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
     assert job.plan is not None and job.pointers is not None
     (newest, fallback) = job.pointers.pointers
     plan = replace(job.plan, checkpoints=(replace(fallback, epoch=oldest),))
-    pointer = replace(newest, epoch=newest.epoch + 1, base_epoch=newest.epoch + 1)
+    number = newest.epoch + 1
+    pointer = replace(newest, epoch=number, base_epoch=number, needs=(number,))
     collecting = Collecting(pointer.epoch, pointer.token_offset, 0.0)
     for phase, kept in (
         (Phase.RESTORING, [pointer.epoch, newest.epoch, oldest]),

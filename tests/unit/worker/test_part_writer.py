@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -266,9 +265,3 @@ def test_a_writer_hears_of_a_final_part_before_its_order(
     store = str(Path(order.directory).parent / "store")
     assert checkpoints._written(store, part).epoch == 1
     assert checkpoints._writer().exit_code is None
-
-
-def test_an_order_of_an_earlier_release_is_of_a_job_that_goes_on(order: PartOrder) -> None:
-    fields = orjson.loads(order.encode())
-    del fields["final"]
-    assert PartOrder.decode(orjson.dumps(fields)) == order

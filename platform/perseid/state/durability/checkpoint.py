@@ -37,8 +37,8 @@ FORMAT = 2
 LINKS_MAX = 6  # after so many links the whole state is written: decisions/0001
 LINKS_OF_WHOLE = 0.5  # in bytes: a restore reads half as much again, plus one link, at most
 LINKS_SMALL = 1 << 16  # bytes too few to matter
-_FOLDER = re.compile(r"c-(\d+)-g\d+(-t\d+)?")  # an older format had no offset
-_MANIFEST = re.compile(r"manifest(-[0-9a-f]{8})?\.json")  # an older format had no CRC
+_FOLDER = re.compile(r"c-(\d+)-g\d+-t\d+")
+_MANIFEST = re.compile(r"manifest-[0-9a-f]{8}\.json")
 
 
 @dataclass(frozen=True, slots=True)
