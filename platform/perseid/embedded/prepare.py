@@ -30,7 +30,6 @@ from perseid.records.deployment import parse_registries
 Say = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
 MADE_BY = "version"  # in the broker's folder: the Kafka version that formatted its data
-_BEFORE_NOTED = "4.3.1"  # the only one before versions were recorded
 
 
 EMBEDDED = "embedded"
@@ -163,8 +162,7 @@ def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> Proces
 
 def check_readable(folder: Path) -> None:
     """RefusedError for data of a newer Kafka: the broker would end at every start."""
-    file = folder / MADE_BY
-    made_by = file.read_text().strip() if file.is_file() else _BEFORE_NOTED
+    made_by = (folder / MADE_BY).read_text().strip()
     if Version(made_by) > Version(KAFKA[2]):
         raise RefusedError(
             f"{folder / 'data'} is of Kafka {made_by}, and this perseid brings {KAFKA[2]}, which "
