@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.records import WorkerInfo
-from perseid.records.version import PROTOCOL
 
 
 def loads(state: ClusterState) -> Counter[str]:
@@ -42,13 +41,13 @@ def choose(
 ) -> str | None:  # fmt: skip
     """The incarnation to run a job; one of `avoid` only if there is no other.
 
-    Leaving workers and those of another protocol get no job. `near`: an incarnation whose host is
-    preferred while its worker lives there.
+    Leaving workers get no job. `near`: an incarnation whose host is preferred while its worker
+    lives there.
     """
     shunned = set(avoid)
     worker = near.rpartition("-")[0] if near is not None else None
     hosts = {info.host for info in workers.values() if info.id == worker}
-    open_to = [w for w, i in workers.items() if not i.leaving and i.protocol == PROTOCOL]
+    open_to = [w for w, i in workers.items() if not i.leaving]
     ranked = sorted(
         open_to,
         key=lambda w: (w in shunned, workers[w].host not in hosts, loaded.get(w, 0), w),

@@ -331,7 +331,7 @@ def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) ->
 
 def coordinators(leader: LeaderInfo | None, registered: Iterable[str]) -> Finding:
     """`registered`: the names of leaders and standbys."""
-    check, known = "coordinators", {*registered, *([leader.id] if leader is not None else ())}
+    check, known = "coordinators", set(registered)
     if leader is None:
         return Finding(check, "problem", f"{len(known)} alive, none leads", "one leads",
                        "`perseid up`, or look at `perseid logs c1`")  # fmt: skip

@@ -1,8 +1,8 @@
-"""Which processes may run side by side, and with whose data a process can continue.
+"""Which processes may run side by side, on whose data.
 
 All processes of a deployment speak one protocol: the control records, the entries in ZooKeeper, the
 state logs and checkpoints, and the names by which writers fence each other. PROTOCOL increases with
-any change of these that an older process could misread, but not with a change that it can read (a
+any change of these that another version could misread, but not with a change that it can read (a
 field that it ignores, a record that it never meets). `tests/unit/registry/test_versions.py` detects
 changes. Versions of one protocol may be mixed, so a cluster is upgraded while it runs.
 """
@@ -14,16 +14,14 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
 PROTOCOL = 4  # a token's ranges have a few bytes each, so that 10,000 partitions fit
-OLDEST = 1  # the oldest protocol whose data this version reads
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The build of one process: perseid's version, its protocol, the oldest one it reads."""
+    """The build of one process: perseid's version, and the one protocol that it speaks and reads."""
 
     version: str
     protocol: int = PROTOCOL
-    oldest: int = OLDEST
 
 
 def this_build() -> Build:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from perseid.coordinator import failing, placement
-from perseid.records.version import PROTOCOL
 from perseid.testing.coordinator import Leader, World, job_entry, job_spec, worker_info
 from perseid.testing.coordinator_steps import JOB, run, want
 
@@ -213,12 +212,11 @@ def test_jobs_of_one_cluster_do_not_share_failures(world: World, leader: Leader)
     assert world.statuses["grep"].state == "restoring"
 
 
-def test_a_worker_that_leaves_or_speaks_another_protocol_gets_nothing() -> None:
-    workers = {w: worker_info(w) for w in ("w1-1", "w2-1", "w3-1")}
+def test_a_worker_that_leaves_gets_nothing() -> None:
+    workers = {w: worker_info(w) for w in ("w1-1", "w2-1")}
     workers["w1-1"] = replace(workers["w1-1"], leaving=True)
-    workers["w2-1"] = replace(workers["w2-1"], protocol=PROTOCOL + 1)
-    assert placement.choose(workers, {"w3-1": 9}, ["w3-1"]) == "w3-1"
-    del workers["w3-1"]
+    assert placement.choose(workers, {"w2-1": 9}, ["w2-1"]) == "w2-1"
+    del workers["w2-1"]
     assert placement.choose(workers, {}) is None
 
 

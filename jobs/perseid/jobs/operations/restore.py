@@ -62,10 +62,11 @@ def restore(
     RefusedError with every reason, and nothing is written, when one of them cannot be restored.
     """
     saved = backup.read(folder)
-    if not build.oldest <= saved.protocol <= build.protocol:
+    if saved.protocol != build.protocol:
         raise RefusedError(
             f"the backup is of perseid {saved.version}, protocol {saved.protocol}; this is "
-            f"{build.version}, which goes on with protocols {build.oldest} to {build.protocol}"
+            f"{build.version}, which reads protocol {build.protocol} only: "
+            f"restore it with perseid {saved.version}"
         )
     chosen = [job for job in saved.jobs if not only or job.name in only]
     unknown = sorted(set(only) - {job.name for job in chosen})
