@@ -54,7 +54,7 @@ def ended(progress: Any, error: BaseException) -> Fragment:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment, "TELL_AGAIN_S", 0.0)
+    monkeypatch.setattr(fragment, "REPORT_AGAIN_S", 0.0)
 
 
 @pytest.mark.parametrize(

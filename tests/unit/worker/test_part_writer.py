@@ -152,7 +152,7 @@ class DeafProgress:
 
 def test_what_came_of_a_part_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint, and a switch with it, waited 300 s for a report that was lost."""
-    monkeypatch.setattr(checkpoints, "TELL_AGAIN_S", 0.0)
+    monkeypatch.setattr(checkpoints, "REPORT_AGAIN_S", 0.0)
     failed = PartFailed("uuid", 1, 1, "counts", 0, "disk full")
     progress = DeafProgress(3)
     checkpoints._report_until_acknowledged(cast(ProgressLog, progress), failed)
