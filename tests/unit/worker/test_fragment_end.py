@@ -157,7 +157,7 @@ def test_an_end_that_cannot_be_told_ends_the_worker_and_not_in_silence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(fragment, "TELL_FOR_S", 0.0)
+    monkeypatch.setattr(fragment, "REPORT_FOR_S", 0.0)
     monkeypatch.setattr(fragment, "end_worker", codes.append)
     monkeypatch.setattr(KafkaLogWriter, "append", refuse)
     monkeypatch.setattr(Clients, "open", refuse)
