@@ -32,8 +32,8 @@ from perseid.testing.stack import example, group_offsets
 from perseid.testing.wait import until
 from perseid.topics import clients, codec, names
 from perseid.topics.admin import TopicAdmin
-from perseid.topics.chain import Base, Chain, Void, valid_tokens
-from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog, TokenLog
+from perseid.topics.chain import Accepted, Base, Chain, Void, valid_tokens
+from perseid.topics.log import KafkaLogReader, KafkaLogWriter, ProgressLog
 from perseid.topics.records import (
     Claim,
     EpochDone,
@@ -76,13 +76,18 @@ class StandIn:
         progress = ProgressLog(self._job, None, writer)
         reader = KafkaLogReader(self._deployment.kafka)
         base = Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
-        tokens = TokenLog(self._job, reader, base=base)
+        chain, position = Chain(base), base.offset
         progress.append(
             FragmentState(plan.job_uuid, plan.generation, INCARNATION, "running", plan.base_epoch)
         )
         while not self._stop.is_set():
-            for seen in tokens.poll(0.2):
-                if seen.kind == "token" and seen.token is not None:
+            entries = reader.read_from(
+                names.tokens(self._job), 0, position, max_records=100, timeout_s=0.2
+            )
+            for entry in entries:
+                position = entry.offset + 1
+                seen = chain.feed(entry.offset, codec.decode_token(entry.value))
+                if isinstance(seen, Accepted) and seen.kind == "token" and seen.token is not None:
                     self._commit(writer, plan, seen.token, seen.offset)
                     progress.append(self._report(plan, seen.token, seen.offset))
                     self.done.append((seen.token.epoch, time.monotonic()))

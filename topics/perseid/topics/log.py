@@ -7,16 +7,14 @@ here use Kafka, the fakes are in `perseid.testing.kafka`, and both pass the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from perseid.errors import PermanentError, RetryableError, UndecidedTransaction
 from perseid.records.access import Bootstrap
 from perseid.topics import clients, codec, names
-from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.clients import Isolation
 from perseid.topics.cursor import Cursor
-from perseid.topics.records import ProgressRecord, TokenRecord
+from perseid.topics.records import ProgressRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -161,54 +159,6 @@ class KafkaLogWriter:
             producer.flush(_FLUSH_STEP_S)
             if not report and time.monotonic() > deadline_s:
                 raise RetryableError(f"append was not acknowledged in {self._timeout_s} s")
-
-
-class TokenLog:
-    """One job's token log, read through its chain."""
-
-    def __init__(
-        self,
-        job: str,
-        reader: LogReader,
-        writer: LogWriter | None = None,
-        *,
-        base: Base | None = None,
-        on_void: Callable[[Void], None] = lambda _: None,
-    ) -> None:
-        """Reads from `base`, or from the log's first record. `on_void` gets the void records."""
-        self.chain = Chain(base)
-        self.position = base.offset if base is not None else 0
-        self._topic, self._reader, self._writer = names.tokens(job), reader, writer
-        self._on_void = on_void
-
-    def append(self, record: TokenRecord) -> int:
-        """The record's offset; whether it is valid is known once it has been read back."""
-        if self._writer is None:
-            raise PermanentError(f"{self._topic} was opened for reading only")
-        return self._writer.append(self._topic, 0, codec.encode(record))
-
-    def poll(self, timeout_s: float, *, max_records: int = RECORDS_MAX) -> list[Accepted]:
-        """The new valid records, including rewinds; waits for them at most `timeout_s`."""
-        entries = self._reader.read_from(
-            self._topic, 0, self.position, max_records=max_records, timeout_s=timeout_s
-        )
-        return self._feed(entries)
-
-    def read_to(self, end: int, *, timeout_s: float) -> list[Accepted]:
-        """All valid records from the position up to the offset `end`, which must exist."""
-        entries = self._reader.read_range(self._topic, 0, self.position, end, timeout_s=timeout_s)
-        return self._feed(entries)
-
-    def _feed(self, entries: list[Entry]) -> list[Accepted]:
-        kept = []
-        for entry in entries:
-            seen = self.chain.feed(entry.offset, codec.decode_token(entry.value))
-            self.position = entry.offset + 1
-            if isinstance(seen, Void):
-                self._on_void(seen)
-            else:
-                kept.append(seen)
-        return kept
 
 
 class ProgressLog:
