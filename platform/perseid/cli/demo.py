@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -151,7 +151,7 @@ def _drive(
     document = {
         **{key: verdict[key] for key in ("records", "output_records")},
         **{key: verdict[key] for key in ("lost", "duplicated", "reordered", "wrong")},
-        "kills": [report.as_dict() for report in reports],
+        "kills": [asdict(report) for report in reports],
         "epochs": follower.progress.committed_epochs,
         "epochs_after_last_kill": run.epochs_after_last_kill,
         "records_per_s": round(wish.records / run.seconds, 1),

@@ -27,13 +27,6 @@ def ports(path: Path) -> dict[str, int]:
     return kept
 
 
-def is_open(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a process accepts connections there."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((host, port)) == 0
-
-
 def free(count: int, taken: Set[int] = frozenset()) -> list[int]:
     """Ports without a listener, none of them in `taken`."""
     # Below the ephemeral range: a port there could be given to an outgoing connection while the

@@ -1,7 +1,6 @@
-import socket
 from pathlib import Path
 
-from perseid.embedded.ports import NAMES, is_open, ports
+from perseid.embedded.ports import NAMES, ports
 
 
 def test_ports_are_chosen_once_and_kept(tmp_path: Path) -> None:
@@ -22,10 +21,3 @@ def test_a_name_that_is_new_gets_a_port_beside_the_kept_ones(tmp_path: Path) -> 
     found = ports(path)
     assert found["kafka"] == 12345
     assert set(found) == set(NAMES)
-
-
-def test_an_open_port_is_seen() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert is_open(port)
-    assert not is_open(port)

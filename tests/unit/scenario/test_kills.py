@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.cli.scenario.kills import Kill, KillReport, parse, parse_all
+from perseid.cli.scenario.kills import Kill, parse, parse_all
 from perseid.errors import UsageError
 
 
@@ -21,11 +21,3 @@ def test_executor_needs_the_standalone_master() -> None:
     with pytest.raises(UsageError, match="--master standalone"):
         parse_all(["worker", "executor"], "local[2]")
     assert parse_all(["executor"], "standalone") == (Kill("executor"),)
-
-
-def test_a_kill_matters_only_if_it_met_work_and_output_came_after_it() -> None:
-    hit = KillReport("worker", 7, 1.0, 5, "w1", "w2", 2.0)
-    assert hit.mattered
-    assert not KillReport("worker", None, 1.0, 5, "w1", "w2", 2.0).mattered
-    assert not KillReport("worker", 7, 1.0, None, "w1", "w2", 2.0).mattered
-    assert not KillReport("worker", 7, 1.0, 5, "w1").mattered

@@ -115,7 +115,7 @@ def test_kills_are_done_in_the_middle_of_work_and_reported(
     assert [r.what for r in reports] == ["worker", "coordinator"]
     assert [r.pid for r in reports] == [p.pid for p in sleepers]
     assert [p.wait() for p in sleepers] == [-9, -9]
-    assert all(r.mattered and r.seconds_to_output == 1.5 for r in reports)
+    assert all(r.epoch_in_flight and r.seconds_to_output == 1.5 for r in reports)
     assert [(r.owner_before, r.owner_after) for r in reports] == [("w1", "w2"), ("w2", "w3")]
     after = ran.epochs_after_last_kill
     assert after is not None
@@ -136,7 +136,7 @@ def test_a_kill_that_a_commit_has_forestalled_is_done_again(
 
     job = QuickJob(iter([mark(p.pid) for p in sleepers]))
     reports = run(job, ["coordinator"]).reports(lambda windows, after_ms: after_ms + 1_500)
-    assert [(r.pid, r.mattered) for r in reports] == [(sleepers[1].pid, True)]
+    assert [(r.pid, r.seconds_to_output) for r in reports] == [(sleepers[1].pid, 1.5)]
     assert "had just been committed; again" in job.notes[0]
     assert job.progress.committed_records == 4_000
 

@@ -6,8 +6,7 @@ counted from the first line that is sent.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from perseid.errors import UsageError
 
@@ -40,14 +39,6 @@ class KillReport:
     owner_before: str | None
     owner_after: str | None = None
     seconds_to_output: float | None = None
-
-    @property
-    def mattered(self) -> bool:
-        """Whether a process died during an epoch, and output came after it."""
-        return None not in (self.pid, self.epoch_in_flight, self.seconds_to_output)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def parse(text: str) -> Kill:
