@@ -171,7 +171,7 @@ class Loader:
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # the entry's may differ
-        base = _base(plan, pointers) if plan is not None else None
+        base = base_of(plan, pointers) if plan is not None else None
         read = self._claim_and_read(entry, base)
         tokens, ever = read.tokens, read.ever
         status = registry.status(job)
@@ -450,7 +450,8 @@ def _check_reported(
         )
 
 
-def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:
+def base_of(plan: Plan, pointers: CheckpointPointers | None) -> Base:
+    """Where the chain is read from: the newest checkpoint, else the Begin."""
     if pointers is not None and pointers.job_uuid == plan.job_uuid and pointers.pointers:
         newest = pointers.pointers[0]
         return Base(plan.job_uuid, newest.epoch, newest.token_offset)

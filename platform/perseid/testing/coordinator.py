@@ -15,6 +15,7 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import sources, token_time
 from perseid.coordinator.core import decide
+from perseid.coordinator.loading import base_of
 from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Position, Program, Tip
 from perseid.errors import FencedError
 from perseid.jobs.model.layout import build
@@ -299,7 +300,7 @@ class Leader:
         self._append(job, Claim(self.state.epoch, "c"))
         plan, pointers = world.plans.get(job), world.pointers.get(job)
         ours = plan is not None and plan.job_uuid == entry.uuid
-        base = _base(plan, pointers) if ours and plan is not None else None
+        base = base_of(plan, pointers) if ours and plan is not None else None
         valid = world.valid(job, base) if base is not None else {}
         log, stamps = world.tokens[job], world.stamps[job]
         tokens = tuple(Issued(o, t, stamps[o]) for o, t in valid.items())
@@ -363,11 +364,3 @@ def part_of(plan: Plan, epoch: int, offset: int, name: str) -> str:
     """Returns the path of a part."""
     folder = checkpoint_folder(plan.job, plan.job_uuid, epoch, plan.generation, offset)
     return f"{folder}/{name}"
-
-
-def _base(plan: Plan, pointers: CheckpointPointers | None) -> Base:
-    """Where the chain is read from: the newest checkpoint, else the Begin."""
-    if pointers is not None and pointers.job_uuid == plan.job_uuid and pointers.pointers:
-        newest = pointers.pointers[0]
-        return Base(plan.job_uuid, newest.epoch, newest.token_offset)
-    return Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
