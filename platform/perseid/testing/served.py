@@ -20,6 +20,7 @@ from perseid.coordinator.api.routes import Backend
 from perseid.coordinator.api.server import make_app
 from perseid.coordinator.api.tokens import Role, TokenFile, added
 from perseid.coordinator.view import Look
+from perseid.jobs.model import trees
 from perseid.jobs.operations.applying import Cluster
 from perseid.jobs.repository import job_folders
 from perseid.records import (
@@ -108,7 +109,7 @@ class Served:
 
     def _put_job(self) -> None:
         (tree,) = job_folders.find(f"example:{JOB}")
-        sha = job_folders.store_archive(self.store, tree)
+        sha = trees.store_archive(self.store, tree)
         self.registry.put_job_entry(job_entry(JOB, archive=sha, revision=tree.revision), None)
         pointer = CheckpointPointer(5, 1, 1, tree.revision, 5, "m", 1, 2048, 0)
         self.put(paths.checkpoint(JOB), CheckpointPointers("u1", (pointer,)))

@@ -27,7 +27,7 @@ from perseid.errors.texts import EVENT_MAX, cut, kind_of, said
 from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model import layout as layouts
-from perseid.jobs.repository.job_folders import open_archive
+from perseid.jobs.model.trees import open_archive
 from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token

@@ -11,6 +11,7 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
+from perseid.jobs.model import trees
 from perseid.jobs.model.problems import JobFileErrors
 from perseid.jobs.operations import applying, report, steering, verbs
 from perseid.jobs.operations.applying import Change, Cluster
@@ -209,7 +210,7 @@ def test_the_revision_that_still_runs_counts(world: World) -> None:
     running = world.entry().archive
     other = CODE.replace("n=pa.int64()", "n=pa.float64()")
     with job_folders.validated(job_folders.find(world.write(code=other))) as (job,):
-        sha = job_folders.store_archive(world.store, job.tree)
+        sha = trees.store_archive(world.store, job.tree)
     stored = world.registry.job_entry("job")
     assert stored is not None
     world.registry.put_job_entry(replace(stored.value, archive=sha), stored.version)

@@ -237,9 +237,9 @@ def test_refusals_only(tmp_path: Path) -> None:
 def test_archives_in_a_store(tmp_path: Path) -> None:
     (tree,) = job_folders.find(str(put(tmp_path / "a", "aa")))
     store = LocalStore(tmp_path / "store")
-    sha = job_folders.store_archive(store, tree)
+    sha = trees.store_archive(store, tree)
     assert store.list("archives") == [f"archives/{sha}.tar"]
-    folder = job_folders.open_archive(str(tmp_path / "store"), sha, tmp_path / "cache")
+    folder = trees.open_archive(str(tmp_path / "store"), sha, tmp_path / "cache")
     assert trees.read_folder(folder) == tree.files
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [sha]
     store.delete("archives")  # the cached copy serves
@@ -250,7 +250,7 @@ def test_archives_in_a_store(tmp_path: Path) -> None:
 def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
     (tree,) = job_folders.find(str(put(tmp_path / "a", "aa")))
     store = LocalStore(tmp_path / "store")
-    sha = job_folders.store_archive(store, tree)
+    sha = trees.store_archive(store, tree)
     folder = trees.fetch_archive(store, sha, tmp_path / "cache")
     (folder / "m.py").write_text("X = 'changed'\n")
     assert trees.fetch_archive(store, sha, tmp_path / "cache") == folder
@@ -260,7 +260,7 @@ def test_damage_of_an_archive_is_seen(tmp_path: Path) -> None:
     store.write(f"archives/{sha}.tar", [bytes(content)])
     with pytest.raises(DamagedFile, match="expected " + sha):
         trees.fetch_archive(store, sha, tmp_path / "other")
-    assert job_folders.store_archive(store, tree) == sha
+    assert trees.store_archive(store, tree) == sha
     assert trees.fetch_archive(store, sha, tmp_path / "other").is_dir()
     (tmp_path / "full").write_text("no directory can be made here")
     with pytest.raises(RetryableError, match="full"):  # anything else would end the leader

@@ -24,7 +24,14 @@ from perseid.jobs.environments import checking
 from perseid.jobs.environments.loading import forget, load_all
 from perseid.jobs.environments.lockfile import LOCK_FILE
 from perseid.jobs.model.spec import JobSpec
-from perseid.jobs.model.trees import ArchiveStore, archive, fetch_archive, read_folder, sha256
+from perseid.jobs.model.trees import (
+    ArchiveStore,
+    archive,
+    fetch_archive,
+    read_folder,
+    sha256,
+    store_archive,
+)
 from perseid.jobs.operations import change, schemas, steering
 from perseid.jobs.operations.classes import Classes, load_jobs
 from perseid.jobs.repository.job_folders import Validated
@@ -140,9 +147,7 @@ def perform(cluster: Cluster, wanted: Change, guards: Sequence[Check] = ()) -> N
 
     Raises FencedError when a node of `guards` has another version by now.
     """
-    cluster.store.write(
-        f"archives/{wanted.entry.archive}.tar", [archive(wanted.job.tree.files)]
-    )
+    store_archive(cluster.store, wanted.job.tree)
     schemas.register(wanted.job.spec.sinks, wanted.job.tree.files, cluster.schema_registries)
     for topic, partitions in wanted.topics:
         cluster.topics.create(topic, partitions)

@@ -26,15 +26,13 @@ from perseid.jobs.model.trees import (
     check_files,
     folder_tree,
     kept,
-    open_archive,
-    store_archive,
     unpack,
 )
 from perseid.jobs.repository import git
 from perseid.jobs.validation import parse
 
 __all__ = ["JobTree", "Location", "Validated", "example", "examples", "find", "locate",
-           "open_archive", "store_archive", "validated"]  # fmt: skip
+           "validated"]  # fmt: skip
 
 JOBS_MAX = 200
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
