@@ -193,7 +193,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if epoch_timeout.is_up(job):
         job, more = epoch_timeout.fail(job, now)
         return job, actions + more
-    job, more = _checkpoint(checkpoints.expired(job, now), now)
+    job, more = _checkpoint(checkpoints.expired(job, now))
     actions += more
     job, more = _goal(state, job, now)
     return job, actions + more
@@ -253,7 +253,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
     return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]
 
 
-def _checkpoint(job: JobState, now: Now) -> Step:
+def _checkpoint(job: JobState) -> Step:
     manifest = checkpoints.complete(job)
     if manifest is None:
         return job, []

@@ -145,7 +145,7 @@ def _run_task(
     if task.ledger is not None:
         session = session_of(context, task)  # made here, since making a session is not thread safe
         batches = partial(_sink_batches, context, order, task, outputs, letters)
-        commit = pool.submit(logs.carried(_commit), context, order, task, batches, session)
+        commit = pool.submit(logs.carried(_commit), context, order, batches, session)
 
     def finish() -> list[Row]:
         report.update(commit.result() if commit is not None else {"commit_ms": 0})
@@ -247,7 +247,6 @@ def _collect(
 def _commit(
     context: FragmentContext,
     order: EpochOrder,
-    task: Task,
     made: Callable[[], Iterable[SinkBatch]],
     session: SinkSession,
 ) -> dict[str, Any]:
