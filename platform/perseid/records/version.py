@@ -18,7 +18,7 @@ PROTOCOL = 4  # a token's ranges have a few bytes each, so that 10,000 partition
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The build of one process: perseid's version, and the one protocol that it speaks and reads."""
+    """The build of one process: perseid's version, and the one protocol it speaks and reads."""
 
     version: str
     protocol: int = PROTOCOL

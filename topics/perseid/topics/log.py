@@ -1,7 +1,8 @@
 """The control logs of a job: tokens and progress, over two small ports.
 
-A port transfers bytes and offsets; the logs add the codec and, for tokens, the chain. The adapters
-here use Kafka, the fakes are in `perseid.testing.kafka`, and both pass the same contract tests.
+A port transfers bytes and offsets; the progress log adds the codec, token logs are read through
+`perseid.topics.chain`. The adapters here use Kafka, the fakes are in `perseid.testing.kafka`, and
+both pass the same contract tests.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from perseid.worker.dataflow import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
-STRANGER = "z"  # of records that are not the input's
+STRANGER = "z"  # the word of records that are not part of the input
 DELAY_MS = 300
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
 ON, BACK = -1, -2  # marks of rows on side outputs
