@@ -176,7 +176,7 @@ def run_epoch(kafka: ModelKafka, epoch: int) -> None:
         letters = refused.to_table([row])
         return tasks._sink_batches(CONTEXT, order, task, {MAIN: output}, letters)
 
-    tasks._commit(CONTEXT, order, task, made, session)
+    tasks._commit(CONTEXT, order, made, session)
 
 
 def wrong_deaths() -> Iterator[int]:
