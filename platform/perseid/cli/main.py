@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -123,8 +124,8 @@ def bench(context: typer.Context) -> None:
             "perseid bench: expected a checkout, found an installed package, which has no "
             "benchmarks; clone the repository and type `./perseid bench` there"
         )
-    script = root / "tests" / "benchmarks" / "run.py"
-    os.execv(sys.executable, [sys.executable, str(script), *context.args])
+    sys.path.insert(0, str(root / "tests" / "benchmarks"))
+    raise typer.Exit(import_module("run").run(context.args))
 
 
 @app.command("version", epilog="Example: perseid version --json")
