@@ -1,9 +1,9 @@
 """The moment of a job's next checkpoint: the timing of `planners.live_timing`, fed from progress.
 
 Only for a job that says `sizeTimed: true`; else a checkpoint is due a period behind the last one.
-The present period and the sizes so far are the leader's own. A new leader has the period from the
-newest checkpoint's token on, and of the sizes those whose tokens are remembered: since the older
-one of the two checkpoints that are kept. The rest of the profile comes again as epochs end.
+The present period and the sizes so far are the leader's own, also where it reads the job again. A
+new leader has the period from the newest checkpoint's token on, and the sizes since then. The rest
+of the profile comes again as epochs end: trimming of the token log takes nothing of it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
 
 
 def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
-    """For a job that has just been loaded: what was told of epochs whose tokens are remembered."""
+    """For a job that has just been loaded: what was told of epochs whose tokens are remembered.
+
+    Without those that this leader has seen end: they are in the timing that it has.
+    """
     timing = _timing(job)
     if timing is None:
         return job
@@ -56,8 +59,7 @@ def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now)
     begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
     if begun:
         last_s = _issued_s(job, begun[-1], now)
-        begin_s = max(last_s, now.monotonic_s - timing.period_s)
-        timing = replace(timing, begin_s=begin_s, last_s=last_s)
+        timing = timing.again(max(last_s, now.monotonic_s - timing.period_s), last_s)
     for issued, record in told:
         timing = _fed(timing, record, _issued_s(job, issued, now))
     return replace(job, timing=timing)

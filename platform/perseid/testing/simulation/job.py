@@ -257,6 +257,7 @@ class Shape:
     in_table: bool = False
     period_s: float = 2.0  # of checkpoints
     input_s: float = 20.0  # so long input comes and faults strike
+    every_s: float = 2.0  # it comes, about
     timed: bool = False  # its sources have event time, that of the records
     echoed: bool = False  # the relay's output is input of the totals in the next epoch
     sided: bool = False  # likewise, and both directions are outputs beside the main ones
