@@ -20,7 +20,11 @@ SHAPE = Shape(
 
 
 def test_seeds_hold_and_come_to_small_moments_and_ends_of_periods() -> None:
-    """Under all faults: leaders and workers die in the middle of periods, parts are lost."""
+    """Under all faults: leaders and workers die in the middle of periods, parts are lost.
+
+    Thirty seeds have 13 to 38 small moments (95 of 100 draws), and trimming of the token log is not
+    what makes them few: sixty seeds have 48 in 385 checkpoints with it, 56 in 401 without.
+    """
     struck: Counter[str] = Counter()
     for seed in SEEDS:
         outcome = run(seed, SHAPE)
