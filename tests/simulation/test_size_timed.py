@@ -1,6 +1,7 @@
 """Checkpoints at moments of small state: all holds as with fixed ones, and the moments are small.
 
-Its seeds are no others' histories: no drawn shape is timed by size.
+Its seeds are no others' histories: no drawn shape is timed by size. A window of 7 s has some ten
+epochs, so that a token can come soon behind its end.
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ from perseid.testing.simulation.scripts import Swarm
 
 SEEDS, QUIET_SEEDS = range(100, 130), range(100, 106)
 SHAPE = Shape(
-    workers=2, hosts=1, totals=2, relays=0, period_s=5.0, input_s=60.0, size_timed=True
+    workers=2, hosts=1, totals=2, relays=0, period_s=5.0, input_s=60.0, every_s=0.5,
+    size_timed=True,
 )  # fmt: skip
 
 
 def test_seeds_hold_and_come_to_small_moments_and_ends_of_periods() -> None:
-    """Under all faults: leaders and workers die in the middle of periods, parts are lost."""
+    """Under all faults: leaders and workers die in the middle of periods, parts are lost.
+
+    Thirty seeds have 13 to 38 small moments (95 of 100 draws), and trimming of the token log is not
+    what makes them few: sixty seeds have 48 in 385 checkpoints with it, 56 in 401 without.
+    """
     struck: Counter[str] = Counter()
     for seed in SEEDS:
         outcome = run(seed, SHAPE)
         assert not outcome.error, outcome.explain()
         struck += outcome.struck
         assert outcome.mode.value == "safety" or outcome.struck["epoch ran"], outcome.explain()
-    assert struck["small moment"]  # few: who leads anew has no profile of the state yet
+    assert struck["small moment"] >= len(SEEDS) / 3
     assert struck["checkpoint completed"] > 2 * struck["small moment"]
     assert struck["stepped down"] and struck["restored from checkpoint"]
 
@@ -36,4 +42,4 @@ def test_without_faults_moments_are_small() -> None:
         outcome = run(seed, SHAPE, Swarm(switch=0.02))
         assert not outcome.error, outcome.explain()
         struck += outcome.struck
-    assert struck["small moment"] >= len(QUIET_SEEDS) / 2
+    assert struck["small moment"] >= 2 * len(QUIET_SEEDS)

@@ -49,6 +49,7 @@ def adopted(
     plan = loaded.plan if loaded.begun else None
     layout = build(loaded.program.spec, plan.layout if plan is not None else 1)
     unheard = job.unheard
+    seen = job.done if job.timing is not None else 0
     pointers = loaded.pointers
     ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
     failures = loaded.failures
@@ -63,6 +64,7 @@ def adopted(
         events=loaded.status.events if loaded.status is not None and loaded.begun else (),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
         trimmed_s=job.trimmed_s, untrimmed=job.untrimmed, log_time=loaded.log_time,
+        timing=job.timing,
         time=token_time.read_again(
             job.time, loaded.tokens[-1] if loaded.tokens else None, loaded.log_time, now
         ),
@@ -77,7 +79,7 @@ def adopted(
         job, totals=job.totals.loaded(job.done, records),
         record_bytes=reduce(input_bytes.seen, records, job.record_bytes),
     )  # fmt: skip
-    job = timing.read_back(job, told, now)
+    job = timing.read_back(job, [one for one in told if one[1].epoch > seen], now)
     if unheard:
         job = checkpoints.aborted(job.told(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)

@@ -310,7 +310,8 @@ def _registry_seen(
 
 def _entry_changed(job: JobState, entry: JobEntry, now: Now) -> Step:
     ended = job.phase in _ENDED or entry.uuid != job.entry.uuid
-    job = replace(job, entry=entry, rejected="", next_retry_s=0.0)
+    timing = None if ended else job.timing  # of another state, or of long ago
+    job = replace(job, entry=entry, timing=timing, rejected="", next_retry_s=0.0)
     if job.phase is Phase.LOADING or entry.desired == "removed" or not ended:
         return job, []  # the entry is compared again when the running load ends
     return job.move(Phase.LOADING, now, "its entry changed"), [LoadJob(job.name, entry)]

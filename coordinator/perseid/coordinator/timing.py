@@ -1,10 +1,9 @@
 """The moment of a job's next checkpoint: `planners.live_timing`, fed from progress.
 
 Only for a job with `sizeTimed: true`; otherwise a checkpoint is due one period after the last one.
-The current period and the sizes so far are the leader's own. A new leader restores the current
-period from the newest checkpoint's token, and the sizes of the epochs whose tokens are remembered:
-those since the older of the two kept checkpoints. The rest of the profile builds up again as epochs
-end.
+The current period and the sizes so far are the leader's own, also when it reads the job again. A
+new leader restores the period from the newest checkpoint's token, and the sizes since then. The
+rest of the profile builds up again as epochs end; trimming of the token log takes nothing of it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,10 @@ def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
 
 
 def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
-    """The timing of a job that has just been loaded, from the reports of remembered epochs."""
+    """The timing of a job that has just been loaded, from the reports of remembered epochs.
+
+    Epochs that this leader has seen end are left out: they are in the timing that it has.
+    """
     timing = _timing(job)
     if timing is None:
         return job
@@ -57,8 +59,7 @@ def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now)
     begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
     if begun:
         last_s = _issued_s(job, begun[-1], now)
-        begin_s = max(last_s, now.monotonic_s - timing.period_s)
-        timing = replace(timing, begin_s=begin_s, last_s=last_s)
+        timing = timing.again(max(last_s, now.monotonic_s - timing.period_s), last_s)
     for issued, record in told:
         timing = _fed(timing, record, _issued_s(job, issued, now))
     return replace(job, timing=timing)

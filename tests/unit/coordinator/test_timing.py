@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from perseid.coordinator.events import ManifestFailed
+from perseid.coordinator.core import LOAD_RETRY_S
+from perseid.coordinator.events import ActionFailed, ManifestFailed
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec
 from perseid.testing.coordinator import Leader, World, job_spec
+from perseid.testing.coordinator_steps import want
 from perseid.topics.records import OperatorState
 
 JOB = "wordcount"
@@ -92,6 +94,34 @@ def test_a_new_leader_has_period_and_newest_sizes_back(sized: World) -> None:
     both = [*before, *after]
     assert max(b - a for a, b in pairwise(both)) <= 2 * PERIOD_S
     assert all(state_bytes(at_s) <= 3000 for at_s in after[3:])
+
+
+def test_a_leader_that_reads_its_job_again_keeps_the_profile(sized: World) -> None:
+    leader = Leader(sized)
+    leader.look()
+    run(sized, leader, 110)
+    before = timing(leader).samples
+    leader.feed(ActionFailed(JOB, "PutStatus", "no answer"))
+    leader.tick(LOAD_RETRY_S)
+    assert timing(leader).samples == before
+    after = run(sized, leader, 150)
+    assert all(state_bytes(at_s) <= 3000 for at_s in after)
+
+
+def test_a_job_that_is_started_again_has_a_new_profile(sized: World) -> None:
+    """It may have been stopped for hours."""
+    leader = Leader(sized)
+    leader.look()
+    run(sized, leader, 110)
+    stopped_s = sized.time_s
+    want(sized, leader, desired="stopped")
+    sized.work(JOB)
+    leader.listen()
+    sized.time_s += 7200.0
+    want(sized, leader, desired="running")
+    run(sized, leader, 20)
+    assert timing(leader).policy is None
+    assert timing(leader).samples[0].time_s >= stopped_s - PERIOD_S
 
 
 def test_leaders_that_change_within_every_period_still_take_checkpoints(sized: World) -> None:

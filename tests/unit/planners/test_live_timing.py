@@ -99,6 +99,21 @@ def test_what_came_to_nothing_is_owed_at_once() -> None:
     assert timing.retry_pending().took(112.0).begin_s == 112.0
 
 
+def test_early_is_for_its_size_alone() -> None:
+    """Not at a period's end, nor where one is owed, however small the state is by then."""
+    timing = Timing(30.0, 0.0)
+    for second in range(1, 101):
+        timing = timing.seen(float(second), {"window": (second % 25 * 1000, 1000)})
+        if timing.due(second):
+            assert not timing.early(second)  # there is no profile yet
+            timing = timing.took(second)
+    small = timing.seen(101.0, {"window": (1000, 1000)}).seen(102.0, {"window": (2000, 1000)})
+    assert small.due(102.0) and small.early(102.0)
+    assert not small.took(102.0).early(103.0)
+    assert small.due(120.0) and not small.early(120.0)
+    assert small.retry_pending().due(102.0) and not small.retry_pending().early(102.0)
+
+
 def test_another_set_of_operators_begins_a_new_profile() -> None:
     timing = Timing(30.0, 0.0).seen(1.0, {"a": (10, 10)}).seen(2.0, {"a": (12, 2)})
     assert [s.changed["a"] for s in timing.samples] == [10.0, 12.0]

@@ -120,8 +120,13 @@ class Timing:
         """Whether the next token should take a checkpoint."""
         checks.finite("now", now_s, unit=" s")
         timing = self._in_period(now_s)
-        known = timing.begin_s == self.begin_s  # a period that has just begun has no policy yet
-        return not timing.taken and (timing._overdue(now_s) or (known and timing.small))
+        return not timing.taken and (timing._overdue(now_s) or self.early(now_s))
+
+    def early(self, now_s: float) -> bool:
+        """Whether it is due for its size alone: the period has neither ended nor had one."""
+        timing = self._in_period(now_s)
+        known = timing.begin_s == self.begin_s  # of a period that has just begun no policy yet
+        return known and not timing.taken and not timing._overdue(now_s) and timing._small
 
     def took(self, now_s: float) -> Timing:
         """A token has asked for a checkpoint. One after a period's end belongs to that period."""
@@ -135,6 +140,13 @@ class Timing:
     def retry_pending(self) -> Timing:
         """The last checkpoint was aborted: the next token takes another."""
         return replace(self, begin_s=-inf, taken=False)
+
+    def again(self, begin_s: float, last_s: float) -> Timing:
+        """With the same profile, in a period that began at `begin_s`; the last one at `last_s`."""
+        before = [sample for sample in self.samples if sample.time_s <= last_s]
+        last = before[-1] if before else None
+        timing = replace(self, begin_s=begin_s, taken=False, last_s=last_s, last=last)
+        return timing._learned()
 
     def _overdue(self, now_s: float) -> bool:
         return now_s >= self.begin_s + self.period_s
@@ -150,7 +162,7 @@ class Timing:
         return self.begin_s if self.last_s is None else self.last_s
 
     @property
-    def small(self) -> bool:
+    def _small(self) -> bool:
         """Whether waiting would cost more, at the sizes of the last epoch, which did not fall."""
         if self.policy is None or len(self.samples) < 2:
             return False

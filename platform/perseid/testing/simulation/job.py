@@ -256,6 +256,7 @@ class Shape:
     in_table: bool = False
     period_s: float = 2.0  # of checkpoints
     input_s: float = 20.0  # duration of input and faults
+    every_s: float = 2.0  # between two portions of input, about
     timed: bool = False  # its sources have event time, the time of the records
     echoed: bool = False  # the relay's output is an input of the totals in the next epoch
     sided: bool = False  # feedback where both directions use side outputs

@@ -265,7 +265,8 @@ class Life:
                 return
             case act.AppendToken(token=token):
                 timing = self.state.jobs[job.JOB].timing
-                if token.checkpoint and timing is not None and timing.small:
+                early = timing is not None and timing.early(self.clock.monotonic_s())
+                if token.checkpoint and early:
                     self.world.gates.hit("small moment")
                 flags = " checkpoint" * token.checkpoint + " final" * token.final
                 text = f"token of epoch {token.epoch}{flags}"

@@ -39,7 +39,6 @@ FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 LOSS_S = 120.0  # in addition: an undecided ledger is awaited twice for 90 s before it is reported
 CHECKPOINT_S = 60.0  # for a checkpoint that the user requests at the end
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
-PRODUCE_EVERY_S = 2.0
 SPLIT_RECORDS_MIN = 20  # instead of 20,000, so that small epochs have several splits too
 TRIM_S = 1.0  # instead of 20: a history is short
 RESCALE_SHARE = 0.2  # of the seconds of such a seed
@@ -224,7 +223,7 @@ def _run(simulation: Simulation, until_s: float, done: Callable[[], bool] = lamb
 def _input(simulation: Simulation, world: World) -> None:
     world.produce(simulation.random, simulation.random.randint(0, 12))
     if simulation.now_s < START_S + world.shape.input_s:
-        pause_s = simulation.random.uniform(0.2, 2 * PRODUCE_EVERY_S)
+        pause_s = simulation.random.uniform(0.2, 2 * world.shape.every_s)
         simulation.after(pause_s, lambda: _input(simulation, world))
 
 
