@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from perseid.jobs.repository.job_folders import Validated
 
 TIMEOUT_S = 300
-_JUDGES = ("asking", "known_columns", "session", "spark_types", "sql", "sql_errors", "sql_input")
+_JUDGES = (
+    "dataflow/known_columns", "spark/asking", "spark/session", "spark/spark_types", "spark/sql",
+    "spark/sql_errors", "spark/sql_input",
+)  # fmt: skip
 
 Ask = Callable[[list[list[dict[str, Any]]]], list[list[dict[str, Any]]]]
 
