@@ -76,7 +76,7 @@ def judge(running: RunningCluster) -> None:
 
 
 @pytest.mark.drawn(6)
-@pytest.mark.parametrize(("point", "victim"), POINTS)
+@pytest.mark.parametrize(("point", "target"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
 ) -> None:
@@ -88,7 +88,7 @@ def test_nothing_is_lost_or_doubled_by_a_kill(
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize(("point", "victim"), TAKEOVER_POINTS)
+@pytest.mark.parametrize(("point", "target"), TAKEOVER_POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
     running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
 ) -> None:

@@ -301,7 +301,7 @@ def test_each_operator_is_killed_once_and_nothing_shows(
 @pytest.mark.matrix
 @pytest.mark.timeout(3600)  # those of a driver kill for each operator: 26 min on a slow machine
 @pytest.mark.parametrize(
-    ("point", "victim"), [pytest.param(p, v, id=f"{p.name}-{v}") for p in POINTS for v in p.targets]
+    ("point", "target"), [pytest.param(p, v, id=f"{p.name}-{v}") for p in POINTS for v in p.targets]
 )
 def test_every_operator_at_every_point(
     running: RunningCluster, crash_points: Path, folder: Path, input_: Input,

@@ -162,7 +162,7 @@ def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orde
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize(("point", "victim"), POINTS)
+@pytest.mark.parametrize(("point", "target"), POINTS)
 def test_each_once_under_kills(
     running: RunningCluster, crash_points: Path, orders: Orders, point: str, target: KillTarget
 ) -> None:
