@@ -83,12 +83,12 @@ def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
 
 def expired_bases_are_waited_for() -> AbstractContextManager[Any]:
     """1779: a checkpoint whose base is no longer kept is never aborted."""
-    return patch.object(checkpoints, "unfounded", lambda job: job)
+    return patch.object(checkpoints, "base_expired", lambda job: job)
 
 
 def superseded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:
     """1899: a checkpoint is never aborted though a new owner has resumed after its epoch."""
-    return patch.object(checkpoints, "passed_over", lambda job, _done: job)
+    return patch.object(checkpoints, "superseded", lambda job, _done: job)
 
 
 def topics_are_not_identified() -> AbstractContextManager[Any]:
