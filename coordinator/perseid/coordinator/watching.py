@@ -269,18 +269,16 @@ class EndsWatcher(Watcher):
             _log.info("ends: %s", error)
 
     def _ends(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
-        try:
-            return self._topics.ends(partitions)
-        except (PermanentError, TransientAnswer):
-            # One topic is gone. The others continue; TopicsWatcher reports that one.
-            found: dict[Partition, int] = {}
-            for topic in sorted({topic for topic, _ in partitions}):
-                own = [place for place in partitions if place[0] == topic]
-                try:
-                    found.update(self._topics.ends(own))
-                except (PermanentError, TransientAnswer) as error:
-                    _log.warning("ends: %s", error)
-            return found
+        """Without those of a topic that is gone or a partition without a leader: others continue.
+
+        TopicsWatcher reports a topic that is gone.
+        """
+        found, errors = self._topics.answered_ends(partitions)
+        for error in errors:
+            if not found and not isinstance(error, PermanentError | TransientAnswer):
+                raise error  # no broker answers: not at once again
+            _log.warning("ends: %s", error)
+        return found
 
 
 class TopicsWatcher(Watcher):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from perseid.errors import PermanentError, RetryableError, TransientAnswer
+from perseid.errors import PermanentError, PerseidError, RetryableError, TransientAnswer
 from perseid.testing.kafka_model import ModelKafka, ModelLog, ModelTopic
 from perseid.topics.admin import MESSAGE_BYTES_MAX, RETENTION_MS, Partition, TopicInfo
 from perseid.topics.names import check_topic
@@ -39,6 +39,17 @@ class FakeTopics:
     ) -> dict[Partition, int]:
         logs = {p: self._led(p) for p in partitions}
         return {p: log.stable_end if committed else log.end for p, log in logs.items()}
+
+    def answered_ends(
+        self, partitions: Iterable[Partition]
+    ) -> tuple[dict[Partition, int], list[PerseidError]]:
+        found, errors = dict[Partition, int](), list[PerseidError]()
+        for place in partitions:
+            try:
+                found[place] = self._led(place).stable_end
+            except PerseidError as error:
+                errors.append(error)
+        return found, errors
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return {p: self._led(p).start for p in partitions}

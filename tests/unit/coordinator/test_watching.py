@@ -81,7 +81,7 @@ def test_a_broker_that_does_not_tell_its_ends_holds_no_epoch_up(
     def away(*_: object) -> None:
         raise RetryableError("no answer")
 
-    monkeypatch.setattr(kafka.topics, "ends", away)
+    monkeypatch.setattr(kafka.topics, "answered_ends", away)
     ends.look_at(frozenset({("t", 0)}))
     assert seen == []
 
@@ -218,6 +218,26 @@ def test_ends_that_fell_are_told_at_every_look() -> None:
     watcher._look()
     watcher._look()
     assert seen[3:] == [EndsSeen({places[1]: 9}, 2.0)]
+
+
+def test_a_partition_without_a_leader_hides_no_other_jobs_input(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kafka, seen = kafka_handle.fake(), list[Event]()
+    place = (kafka.topic(), 0)
+    kafka.writer.append(*place, b"record")
+    leaderless = (kafka.topic(), 9)
+    wanted = Wanted(frozenset({"u"}), frozenset({place, leaderless, ("gone", 0)}), True)
+    EndsWatcher(kafka.topics, lambda: wanted, seen.append, lambda: 0.0)._look()
+    assert seen == [EndsSeen({place: 1}, 0.0)]
+    assert f"{leaderless[0]}[9]" in caplog.text and "gone" in caplog.text
+
+
+def test_a_look_without_any_answer_is_an_error_of_the_look() -> None:
+    kafka = kafka_handle.fake()
+    wanted = Wanted(frozenset({"u"}), frozenset({(kafka.topic(), 9)}), True)
+    with pytest.raises(RetryableError, match="leads"):
+        EndsWatcher(kafka.topics, lambda: wanted, lambda _: None, lambda: 0.0)._look()
 
 
 def test_a_damaged_entry_holds_up_nobody_else(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,18 +7,19 @@ a TransientAnswer that names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perseid.errors import PermanentError, RetryableError, TransientAnswer
+from perseid.errors import PermanentError, PerseidError, RetryableError, TransientAnswer
 from perseid.records.access import Bootstrap
 from perseid.topics import clients, group_deletion
 from perseid.topics.names import check_topic
 
 if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
 Partition = tuple[str, int]  # topic, partition number
@@ -68,6 +69,15 @@ class TopicReader(Protocol):
         self, partitions: Iterable[Partition], *, committed: bool = True
     ) -> dict[Partition, int]:
         """The last stable offsets; the high watermarks if not `committed`."""
+        ...
+
+    def answered_ends(
+        self, partitions: Iterable[Partition]
+    ) -> tuple[dict[Partition, int], list[PerseidError]]:
+        """The last stable offsets that brokers gave, and why others are missing.
+
+        One partition without a leader, or one broker without an answer, hides no other's end.
+        """
         ...
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
@@ -178,6 +188,14 @@ class TopicAdmin:
     ) -> dict[Partition, int]:
         return self._offsets(partitions, _api().OffsetSpec.latest(), committed=committed)
 
+    def answered_ends(
+        self, partitions: Iterable[Partition]
+    ) -> tuple[dict[Partition, int], list[PerseidError]]:
+        errors: list[PerseidError] = []
+        latest = _api().OffsetSpec.latest()
+        found = self._offsets(partitions, latest, on_error=errors.append)
+        return found, errors
+
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return self._offsets(partitions, _api().OffsetSpec.earliest())
 
@@ -272,13 +290,19 @@ class TopicAdmin:
         *,
         committed: bool = True,
         lacking: tuple[int, ...] = (),
+        on_error: Callable[[PerseidError], None] | None = None,
     ) -> dict[Partition, int]:
-        """`lacking`: negative offsets that are valid answers to this request."""
+        """`lacking`: negative offsets that are valid answers to this request.
+
+        `on_error` gets the error of each partition, and each topic, that has no offset. Without
+        it, the first error is raised. A client that gives no answer is an error of the whole.
+        """
         from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
         asked = {TopicPartition(t, p): spec for t, p in partitions}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[Partition, int] = {}
+        given_up: set[TopicPartition] = set()
         passing = (
             KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
@@ -293,22 +317,47 @@ class TopicAdmin:
                 asked, isolation_level=level, request_timeout=self._timeout_s
             )
             for tp, future in answers.items():
-                what = f"offsets of {tp.topic}[{tp.partition}]"
-                answer = self._result(future, what, absent=passing if tries_left else ())
-                if answer is None:
+                try:
+                    offset = self._offset(tp, future, passing if tries_left else (), lacking)
+                except PerseidError as error:
+                    if on_error is None or isinstance(error.__cause__, FutureTimeout):
+                        raise
+                    on_error(error)
+                    given_up.add(tp)
                     continue
-                if answer.offset < 0 and answer.offset not in lacking:
-                    # A dying broker answers "invalid offset" without an error. As an offset it
-                    # would mean an empty partition, such as an empty ledger.
-                    if not tries_left:
-                        raise RetryableError(f"{what}: the broker answered {answer.offset}")
-                    continue
-                found[tp.topic, tp.partition] = answer.offset
-            asked = {tp: spec for tp in asked if (tp.topic, tp.partition) not in found}
+                if offset is not None:
+                    found[tp.topic, tp.partition] = offset
+            asked = {
+                tp: spec for tp in asked
+                if (tp.topic, tp.partition) not in found and tp not in given_up
+            }  # fmt: skip
             for topic in {tp.topic for tp in asked}:
-                self._look(topic)
+                try:
+                    self._look(topic)
+                except PerseidError as error:
+                    if on_error is None:
+                        raise
+                    on_error(error)
+                    asked = {tp: spec for tp in asked if tp.topic != topic}
                 self._client.poll(_RETRY_S)
         return found
+
+    def _offset(
+        self, tp: TopicPartition, future: Future[Any], passing: tuple[int, ...],
+        lacking: tuple[int, ...],
+    ) -> int | None:  # fmt: skip
+        """The answer for one partition; None to ask again, where `passing` errors allow it."""
+        what = f"offsets of {tp.topic}[{tp.partition}]"
+        answer = self._result(future, what, absent=passing)
+        if answer is None:
+            return None
+        if answer.offset < 0 and answer.offset not in lacking:
+            # A dying broker answers "invalid offset" without an error. As an offset it would mean
+            # an empty partition, such as an empty ledger.
+            if not passing:
+                raise RetryableError(f"{what}: the broker answered {answer.offset}")
+            return None
+        return int(answer.offset)
 
     def _look(self, topic: str) -> int:
         """Fetches the topic's metadata; returns how many of its partitions have a leader."""

@@ -72,6 +72,16 @@ def a_partition_that_is_not_there_is_one_without_a_leader(side: KafkaSide) -> It
     yield outcome(side.kafka.topics.delete_records, {(name, 9): 1})
 
 
+@SCRIPTS.add({0: 1}, ["RetryableError"], {0: 1}, ["TransientAnswer"])
+def ends_are_known_beside_a_partition_without_a_leader(side: KafkaSide) -> Iterator[object]:
+    name = side.kafka.topic()
+    side.kafka.writer.append(name, 0, b"v")
+    for other in ((name, 9), ("nowhere", 0)):
+        found, errors = side.kafka.topics.answered_ends([(name, 0), other])
+        yield {partition: end for (_, partition), end in found.items()}
+        yield [type(error).__name__ for error in errors]
+
+
 @SCRIPTS.add({0: 0, 1: 4, 2: 0}, {0: 0, 1: 3, 2: 0}, {}, "PermanentError", (3, 4, 4), (4, 4, 4))
 def offsets_and_trimming(side: KafkaSide) -> Iterator[object]:
     topics, name = side.kafka.topics, side.kafka.topic(3)

@@ -105,6 +105,12 @@ class SimulatedTopics(FakeTopics):
         self._broker.ask("ends")
         return super().ends(partitions, committed=committed)
 
+    def answered_ends(
+        self, partitions: Iterable[Partition]
+    ) -> tuple[dict[Partition, int], list[PerseidError]]:
+        self._broker.ask("ends")
+        return super().answered_ends(partitions)
+
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._broker.ask("starts")
         return super().starts(partitions)
