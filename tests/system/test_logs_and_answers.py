@@ -85,7 +85,7 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     job = Job(running, tmp_path / "recreated", "recreated")
-    beside = Job(running, tmp_path / "beside", "beside")
+    beside = Job(running, tmp_path / "neighbour", "neighbour")
     path = paths.spec(job.name)
     with damaged(running, path):
         told = until(
