@@ -165,5 +165,8 @@ def test_a_sink_topic_that_is_not_there_is_waited_for(kafka: ModelKafka) -> None
     with pytest.raises(PermanentError, match=r"topic out does not exist.*same answer for 30 s"):
         sink.commit(11, 100, 1, rows(b"a"))
     assert 30 <= clock.monotonic_s() - started_s < 31
+    with pytest.raises(PermanentError, match="same answer for 30 s"):
+        sink.commit(11, 100, 1, rows(b"a"))  # by another attempt of the task
+    assert clock.monotonic_s() - started_s < 31
     topics.create("out", 1, {})
-    assert not sink.commit(11, 100, 1, rows(b"a")).skipped
+    assert not sink.commit(11, 100, 2, rows(b"a")).skipped

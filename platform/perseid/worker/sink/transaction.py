@@ -169,7 +169,8 @@ class SinkSession:
         self._looked_back = False
         self._lost: PermanentError | None = None
         self._lasting_s = sink_time.FIRST_S  # time of the next transaction
-        self._too_much: tuple[tuple[int, int, int], PermanentError] | None = None
+        # By epoch, token offset and generation: Spark retries a failed task, and the answer stands.
+        self._refused: tuple[tuple[int, int, int], PermanentError] | None = None
 
     def prepare(self) -> None:
         """Connects ahead of the first commit; fences no holder and does not wait."""
@@ -192,8 +193,8 @@ class SinkSession:
         if self._lost is not None:
             raise self._lost
         call = epoch, token_offset, generation
-        if self._too_much is not None and self._too_much[0] == call:
-            raise self._too_much[1]  # Spark retries a failed task
+        if self._refused is not None and self._refused[0] == call:
+            raise self._refused[1]
         deadline_s = self._clock.monotonic_s() + timeout_s
         attempts = 0
         answer: Repeated | None = None
@@ -210,7 +211,8 @@ class SinkSession:
                 now_s = self._clock.monotonic_s()
                 answer = settling.heard(answer, "sink", type(error).__name__, now_s)
                 if isinstance(error, TransientAnswer) and answer and answer.is_final:
-                    raise settling.final(error, answer) from error
+                    self._refused = call, settling.final(error, answer)
+                    raise self._refused[1] from error
                 if self._clock.monotonic_s() > deadline_s:
                     raise RetryableError(
                         f"epoch {epoch} of {self.who.transactional_id} could not be committed in "
@@ -336,7 +338,7 @@ class SinkSession:
         longer_s = sink_time.longer_s(lasting_s, self._longest_s())
         if longer_s is None:
             found = PermanentError(sink_time.said(self._place(call[0]), batches, lasting_s))
-            self._too_much = call, found
+            self._refused = call, found
             raise found from error
         self._lasting_s = longer_s
         LOG.warning(
