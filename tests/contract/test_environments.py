@@ -125,7 +125,7 @@ def test_an_executor_on_another_host_than_the_driver_installs_them(
     code = (
         "import sys; from perseid.records import Deployment\n"
         "from perseid.jobs.model.layout import Layout, Task\n"
-        "from perseid.worker import flow\n"
+        "from perseid.worker.epoch import flow\n"
         "from perseid.worker.dataflow.context import FragmentContext\n"
         "store, sha, here, site = sys.argv[1:]\n"
         "to = Deployment(kafka='k:1', zookeeper='z:1', redis='redis://r', store=store, state='/s',"
