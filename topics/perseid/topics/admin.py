@@ -105,6 +105,10 @@ class TopicChanger(Protocol):
         ...
 
 
+def _raise(error: PerseidError) -> None:
+    raise error
+
+
 class TopicAdmin:
     """TopicReader and TopicChanger on a real cluster."""
 
@@ -290,19 +294,18 @@ class TopicAdmin:
         *,
         committed: bool = True,
         lacking: tuple[int, ...] = (),
-        on_error: Callable[[PerseidError], None] | None = None,
+        on_error: Callable[[PerseidError], None] = _raise,
     ) -> dict[Partition, int]:
         """`lacking`: negative offsets that are valid answers to this request.
 
-        `on_error` gets the error of each partition, and each topic, that has no offset. Without
-        it, the first error is raised. A client that gives no answer is an error of the whole.
+        `on_error` gets the error of each partition, and each topic, that has no offset; by
+        default the first one is raised. A client that gives no answer is an error of the whole.
         """
         from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
-        asked = {TopicPartition(t, p): spec for t, p in partitions}
+        left = set(partitions)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[Partition, int] = {}
-        given_up: set[TopicPartition] = set()
         passing = (
             KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
@@ -311,34 +314,31 @@ class TopicAdmin:
         # The client looks up leaders in a cache that lacks recently added partitions, and a new
         # partition's leader may not know its role yet: ask again after a metadata refresh.
         for tries_left in range(_TRIES - 1, -1, -1):
-            if not asked:
+            if not left:
                 break
+            asked = {TopicPartition(*place): spec for place in left}
             answers = self._client.list_offsets(
                 asked, isolation_level=level, request_timeout=self._timeout_s
             )
             for tp, future in answers.items():
+                place = tp.topic, tp.partition
                 try:
                     offset = self._offset(tp, future, passing if tries_left else (), lacking)
                 except PerseidError as error:
-                    if on_error is None or isinstance(error.__cause__, FutureTimeout):
+                    if isinstance(error.__cause__, FutureTimeout):
                         raise
                     on_error(error)
-                    given_up.add(tp)
+                    left.discard(place)
                     continue
                 if offset is not None:
-                    found[tp.topic, tp.partition] = offset
-            asked = {
-                tp: spec for tp in asked
-                if (tp.topic, tp.partition) not in found and tp not in given_up
-            }  # fmt: skip
-            for topic in {tp.topic for tp in asked}:
+                    found[place] = offset
+                    left.discard(place)
+            for topic in {topic for topic, _ in left}:
                 try:
                     self._look(topic)
                 except PerseidError as error:
-                    if on_error is None:
-                        raise
                     on_error(error)
-                    asked = {tp: spec for tp in asked if tp.topic != topic}
+                    left = {place for place in left if place[0] != topic}
                 self._client.poll(_RETRY_S)
         return found
 
