@@ -165,7 +165,7 @@ def test_a_source_of_kafka_is_read_on(broker: tuple[NamedKafka, Movable], left: 
 def test_a_broker_that_says_another_address_than_before_is_found_by_its_name(
     broker: tuple[NamedKafka, Movable],
 ) -> None:
-    """It tells its clients an address and no name: that of before is nobody's any more."""
+    """It advertises an address and no name, and its previous address is gone."""
     server, moved = broker
     server.restart_at(f"{FIRST}:{moved.port}")
     TopicAdmin(server.bootstrap).create(TOPIC, 1)

@@ -1,11 +1,11 @@
 """Two deployments on one Kafka must not run a job of the same name: they share its topics and ids.
 
-They would fence each other for ever. Each knows the job by another UUID, which the token log says:
-so who comes second, and finds that tokens are being issued, does not begin; and who was there first
-and finds the chain begun anew by another UUID does not go on.
+They would fence each other without limit. Each deployment knows the job by another UUID, and the
+token log holds the UUID. A job that has never run here does not begin while tokens of another UUID
+are being issued, and a job that has run here stops when another UUID has begun the chain again.
 
-Whether tokens are being issued no clock tells, since those of two machines may be apart by any time
-and be set meanwhile: it is watched for ALIVE_S whether others come.
+Clocks do not show whether tokens are being issued, since those of two hosts may differ by any time
+and may be set meanwhile: for ALIVE_S the log is watched for further tokens.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class LeaseKeeper:
     def prove(self) -> None:
         """One proof now. A round trip without an answer proves nothing and is no loss either.
 
-        Any other error is one: nobody else would lead while this session lives.
+        Any other error is a loss: no other process can lead while this session lives.
         """
         started_s = self._clock.monotonic_s()
         try:

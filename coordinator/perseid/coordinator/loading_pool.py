@@ -1,9 +1,9 @@
-"""Threads for the loading of jobs, of which none holds up another's.
+"""Threads that load jobs, so that a slow load does not delay the loads of other jobs.
 
-What a load waits for (a broker, an open transaction, a store) may not answer for long, or never. So
-THREADS load at once, and one that has gone on for longer than PATIENCE_S does not count: the next
-one begins beside it. Its job's next loads come behind those of others and leave them THREADS of the
-THREADS_MAX, until one is prompt again.
+A broker, an open transaction or a store may not answer a load for long, or never. So THREADS load
+at once, and a load that takes longer than PATIENCE_S does not count: the next one begins beside it.
+Later loads of that job come after those of other jobs and leave them THREADS of the THREADS_MAX,
+until one is prompt again.
 """
 
 from __future__ import annotations

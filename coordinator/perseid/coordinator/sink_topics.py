@@ -1,7 +1,7 @@
 """What a broker says of the sink topics of an epoch that does not end. Pure.
 
 A writer waits half a minute for a topic that the broker does not know, or does not let it write to:
-either may pass. Nobody hears of it from the writer meanwhile, so the leader asks, too.
+either answer may change. The writer reports nothing meanwhile, so the leader asks, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from perseid.coordinator.model import JobState
 from perseid.errors import TransientAnswer, settling
 
-ASKED_S = 5.0  # longer than most epochs: for those nobody asks
+ASKED_S = 5.0  # longer than most epochs, for which the leader does not ask
 
 
 def asked(job: JobState) -> frozenset[str]:

@@ -154,7 +154,7 @@ class ProgressWatcher(Watcher):
     """Emits every record of one job's progress topic from an offset on.
 
     Once the topic no longer has that offset, or has something else there than a record of progress,
-    ProgressLost, and then no more: whoever reads the job again makes another watcher.
+    ProgressLost, and then no more: the next load of the job creates another watcher.
 
     A topic that was made again and has grown as long is found by its id.
 

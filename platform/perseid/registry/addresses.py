@@ -42,7 +42,7 @@ class CurrentAddresses(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
 
 
 def current(name: str, address: str, port: int) -> str:
-    """`address` if `name` still has it, or if nobody can say; else one that it has now."""
+    """`address` if `name` still has it, or cannot be looked up; else one that it has now."""
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except OSError:
