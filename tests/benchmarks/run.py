@@ -102,7 +102,7 @@ def bench(
     if plot is not None:
         canvas.check_installed()
     result = BENCHES[name].run(asked, data)
-    path = results.append(result, data)
+    path = results.append(result)
     if plot is not None:
         results.plot(result, plot)
     if as_json:

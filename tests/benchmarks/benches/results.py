@@ -13,7 +13,6 @@ from typing import Any
 from benches import planner_plot
 from benches import plot as cluster_plot
 from perseid.cli import canvas, output
-from perseid.embedded.paths import locate, repository
 
 
 def machine() -> dict[str, Any]:
@@ -49,12 +48,9 @@ def document(bench: str, settings: dict[str, Any], rows: list[dict[str, Any]]) -
     return {"bench": bench, "machine": machine(), "settings": settings, "rows": rows}
 
 
-def append(result: dict[str, Any], data: Path | None) -> Path:
-    """Adds the result to the results file: in the work tree where there is one, else in `data`."""
-    root = repository()
-    folder = root / "tests" / "benchmarks" if root is not None else locate(data)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "results.jsonl"
+def append(result: dict[str, Any]) -> Path:
+    """Adds the result to the results file of this checkout; returns its path."""
+    path = Path(__file__).parents[1] / "results.jsonl"
     stamped = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **result}
     with path.open("a") as file:
         file.write(json.dumps(stamped) + "\n")
