@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from perseid.embedded import Cluster
 from perseid.testing.running import RunningCluster
+
+LOG_LINES = 80  # of each process, below a failure
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Puts the ends of the processes' logs below a failure: the cluster is gone afterwards."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("running")
+    if report.failed and isinstance(running, RunningCluster):
+        for path, text in running.logs().items():
+            end = "\n".join(text.splitlines()[-LOG_LINES:])
+            report.sections.append((f"end of {path.name}", end))
+    return report
 
 
 @pytest.fixture(scope="session")

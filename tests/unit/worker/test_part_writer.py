@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -25,7 +26,7 @@ from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.store import LocalStore
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
-from perseid.topics.log import ProgressLog
+from perseid.testing.wait import until
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker.checkpoint import checkpoints, part_orders, part_writer
 from perseid.worker.checkpoint.part_orders import FOLDER, note
@@ -99,7 +100,8 @@ def test_an_order_that_a_later_one_has_overtaken_is_not_worked_at(
     newest.ordered(replace(order, epoch=5))
     monkeypatch.setattr(checkpoints, "_newest", newest)
     monkeypatch.setattr(checkpoints, "_upload", lambda _, order, __: worked.append(order.epoch))
-    context = cast(FragmentContext, None)
+    monkeypatch.setattr(checkpoints, "_progress", lambda *_: DeafProgress(0))
+    context = cast(FragmentContext, SimpleNamespace(brokers="", job="job"))
     for epoch in (4, 5):
         late = replace(order, epoch=epoch)
         note(LocalFiles(), late, checkpoints._me())
@@ -113,8 +115,6 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
 ) -> None:
     """Processes have the state, so no epoch reads the old files: no checkpoint came any more."""
     monkeypatch.setattr(checkpoints, "_newest", part_orders.Newest())
-    heard = DeafProgress(0)
-    monkeypatch.setattr(checkpoints, "_progress", lambda *_: heard)
     deployment = SimpleNamespace(store=str(tmp_path / "store"))
     context = cast(
         FragmentContext,
@@ -122,12 +122,11 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
             deployment=deployment, brokers="", job="job", job_uuid="uuid", generation=1
         ),
     )
-    checkpoints._upload(context, order, None)
+    done = checkpoints._upload(context, order, None)
     checkpoints.refuse_damaged(context)
     for path in Path(order.directory).iterdir():
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    checkpoints._upload(context, replace(order, base=None), None)
-    done, failed = heard.heard
+    failed = checkpoints._upload(context, replace(order, base=None), None)
     assert isinstance(done, PartDone)
     assert isinstance(failed, PartFailed)
     assert failed.reason.startswith("DamagedFile: ")
@@ -150,16 +149,60 @@ class DeafProgress:
         self.heard.append(record)
 
 
-def test_what_came_of_a_part_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+class Reports:
+    """What two jobs' progress topics got; the one of "removed" does not exist any more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.logs = {"removed": DeafProgress(10**9), "job": DeafProgress(0)}
+        monkeypatch.setattr(checkpoints, "REPORT_AGAIN_S", 0.01)
+        monkeypatch.setattr(checkpoints, "_newest", part_orders.Newest())
+        monkeypatch.setattr(checkpoints, "_progress", lambda _, job: self.logs[job])
+        monkeypatch.setattr(checkpoints, "_opened", lambda _, job: self.logs[job])
+
+    def work(self, order: PartOrder) -> None:
+        context = SimpleNamespace(brokers="", job=order.job)
+        note(LocalFiles(), order, checkpoints._me())
+        checkpoints._newest.ordered(order)
+        checkpoints._work(cast(FragmentContext, context), order, None)
+
+
+def repeating() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == checkpoints.REPORT_AGAIN]
+
+
+def test_the_result_of_a_part_is_reported_until_it_is_acknowledged(
+    order: PartOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A checkpoint, and a switch with it, waited 300 s for a report that was lost."""
-    monkeypatch.setattr(checkpoints, "REPORT_AGAIN_S", 0.0)
     failed = PartFailed("uuid", 1, 1, "counts", 0, "disk full")
-    progress = DeafProgress(3)
-    checkpoints._report_until_acknowledged(cast(ProgressLog, progress), failed)
-    assert progress.heard == [failed]
-    for_ever = DeafProgress(10 * checkpoints.REPORTS_MAX)
-    checkpoints._report_until_acknowledged(cast(ProgressLog, for_ever), failed)
-    assert for_ever.heard == []
+    monkeypatch.setattr(checkpoints, "_upload", lambda *_: failed)
+    reports = Reports(monkeypatch)
+    reports.logs["job"].refusals = 3
+    reports.work(order)
+    until(lambda: reports.logs["job"].heard == [failed], 30.0, "the report")
+    until(lambda: os.listdir(Path(order.directory).parent / FOLDER) == [], 30.0, "its end")
+
+
+@pytest.mark.parametrize("ended_by", ["removal", "later order", "its limit"])
+def test_parts_of_other_jobs_do_not_wait_for_a_report_that_nobody_takes(
+    order: PartOrder, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    """A removed job's report was repeated for half an hour; no job's checkpoint was completed."""
+    monkeypatch.setattr(checkpoints, "_upload", lambda _, order, __: order.epoch)
+    reports, removed = Reports(monkeypatch), replace(order, job="removed")
+    if ended_by == "its limit":
+        monkeypatch.setattr(checkpoints, "REPORTS_MAX", 3)
+    reports.work(removed)
+    reports.work(replace(order, epoch=7, identity=Identity("other", 1, "counts", 0)))
+    assert reports.logs["job"].heard == [7]
+    if ended_by != "its limit":
+        assert len(repeating()) == 1
+    if ended_by == "removal":
+        shutil.rmtree(Path(order.directory).parent)
+    elif ended_by == "later order":
+        checkpoints._newest.ordered(replace(removed, epoch=2))
+    until(lambda: repeating() == [], 30.0, "the end of the repeats")
+    assert reports.logs["removed"].heard == []
 
 
 def test_a_writer_gives_way_to_everything_else(tmp_path: Path, order: PartOrder) -> None:

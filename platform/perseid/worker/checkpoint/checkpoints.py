@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # part writers tried for one part
+REPORT_AGAIN = "report again"  # the name of such threads
 REPORT_AGAIN_S = 1.0
 REPORTS_MAX = 300  # by then the checkpoint is aborted anyway
 _newest = part_orders.Newest()
@@ -58,9 +59,14 @@ def _collects() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="collect")
 
 
+def _opened(bootstrap: Bootstrap, job: str) -> ProgressLog:
+    return ProgressLog(job, writer=KafkaLogWriter(bootstrap))
+
+
 @cache
 def _progress(bootstrap: Bootstrap, job: str) -> ProgressLog:
-    return ProgressLog(job, writer=KafkaLogWriter(bootstrap))
+    """For the uploading thread: a writer is one thread's."""
+    return _opened(bootstrap, job)
 
 
 def upload_soon(context: FragmentContext, part: PartOrder, copy: StateCopy | None) -> None:
@@ -93,16 +99,30 @@ def _submit(context: FragmentContext, part: PartOrder, copy: StateCopy | None = 
 
 
 def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
-    """Processes one order; a superseded order is only removed."""
+    """Processes one order; a superseded order is only removed.
+
+    A failed report is repeated in a thread of its own: its topic may be gone for good with its job,
+    and the parts of the other jobs must not wait for it.
+    """
     who = order.identity
     logs.bind(job=order.job, generation=order.generation, epoch=order.epoch,
               operator=who.operator, partition=who.partition)  # fmt: skip
-    try:
-        if not _newest.overtaken(order):
-            _upload(context, order, copy)
-        part_orders.forget(LocalFiles(), order, _me())
-    finally:
-        occupied.release()
+    if _newest.overtaken(order):
+        _end(order)
+        return
+    result = _upload(context, order, copy)
+    if _reported(_progress(context.brokers, context.job), result):
+        _end(order)
+    else:
+        threading.Thread(
+            target=logs.carried(_report_again), args=(context, order, result), daemon=True,
+            name=REPORT_AGAIN,
+        ).start()  # fmt: skip
+
+
+def _end(order: PartOrder) -> None:
+    part_orders.forget(LocalFiles(), order, _me())
+    occupied.release()
 
 
 @cache
@@ -124,31 +144,46 @@ def _collect(state_log: StateLog, epoch: int) -> None:
         log.info("a state log was not collected: %s", error)
 
 
-def _upload(context: FragmentContext, order: PartOrder, copy: StateCopy | None) -> None:
-    told: PartDone | PartFailed
+def _upload(
+    context: FragmentContext, order: PartOrder, copy: StateCopy | None
+) -> PartDone | PartFailed:
     try:
         if copy is not None:
             copy.write(LocalFiles(), order)
-        told = _written(context.deployment.store, order)
+        return _written(context.deployment.store, order)
     except Exception as error:  # every failure must be reported: the coordinator waits for the part
         _newest.failed(order, error)
-        told = PartFailed(
+        return PartFailed(
             order.identity.job_uuid, order.generation, order.epoch, order.identity.operator,
             order.identity.partition, cut(named(error), EVENT_MAX),
         )  # fmt: skip
-    _report_until_acknowledged(_progress(context.brokers, context.job), told)
 
 
-def _report_until_acknowledged(progress: ProgressLog, told: PartDone | PartFailed) -> None:
-    """Retries the report: only this process knows the result, and the checkpoint waits for it."""
+def _reported(progress: ProgressLog, result: PartDone | PartFailed) -> bool:
+    """Whether the broker has acknowledged the result."""
+    try:
+        progress.append(result)
+    except PerseidError as error:
+        log.warning("a checkpoint's part is not reported yet: %s", error)
+        return False
+    return True
+
+
+def _report_again(
+    context: FragmentContext, order: PartOrder, result: PartDone | PartFailed
+) -> None:
+    """Repeats the report: only this process knows the result, and the checkpoint waits for it.
+
+    Ends without it when nobody waits any more: a later part was ordered, the job was removed, or
+    its logs have another owner.
+    """
+    progress = _opened(context.brokers, context.job)
     for _ in range(REPORTS_MAX):
-        try:
-            progress.append(told)
-        except PerseidError as error:
-            log.warning("a checkpoint's part is not told yet: %s", error)
-            time.sleep(REPORT_AGAIN_S)
-        else:
-            return
+        time.sleep(REPORT_AGAIN_S)
+        waited_for = part_orders.pending(LocalFiles(), order, _me())
+        if _newest.overtaken(order) or not waited_for or _reported(progress, result):
+            break
+    _end(order)
 
 
 def _written(store: str, order: PartOrder) -> PartDone:

@@ -69,6 +69,16 @@ def note(files: Files, order: PartOrder, holder: Mark) -> None:
         files.write_new(_path(owned, _stem(order), holder), [order.encode()])
 
 
+def pending(files: Files, order: PartOrder, holder: Mark) -> bool:
+    """Whether the order's file exists: not once its job is removed or its log has a new owner."""
+    with contextlib.suppress(RetryableError):  # unknown while the disk fails
+        try:
+            files.size(_path(os.path.dirname(order.directory), _stem(order), holder))
+        except FileNotFoundError:
+            return False
+    return True
+
+
 def forget(files: Files, order: PartOrder, holder: Mark) -> None:
     """Deletes the order's file, once its result is reported.
 
