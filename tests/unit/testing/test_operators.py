@@ -82,7 +82,7 @@ def tried(tmp_path: Path) -> Any:
 
 
 def test_the_pages_example_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     starter = job_folders.example("starter")
     scope: dict[str, Any] = {"__file__": str(starter / "test_starter.py")}
     exec(compile(example, str(PAGE), "exec"), scope)
