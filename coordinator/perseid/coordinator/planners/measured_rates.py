@@ -1,9 +1,9 @@
 """A job's rates and loads, as measured from the progress topic and the tokens.
 
 Measured over the epochs of a window, each with the time since the previous token: the rows/s of
-each source partition (an epoch reports the rows that each split read of a source, its token which
-offsets of which partitions those were), the rows/s of all sinks together, the rows/s that came
-late, and how busy the busiest operator partition was (`stage_ms["process"]` of the slowest one).
+each source partition, of all sinks together and of late rows, and how busy the busiest operator
+partition was (`stage_ms["process"]` of the slowest one). An epoch reports the rows that each split
+read of a source; its token names the offsets and partitions that those were.
 
 Flows between operators and the cost of each partition are not reported, so they are assumed:
 

@@ -1,9 +1,9 @@
 """How long a placement of replicas lasts on average until something is lost (Flux section 2).
 
 A pair of workers that has both copies of a partition loses it if one fails while the other is being
-recovered: MTTF^2 / MTTR in the paper, and half of that if either may fail first, as a simulation in
-the tests shows. A worker with an unreplicated partition loses it when it fails. Failures are
-assumed independent, and MTTR much smaller than MTTF.
+recovered. The paper's time is MTTF^2 / MTTR. It is half of that if either may fail first, as a
+simulation in the tests shows. A worker with an unreplicated partition loses it when it fails.
+Failures are assumed independent, and MTTR much smaller than MTTF.
 """
 
 from __future__ import annotations

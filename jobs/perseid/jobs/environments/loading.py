@@ -1,6 +1,6 @@
 """From `use: "module:Class"` to the class, each job folder in a package of its own.
 
-Two revisions of a job, or two jobs with a `counts.py`, share one process without conflicts: the
+Two revisions of a job, or two jobs with a `counts.py`, share one process without conflicts. The
 folder becomes a package with a name made from its path, and an absolute import of a module next to
 job.yaml (`import helpers`) resolves to that package. Nothing is put on `sys.path` and no bytecode
 is written next to the sources. This isolates names, it is no sandbox: job code is trusted code.

@@ -12,9 +12,10 @@
           within: "1h"
 
 Emits each left row once the watermark has passed its time, because then all right rows up to it
-have arrived: the key, then the columns that `left` and `right` name with their types; those of the
-right are null where there is no row. A column of both is emitted as `left_ms` and `right_ms`. With
-`within`, older right rows do not match. Of right rows with one time the last to arrive counts.
+have arrived. A row has the key, then the columns that `left` and `right` name with their types;
+those of the right are null where there is no row. A column of both is emitted as `left_ms` and
+`right_ms`. With `within`, older right rows do not match. Of right rows with one time the last to
+arrive counts.
 `time: {left: ms, right: changed}` where the columns of event time have different names; a time is
 int64 milliseconds or a timestamp. `types: {item: int64}` names key columns that are no strings.
 

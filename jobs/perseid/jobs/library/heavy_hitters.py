@@ -13,7 +13,7 @@ Emits one row per epoch for each key that is heavy and whose count changed: the 
 estimate `n`, and `heavy`; false means that a share is no longer reached.
 
 4 x 8000 counters of a partition hold all counts; only the names of heavy keys are kept. So an
-estimate is never below the true count, every heavy key is reported, and an estimate exceeds the
+estimate is never below the true count, and every heavy key is reported. An estimate exceeds the
 true count by more than e / 8000 = 0.034 % of the partition's total with a probability of at most
 e^-4 = 1.8 % per key. So a light key may be reported; which ones are depends on where epochs end.
 Under another parallelism each counter becomes the maximum over the old partitions: a key was in one

@@ -8,9 +8,9 @@
 `label` is 0 or 1 (or a bool), `features` are numbers of about the same size. Each partition has
 `models` (20) local models, to which its records are assigned in turn; each does one step of
 stochastic gradient descent with `rate` (0.1) per record. After every `every` (1000) records the
-models are replaced by their average, which is emitted: `partition`, `records` (seen so far), `loss`
-(mean log loss of these records, each predicted before it was learnt from), `bias`, and the weight
-of each feature. The key only decides which partition receives a record.
+models are replaced by their average, which is emitted. Its row has `partition`, `records` (seen so
+far), `loss` (mean log loss of these records, each predicted before it was learnt from), `bias`, and
+the weight of each feature. The key only decides which partition receives a record.
 
 The partitions' models are independent unless they share them by feedback, through
 `library:ModelAverage`:

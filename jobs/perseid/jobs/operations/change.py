@@ -1,9 +1,9 @@
 """The changes between two revisions of a job, and whether its state can be kept.
 
 Pure. State is kept only when all of it keeps its meaning and is used: the same keyed operators with
-the same key, and the same primitives or a `migrate` for other ones; under another parallelism only
-state that can be redistributed by that key, or by the operator itself. All else may change freely:
-SQL, code, stateless operators, sinks, settings.
+the same key, and the same primitives or a `migrate` for other ones. Under another parallelism, only
+state is kept that can be redistributed by that key, or by the operator itself. All else may change
+freely: SQL, code, stateless operators, sinks, settings.
 """
 
 from __future__ import annotations

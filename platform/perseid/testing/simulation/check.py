@@ -2,9 +2,9 @@
 
 After every event, over the new records:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
-- a ledger partition's epochs are dense within a layout and its generations never fall; each has its
-  token's layout and at least its generation; a claim repeats the last epoch; no token is rolled
-  back of which an epoch is committed or will be;
+- a ledger partition's epochs are dense within a layout and its generations never fall;
+- each ledger record has its token's layout and at least its generation; a claim repeats the last
+  epoch; no token is rolled back of which an epoch is committed or will be;
 - valid tokens have dense epochs and name every source offset once; their coordinator epochs, times
   and watermarks never fall; no watermark exceeds the times of the records read.
 At the end the sinks hold the ledger's windows; after healing every word's total is the input's.

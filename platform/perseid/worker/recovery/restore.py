@@ -6,7 +6,7 @@
    tokens are discarded. A token that is missing without a rollback is an error: the broker has
    lost it, and the sink topics may have its epoch's output.
 3. If a checkpoint is newer than the log (an owner on another host has run since, or a power
-   failure has cut the log), the newest readable one is put into an empty log; a damaged part
+   failure has cut the log), the newest readable one is put into an empty log. A damaged part
    means an older checkpoint and an event. Else the log is the state, if the tokens reach it.
 4. A checkpoint of a layout with another parallelism of the operator is redistributed.
 5. Before a revision's first epoch, if its operator migrates state, the state comes from the
