@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perseid.coordinator import switching
 from perseid.coordinator.actions import Action, PutStatus
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
@@ -40,9 +41,19 @@ def _rescaling(job: JobState) -> bool:
 
 def status_of(job: JobState, time_ms: int) -> JobStatus:
     return JobStatus(
-        job.entry.uuid, name_of(job), job.generation, job.entry.counter, time_ms,
+        job.entry.uuid, name_of(job), job.generation, _answered(job), time_ms,
         error_of(job), job.events,
     )  # fmt: skip
+
+
+def _answered(job: JobState) -> int:
+    """The counter of the entry that the status answers: an applied revision's once it runs.
+
+    Until the switch the old revision is "running", which is no answer to `jobs apply`.
+    """
+    if name_of(job) == "running" and switching.wants_switch(job):
+        return job.status.counter if job.status is not None else job.entry.counter - 1
+    return job.entry.counter
 
 
 def error_of(job: JobState) -> dict[str, object] | None:

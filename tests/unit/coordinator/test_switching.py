@@ -126,6 +126,7 @@ def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
     before = world.plans[JOB]
     new_revision(world, leader)
     switch = last(world)
+    assert answered(world) == ("running", 1)  # by the old revision: `jobs apply` waits
     assert (switch.revision, switch.checkpoint, switch.final) == ("r1", True, True)
     assert all(r.start == r.end for r in ranges_of(switch))
     assert world.plans[JOB] == before
@@ -138,9 +139,16 @@ def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
     assert (plan.revision, plan.archive, plan.owner) == ("r2", "archive-2", before.owner)
     assert (plan.generation, plan.layout) == (before.generation + 1, before.layout)
     assert plan.checkpoints[0].epoch == switch.epoch
+    assert answered(world) == ("restoring", 2)
     world.say(JOB, "running")
     leader.listen()
     assert (last(world).revision, last(world).epoch) == ("r2", switch.epoch + 1)
+    assert answered(world) == ("running", 2)
+
+
+def answered(world: World) -> tuple[str, int]:
+    """The job's state for users, and the counter of the entry that it answers."""
+    return world.statuses[JOB].state, world.statuses[JOB].counter
 
 
 def test_final_tokens_do_not_follow_one_another_at_once(world: World, leader: Leader) -> None:
@@ -258,6 +266,7 @@ def test_a_revision_that_cannot_be_loaded_leaves_the_old_one_running(
     want(world, leader, revision="r2", archive="missing")
     assert world.statuses[JOB].state == "running"
     assert "cannot run" in world.statuses[JOB].events[-1]
+    assert answered(world) == ("running", 2)  # `jobs apply` returns: there is nothing to wait for
     run(world, leader, 2)
     assert last(world).revision == "r1"
     new_revision(world, leader)
