@@ -181,7 +181,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
         return _begin(state, job, now)
     actions: list[Action] = []
     if job.rewind_to is not None:
-        if switching.wants_stop(job):
+        if job.wants_stop:
             return switching.finish_stop(replace(job, rewind_to=None), now)
         job, actions = corrections.correct(job, state.epoch, now)
         if job.rewind_to is not None or job.phase in _ENDED:
@@ -201,7 +201,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
 
 def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
     """Opens the chain of a new job UUID above every epoch ever written under the job's name."""
-    if switching.wants_stop(job):
+    if job.wants_stop:
         return switching.finish_stop(job, now)
     begin = Begin(state.epoch, job.entry.uuid, job.highest_epoch)
     return replace(job, appending=True), [AppendBegin(job.name, begin)]
@@ -216,7 +216,7 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.phase is not Phase.WAITING:
         gone = f"worker {plan.owner if plan else ''} is gone"
         job, actions = failing.transient(job, now, gone, died=True)
-    if switching.wants_stop(job) and not job.entry.stop_checkpoint:
+    if job.wants_stop and not job.entry.stop_checkpoint:
         job, more = switching.finish_stop(job, now)
         return job, actions + more
     if corrections.gives_way(job):
@@ -262,9 +262,9 @@ def _checkpoint(job: JobState) -> Step:
 
 def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     """One step towards what the user wants, else the next token."""
-    if switching.wants_stop(job):
+    if job.wants_stop:
         return switching.stop(job, state.epoch, now)
-    if switching.wants_switch(job):
+    if job.wants_switch:
         return switching.switch(job, state.epoch, now)
     job, actions = switching.rename_revision(job)
     owner = state.workers.get(job.plan.owner or "") if job.plan is not None else None

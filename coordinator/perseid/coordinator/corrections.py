@@ -65,7 +65,7 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
 def gives_way(job: JobState) -> bool:
     """Whether the old revision is in a crash loop while another one is wanted."""
     dies = job.deaths >= DEATHS_MAX and job.in_flight > 0
-    return (dies or job.tries >= FAILURES_MAX) and switching.wants_switch(job)
+    return (dies or job.tries >= FAILURES_MAX) and job.wants_switch
 
 
 def give_way(job: JobState, now: Now) -> Step:
@@ -87,7 +87,7 @@ def give_way(job: JobState, now: Now) -> Step:
 
 def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
     """Fails the job permanently, unless another revision is wanted by now."""
-    if not switching.wants_switch(job):
+    if not job.wants_switch:
         return failing.permanent(job, now, kind, text, next_step)
     next_step = next_step or failing.advice(job.name, kind, text)
     error = failing.status_error(job, kind, text, next_step)
@@ -116,7 +116,7 @@ def is_under_way(job: JobState) -> bool:
     """Whether the failed revision only has to end its work before another one takes over."""
     last = job.last_token
     ends = job.error is not None or (last is not None and last.final)
-    return ends and switching.wants_switch(job)
+    return ends and job.wants_switch
 
 
 def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
@@ -145,7 +145,7 @@ def _rewind_target(job: JobState) -> Tip | None:
 
 def _take_over(job: JobState, now: Now) -> Step:
     """Nothing is in flight: decides which revision resumes after the last done epoch."""
-    if not switching.wants_switch(job):
+    if not job.wants_switch:
         return replace(job, rewind_to=None), []
     target = job.next_program
     if target is None or target.archive != job.entry.archive:

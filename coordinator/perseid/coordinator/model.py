@@ -205,6 +205,18 @@ class JobState:
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
 
     @property
+    def wants_stop(self) -> bool:
+        return self.entry.desired == "stopped"
+
+    @property
+    def wants_switch(self) -> bool:
+        """Whether the user wants another revision than the plan has, and it may yet run."""
+        return (
+            self.entry.desired == "running" and self.plan is not None
+            and self.entry.archive not in (self.plan.archive, self.rejected)
+        )  # fmt: skip
+
+    @property
     def tip(self) -> Tip:
         last = self.tokens[-1] if self.tokens else None
         return Tip(last.token.epoch, last.offset) if last is not None else self.base

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import switching
 from perseid.coordinator.actions import Action, PutStatus
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState, Now
@@ -51,7 +50,7 @@ def _answered(job: JobState) -> int:
 
     Until the switch the old revision is "running", which is no answer to `jobs apply`.
     """
-    if name_of(job) == "running" and switching.wants_switch(job):
+    if name_of(job) == "running" and job.wants_switch:
         return job.status.counter if job.status is not None else job.entry.counter - 1
     return job.entry.counter
 

@@ -29,18 +29,6 @@ Step = tuple[JobState, list[Action]]
 FINAL_AGAIN_S = 2.0  # an unreachable store fails each checkpoint at once: limits the tokens
 
 
-def wants_stop(job: JobState) -> bool:
-    return job.entry.desired == "stopped"
-
-
-def wants_switch(job: JobState) -> bool:
-    plan = job.plan
-    return (
-        job.entry.desired == "running" and plan is not None
-        and job.entry.archive not in (plan.archive, job.rejected)
-    )  # fmt: skip
-
-
 def stop(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     """One step towards a stopped job."""
     settled = not job.tokens or _settled(job, checkpoint=job.entry.stop_checkpoint)
