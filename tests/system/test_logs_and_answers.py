@@ -138,7 +138,7 @@ def test_a_sink_topic_that_is_unknown_for_a_while_is_waited_for(
         job.name, lambda j: any(answer in event for event in j["events"]), "told as waiting"
     )
     assert waits["state"] == "running"
-    assert "waits, and the job fails if the broker says so for 30 s" in waits["events"][-1]
+    assert "waits, and the job fails if the broker repeats this for 30 s" in waits["events"][-1]
     topics.create(job.sink, PARTITIONS)
     shown = job.check()
     assert (shown["state"], shown["failures"]) == ("running", 0)

@@ -86,7 +86,7 @@ def test_a_job_is_stopped_before_the_container_runs_out_of_memory(
         shutil.rmtree(group)
     failed = running.job("oom")
     text = failed["error"]["text"]
-    assert "the machine (or container) has 1 MiB of its 400 MiB left, behind epoch" in text
+    assert "the machine (or container) has 1 MiB of its 400 MiB left, after epoch" in text
     assert "Give the worker more memory" in text
     assert failed["committed_epoch"] == failed["error"]["epoch"]
 

@@ -125,7 +125,7 @@ def superseded(job: JobState, done: int) -> JobState:
     delivered = any(generation == job.plan.generation for generation, *_ in job.collecting.parts)
     if delivered or job.checkpoint_ready or complete(replace(job, done=done)) is not None:
         return job
-    return aborted(job, f"generation {job.plan.generation} goes on behind it")
+    return aborted(job, f"generation {job.plan.generation} resumes after it")
 
 
 def expired(job: JobState, now: Now) -> JobState:
@@ -141,7 +141,7 @@ def aborted(job: JobState, why: str) -> JobState:
     """Drops the checkpoint; the next token that can takes another one."""
     if job.collecting is None:
         return job
-    told = job.told(f"checkpoint of epoch {job.collecting.epoch} given up: {why}")
+    told = job.told(f"checkpoint of epoch {job.collecting.epoch} aborted: {why}")
     return replace(
         timing.retry_pending(told), collecting=None, checkpoint_ready=False,
         totals=job.totals.gave_up_a_checkpoint(),

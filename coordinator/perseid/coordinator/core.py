@@ -384,7 +384,7 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
     if not (event.permanent or final):  # no input is named meanwhile, so users must see why
         told = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
         return job if told in job.events else job.told(told)
-    told = f"the applied revision cannot run, the old one goes on: {text}"
+    told = f"the applied revision cannot run, the old one continues: {text}"
     return replace(job.told(told), rejected=event.archive)
 
 
@@ -454,7 +454,7 @@ def _settled(
     job, text, final = failing.settled(job, "topics", TransientAnswer.__name__, str(error), now)
     if first:
         job = job.told(
-            f"if the broker still says so in {settling.FINAL_S['TransientAnswer']:.0f} s, "
+            f"if the broker repeats this for {settling.FINAL_S['TransientAnswer']:.0f} s, "
             f"the job fails: {error}"
         )
     return job, PermanentError(text) if final else None

@@ -155,7 +155,7 @@ def _take_over(job: JobState, now: Now) -> Step:
     if job.error is not None and job.error.get(AGAIN):
         return _finish(job, now, "the revision before cannot end without input either")
     if job.program is not None and _goes_on(job.program, target):
-        reason = f"revision {target.revision} goes on behind epoch {job.done}: only settings differ"
+        reason = f"revision {target.revision} resumes after epoch {job.done}: only settings differ"
         return _change_revision(job, now, target, reason)
     return replace(job, rewind_to=None), []
 

@@ -48,7 +48,7 @@ def fail(job: JobState, now: Now) -> Step:
         f"and `epoch.timeout` of job.yaml allows no more{_reads(job)}"
     )
     advice = (
-        f"look for an operator that waits or loops for ever, or give its epochs more time "
+        f"look for an operator that waits or loops without end, or give its epochs more time "
         f"(`epoch.timeout`) or less input (`epoch.maxRecords`); then {failing.advice(job.name)}"
     )
     return corrections.fail(job, now, "EpochTimeout", text, advice)

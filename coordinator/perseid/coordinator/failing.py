@@ -118,12 +118,12 @@ def _with_answer(job: JobState, where: str, answer: Repeated | None) -> JobState
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
     """A leaving worker has ended its epoch: no failure, so the job is placed again at once."""
-    return _passed_on(job, now, f"worker {worker} leaves and hands it over behind epoch {job.done}")
+    return _passed_on(job, now, f"worker {worker} leaves and hands it over after epoch {job.done}")
 
 
 def left(job: JobState, now: Now, worker: str) -> JobState:
     """An announced leave completed, and the worker's last report on the job was not seen."""
-    return _passed_on(job, now, f"worker {worker} has left, as it had said")
+    return _passed_on(job, now, f"worker {worker} has left, as announced")
 
 
 def _passed_on(job: JobState, now: Now, text: str) -> JobState:
@@ -185,7 +185,7 @@ def advice(job: str, kind: str = "", text: str = "") -> str:
         return f"`perseid jobs start {job} --from scratch`: without that it fails again"
     if kind == BadInputError.__name__:
         return (
-            "mend the job, or let it go on without such records (`errors: {tolerance: all}`, or "
+            "mend the job, or let it continue without such records (`errors: {tolerance: all}`, or "
             "`errors: {operator: bisect}` of an operator), and `perseid jobs apply REPO` it again: "
             "as it is it meets the same record"
         )

@@ -28,8 +28,8 @@ def reason(job: JobState) -> str:
         return ""
     return (
         f"epochs are held back: {_behind(job)} follow the newest checkpoint, and the checkpoint "
-        f"store has not taken the last {job.unwritten}; the job goes on when it takes one (is it "
-        "full, or out of reach? `perseid doctor` tells)"
+        f"store has not taken the last {job.unwritten}; the job continues when it accepts "
+        "one (is it full, or out of reach? `perseid doctor` shows it)"
     )
 
 

@@ -446,7 +446,7 @@ def _check_reported(
         partition, epoch = min(behind.items())
         raise lost_by_broker(
             f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {max(done)} "
-            "was told as committed"
+            "was reported as committed"
         )
 
 

@@ -117,7 +117,7 @@ class OffsetsMirror(Watcher):
         """Logs the first of several failures in a row, and counts all."""
         if not group.failures:
             _log.warning("consumer group offsets are not mirrored, so lag tools see old ones; the "
-                         "job goes on: %s", error, extra={"job": job})  # fmt: skip
+                         "job continues: %s", error, extra={"job": job})  # fmt: skip
         group.failures += 1
         group.due_s = self._now() + growing_s(group.failures, RETRY_FIRST_S, RETRY_MAX_S)
         self.failed = {**self.failed, job: self.failed.get(job, 0) + 1}

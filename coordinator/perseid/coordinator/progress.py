@@ -158,7 +158,7 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     The end of its last epoch and parts of a checkpoint may be among them.
     """
     done = max(job.done, min(record.epoch, job.tip.epoch))
-    job = replace(job, done=done).told(f"generation {record.generation} told again how it is")
+    job = replace(job, done=done).told(f"generation {record.generation} reported its state again")
     if job.collecting is not None and job.collecting.epoch <= record.epoch:
         job = checkpoints.aborted(job, "word of its parts was lost")
     return _running(job, now)

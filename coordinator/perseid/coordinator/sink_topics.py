@@ -25,8 +25,8 @@ def told(job: JobState, answers: Mapping[str, str]) -> JobState:
     """With an event for each answer about one of its topics, once an epoch."""
     final_s = settling.FINAL_S[TransientAnswer.__name__]
     texts = [
-        f"epoch {job.done + 1} waits, and the job fails if the broker says so for {final_s:.0f} s: "
-        f"{answers[topic]}"
+        f"epoch {job.done + 1} waits, and the job fails if the broker repeats this for "
+        f"{final_s:.0f} s: {answers[topic]}"
         for topic in sorted(asked(job) & answers.keys())
     ]
     return job.told(*(text for text in texts if text not in job.events))

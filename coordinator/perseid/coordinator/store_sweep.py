@@ -128,7 +128,9 @@ class StoreSweeper(Watcher):
                 self._store.delete(path)
                 deleted += 1
         if deleted:
-            _log.info("%d files of the checkpoint store that nobody needs are deleted", deleted)
+            _log.info(
+                "%d files of the checkpoint store that no checkpoint needs are deleted", deleted
+            )
         return deleted
 
     def _announce(self) -> str:

@@ -82,6 +82,6 @@ def apart_text(ahead_ms: float) -> str:
     apart = timedelta(seconds=round(abs(ahead_ms) / 1000))
     return (
         f"the clock of the leading coordinator's machine is {apart} "
-        f"{'ahead of' if ahead_ms > 0 else 'behind'} token time, which goes on by the monotonic "
-        f"clock and comes nearer by {SLACK:.0%} of it: see `perseid doctor`"
+        f"{'ahead of' if ahead_ms > 0 else 'behind'} token time, which follows the monotonic "
+        f"clock and approaches it by {SLACK:.0%} of the time: see `perseid doctor`"
     )

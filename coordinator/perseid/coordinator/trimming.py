@@ -42,7 +42,7 @@ def told(job: JobState, error: str) -> JobState:
     if job.untrimmed != TOLD_FAILURES:
         return job
     return job.told(
-        f"token log and ledger grow: {TOLD_FAILURES} times in a row what is behind the oldest "
+        f"token log and ledger grow: {TOLD_FAILURES} times in a row what is older than the oldest "
         f"checkpoint could not be deleted: {error}"
     )
 

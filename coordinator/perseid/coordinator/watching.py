@@ -96,7 +96,7 @@ class Watcher:
             try:
                 pause_s = self.turn()
             except Exception:  # without its thread the leader would be blind and say nothing
-                _log.exception("%s: a defect in looking, which goes on", self._thread.name)
+                _log.exception("%s: a defect in the watcher, which continues", self._thread.name)
                 pause_s = RETRY_S
             if pause_s > 0:
                 self.wake.wait(pause_s)
@@ -193,7 +193,7 @@ class ProgressWatcher(Watcher):
             self._unanswered += 1
             pause_s = growing_s(self._unanswered, IDENTITY_S, IDENTITY_MAX_S)
             self._identify_at_s = self._now() + pause_s
-            _log.warning("whether %s was made again is not known now: %s", topic, error)
+            _log.warning("whether %s was created again is not known now: %s", topic, error)
             return
         if found and self._topic_id not in ("", found):
             raise TopicIdentityChanged(topic, self._topic_id, found)

@@ -91,7 +91,7 @@ def _running(registry: Registry) -> list[str]:
 def _only_job(names: list[str]) -> str:
     if len(names) != 1:
         known = ", ".join(names) or "none is running"
-        raise UsageError(f"say whose with --job JOB: {known}")
+        raise UsageError(f"name the job with --job JOB: {known}")
     return names[0]
 
 
@@ -129,7 +129,7 @@ def _name(cluster: Cluster, what: str, job: str | None) -> str:
     for row in rows:
         if row.pid == pid:
             return row.name
-    raise RefusedError(f"a {what} cannot be paused alone: say a process of `perseid status`")
+    raise RefusedError(f"a {what} cannot be paused alone: name a process of `perseid status`")
 
 
 @app.command("partition", epilog="Example: perseid chaos partition zookeeper --for 5s")

@@ -22,7 +22,7 @@ def _own(what: str, example: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
         f"--{what}",
         envvar="PERSEID_" + what.upper().replace("-", "_"),
-        help=f"Use your own ({example}); kept until you say `embedded`.",
+        help=f"Use your own ({example}); kept until you type `embedded`.",
     )
     return option
 

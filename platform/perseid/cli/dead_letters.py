@@ -130,7 +130,7 @@ class Choice:
 def choice(from_: str | None, to: str | None, offsets: str | None) -> Choice:
     """The options of `dlq redrive`; UsageError for impossible values."""
     if offsets is not None and (from_ is not None or to is not None):
-        raise UsageError("--offsets and --from or --to: say either which offsets or which times")
+        raise UsageError("--offsets and --from or --to: give either offsets or times")
     return Choice(
         _time_ms("--from", from_) if from_ is not None else None,
         _time_ms("--to", to) if to is not None else None,
@@ -222,15 +222,15 @@ def _not_a_place(origin: Origin, spec: JobSpec, info: TopicInfo | None) -> str |
     """Why records must not be sent to the letter's origin."""
     if source_of(spec, origin.topic) is None:
         return (
-            f"its record was {origin}, and no source of {spec.name} reads {origin.topic}: whoever "
-            "may write dead letters would choose the topic that is written with your rights"
+            f"its record was {origin}, and no source of {spec.name} reads {origin.topic}: a "
+            "writer of dead letters would choose the topic that is written with your rights"
         )
     if info is None:
         return f"its record was {origin}, and there is no topic {origin.topic} any more"
     if origin.partition >= info.partitions:
         return (
             f"its record was {origin}, and the topic has partitions 0 to {info.partitions - 1}: "
-            "it was made anew"
+            "it was created again"
         )
     return None
 
@@ -258,7 +258,7 @@ def _not_the_record(letter: Letter, origin: Origin, spec: JobSpec) -> str | None
     """Why the row of an operator's letter is not what a producer would send."""
     source = source_of(spec, origin.topic)
     row = f"its value is the row that operator {letter.operator} saw, as JSON"
-    assert source is not None, "of a topic that nobody reads it is refused before"
+    assert source is not None, "for a topic that no job reads it is refused before"
     if source.format != "json" or source.registry is not None:
         framed = " of a schema registry" if source.registry is not None else ""
         return f"{row}, and {origin.topic} holds records of format {source.format}{framed}"
@@ -280,7 +280,7 @@ def original(letter: Letter, spec: JobSpec) -> bytes:
     if letter.operator is None or origin is None:
         return letter.value
     source = source_of(spec, origin.topic)
-    assert source is not None, "a row of a topic that nobody reads is refused"
+    assert source is not None, "a row for a topic that no job reads is refused"
     row = orjson.loads(letter.value)
     return orjson.dumps({name: row[name] for name in source.columns if name in row})
 

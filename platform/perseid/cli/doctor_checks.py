@@ -281,7 +281,7 @@ def transactions(held: Sequence[Held], now_ms: int) -> Iterator[Finding]:
             check, "warning",
             f"{one.topic}[{one.partition}] is held back at offset {one.stable} for "
             f"{one.age_s(now_ms) or 0:.0f} s, by a producer that is not perseid's",
-            "an end: what comes behind it cannot be read, of any producer", _FOREIGN,
+            "an end: what follows it cannot be read, of any producer", _FOREIGN,
         )  # fmt: skip
     if not (stuck or slow):
         yield Finding(check, "ok", f"{len(held)} partitions with an open one, none for long")
@@ -319,7 +319,7 @@ def zookeeper(hosts: str, *, open_to_all: bool, admin_servers: Sequence[str]) ->
         yield Finding(
             "zookeeper: access", "ok" if local else "warning",
             "its nodes are open to everybody" + (", on loopback only" if local else ""),
-            "" if local else "nobody else reaches it",
+            "" if local else "no other host reaches it",
             "" if local else "set PERSEID_ZOOKEEPER_USER, see compose/SECURITY.md",
         )  # fmt: skip
     for host in admin_servers:

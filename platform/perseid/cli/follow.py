@@ -37,7 +37,9 @@ def follow(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="For tests: file:// and http:// to this machine.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Look once and say what was found.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once and print what was found.")
+    ] = False,
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:  # fmt: skip

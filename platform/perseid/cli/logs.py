@@ -21,7 +21,7 @@ def logs(
         str | None, typer.Argument(help="A process (w1, kafka, ...) or a job; default all.")
     ] = None,
     *,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with new lines.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow new lines.")] = False,
     count: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the past.")] = 200,
     data: output.Data = None,
     as_json: output.Json = False,

@@ -21,7 +21,7 @@ Data = Annotated[
     typer.Option("--data", help="The cluster's data folder.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, do nothing.")]
 
 
 def document(value: Any) -> None:

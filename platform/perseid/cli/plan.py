@@ -191,7 +191,9 @@ def mttf(input_file: InputOption, plot: canvas.Plot = None, as_json: output.Json
     replicas = plan_files.placed(read, "replicas")
     found = mean_time_to_failure_s(primaries, replicas, read.worker_mttf_s, read.worker_mttr_s)
     if math.isinf(found):
-        raise BadInputError(f"{input_file}: no partitions, or times of workers too long to be told")
+        raise BadInputError(
+            f"{input_file}: no partitions, or times of workers too long to be compared"
+        )
     if plot is not None:
         from perseid.cli import plan_plots
 

@@ -179,7 +179,7 @@ class Redrive:
                 raise PermanentError(
                     f"{error}. Nothing of its batch was sent; {count} letters before it "
                     f"{'would be' if dry_run else 'were'} redriven, and `perseid dlq redrive "
-                    f"{self._job}` goes on behind them"
+                    f"{self._job}` continues after them"
                 ) from error
             outcome.skipped += [letter.place for letter, target in targets if target is None]
             wanted = [target for _, target in targets if target is not None]
@@ -197,8 +197,8 @@ class Redrive:
             except RetryableError as error:
                 if not tries_left:
                     raise RetryableError(
-                        f"{error}; given up after {ATTEMPTS_MAX} attempts. What was redriven is in "
-                        f"{names.redriven(self._job)}: run the command again, it goes on behind it"
+                        f"{error}; aborted after {ATTEMPTS_MAX} attempts. What was redriven is in "
+                        f"{names.redriven(self._job)}: run the command again, it continues after it"
                     ) from error
             self._clock.sleep(_BACKOFF_S)
         return [self._trail.found[target.letter.place] for target in targets]

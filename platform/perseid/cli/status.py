@@ -140,7 +140,8 @@ def stalled_text(job: str, found: Mapping[str, Any]) -> str:
     return (
         f"job {job}: {found['topic']}[{found['partition']}] is held back at offset "
         f"{found['offset']} for {found['for_s']} s by an open transaction, {found['records']} "
-        f"records wait behind it: `perseid txn list {job}` and `perseid doctor` say whose it may be"
+        f"records wait for its end: `perseid txn list {job}` and `perseid doctor` show whose it "
+        "may be"
     )
 
 

@@ -61,7 +61,7 @@ class HostStallDetector:
         """Raises HostStalled if it has."""
         if self.stalled:
             raise HostStalled(
-                f"the machine stood still for {self.longest_s:.1f} s (a process that only sleeps "
+                f"the host stalled for {self.longest_s:.1f} s (a process that only sleeps "
                 f"{_LOOK_S} s was not given its core)"
             )
 
@@ -91,11 +91,11 @@ def steady(
         except PermanentError as error:
             if exact or not detector.stalled:
                 raise
-            say(f"{what}: {error}, in a try that is void: the machine stood still")
+            say(f"{what}: {error}, in a try that is void: the host stalled")
         else:
             return found
     raise PermanentError(
-        f"{what}: the machine stood still in all of {TRIES_MAX} tries, so there is no figure; run "
+        f"{what}: the host stalled in all of {TRIES_MAX} tries, so there is no figure; run "
         "it again when nothing else runs here"
     )
 

@@ -158,7 +158,7 @@ def until_healthy(home: Home, probe: health.Probe, timeout_s: float, *processes:
         ) from None
     if last:
         raise RetryableError(
-            f"{name} ends again and again, and is started anew: {last}. See {home.log(name)}"
+            f"{name} ends again and again, and is restarted: {last}. See {home.log(name)}"
         )
 
 

@@ -166,7 +166,7 @@ def check_readable(folder: Path) -> None:
     if Version(made_by) > Version(KAFKA[2]):
         raise RefusedError(
             f"{folder / 'data'} is of Kafka {made_by}, and this perseid brings {KAFKA[2]}, which "
-            "does not read it; nothing was changed. Begin with another folder (--data), or give up "
+            "does not read it; nothing was changed. Begin with another folder (--data), or delete "
             "what is in this one: `perseid down --purge`. Why an older Kafka: "
             "platform/perseid/embedded/decisions/0001-kafka-4.2.2.md"
         )

@@ -13,7 +13,7 @@
         RefusedError          understood, and not done                 (exit code 3)
         ReplayDataLost        the source no longer holds what a replay needs
         LogTruncated          a partition was cut below an offset that was reached
-        TopicIdentityChanged  a topic was deleted and made again under a running job
+        TopicIdentityChanged  a topic was deleted and created again under a running job
         LedgerGap             an epoch would be committed while the previous one is missing
         DamagedFile           a checksum or an identity does not match
 
@@ -104,7 +104,7 @@ class LogTruncated(PermanentError):
         return (
             f"LogTruncated({self.topic}, {self.partition}, needed={self.needed}, end={self.end}): "
             "the log was cut below an offset that was reached before: the topic was deleted and "
-            "made again, or the broker has lost records that it had acknowledged; restore the "
+            "created again, or the broker has lost records that it had acknowledged; restore the "
             "broker's log, or start over with `perseid jobs start JOB --from scratch`"
         )
 
@@ -119,8 +119,8 @@ class TopicIdentityChanged(PermanentError):
     def __str__(self) -> str:
         return (
             f"TopicIdentityChanged({self.topic}, expected={self.expected}, found={self.found}): "
-            "the topic was deleted and made again, so its offsets name other records; remove the "
-            "job and apply it again to read the new topic from its start"
+            "the topic was deleted and created again, so its offsets name other records; remove "
+            "the job and apply it again to read the new topic from its start"
         )
 
 
@@ -135,9 +135,9 @@ class DamagedFile(PermanentError):
 def lost_by_broker(what: str) -> PermanentError:
     """The error for lost acknowledged records; `what` describes where the loss was found."""
     return PermanentError(
-        f"{what}: the topic was deleted and made again, or the broker has lost records that it had "
-        "acknowledged. Nothing is written in their place, because the sink topics may hold what "
-        "came of them: restore the broker's logs and start the job again, or start it `--from "
+        f"{what}: the topic was deleted and created again, or the broker has lost records that it "
+        "had acknowledged. Nothing is written in their place, because the sink topics may hold "
+        "what came of them: restore the broker's logs and start the job again, or start it `--from "
         "scratch` into new sink topics"
     )
 

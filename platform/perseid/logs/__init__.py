@@ -207,4 +207,4 @@ def _spelled(character: str) -> str:
 def _uncaught(error: Any) -> None:
     if isinstance(error[1], KeyboardInterrupt):
         return
-    logging.getLogger("perseid").critical("an error that nobody caught", exc_info=error)
+    logging.getLogger("perseid").critical("an uncaught error", exc_info=error)

@@ -75,7 +75,7 @@ class Deployment(BaseModel):
         # they would be in files, tasks and the output of `status`
         if parts.password or parts.query:
             raise UsageError(
-                "the URL of Redis has a password or settings behind a '?': leave them out, and set "
+                "the URL of Redis has a password or settings after a '?': leave them out, and set "
                 "PERSEID_REDIS_PASSWORD_FILE or PERSEID_REDIS_PASSWORD, and PERSEID_REDIS_CA"
             )
         return found

@@ -25,7 +25,7 @@ _VALUES = re.compile(
     re.DOTALL,
 )
 _VALUE = "<value>"
-LEFT_OUT = "(what it says is left out: it is too long to be looked through for values)"
+LEFT_OUT = "(its text is left out: it is too long to be searched for values)"
 WORK_MAX = 50_000_000  # characters times values that `blotted` compares: some seconds
 
 

@@ -45,7 +45,7 @@ class RepoNodes:
             if stored is None or stored.version != new or stored.value != record:
                 raise
         except ConflictError:
-            raise FencedError("somebody else follows the repository now") from None
+            raise FencedError("another process follows the repository now") from None
         return new
 
     def guard(self, version: int) -> Check:

@@ -162,7 +162,7 @@ class Fragment:
                 progress.look(record)
         except BaseException as error:
             # Without a report the coordinator would wait for a fragment that no longer exists.
-            log.critical("the worker ends: how its fragment ended cannot be told: %s",
+            log.critical("the worker ends: how its fragment ended cannot be reported: %s",
                          cut(said(error)), exc_info=error)  # fmt: skip
             end_worker(EXIT_UNTOLD)
 
@@ -199,7 +199,7 @@ class Fragment:
         try:
             self._report(progress, state)
         except PerseidError as error:
-            log.warning("it is not told that the fragment is %s: %s", state, error)
+            log.warning("that the fragment is %s is not reported: %s", state, error)
 
     def _run(self, clients: Clients, reporting: threading.Thread, held: ExitStack) -> None:
         context = self._context(held)
@@ -452,9 +452,9 @@ class Fragment:
                 progress.append(record)
                 return
             except RetryableError as error:
-                log.warning("the fragment's end is not told yet: %s", error)
+                log.warning("the fragment's end is not reported yet: %s", error)
             except Exception as error:
-                log.error("the fragment's end is not told yet: %s", cut(said(error)))
+                log.error("the fragment's end is not reported yet: %s", cut(said(error)))
                 if time.monotonic() - began_s > REPORT_FOR_S:
                     raise
                 record = replace(record, error=cut(record.error, EVENT_MAX))

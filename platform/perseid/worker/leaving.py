@@ -57,7 +57,7 @@ def leave(
         fragment.finish()
     for fragment in running:
         if not fragment.finished(until_s - clock.monotonic_s()):
-            log.warning("its epoch did not end within %g s and is given up", how.limit_s,
+            log.warning("its epoch did not end within %g s and is aborted", how.limit_s,
                         extra={"job": fragment.plan.job, "epoch": fragment.epoch + 1})  # fmt: skip
     for fragment in running:
         fragment.stop(max(1.0, until_s - clock.monotonic_s()))

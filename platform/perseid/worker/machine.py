@@ -142,7 +142,7 @@ class MachineWatch:
             self._short_s = self._short_s if self._short_s is not None else now_s
             told = (
                 f"the machine (or container) has {memory.left // MIB} MiB of its "
-                f"{memory.total // MIB} MiB left, behind epoch {epoch} of job {job}, whose state "
+                f"{memory.total // MIB} MiB left, after epoch {epoch} of job {job}, whose state "
                 f"has {size / MIB:.1f} MiB as a snapshot and up to {RESIDENT} times that in use"
             )
             if self._has_to_stop(job, memory, now_s):
@@ -174,7 +174,7 @@ class MachineWatch:
 def _stop(told: str, epoch: int, pace: float) -> str:
     return (
         f"{told}: it grows by {pace / 1024:.1f} KiB/s, the fastest here, and soon the kernel would "
-        f"kill a process. The job is stopped behind epoch {epoch}, its state is kept. Give the "
+        f"kill a process. The job is stopped after epoch {epoch}, its state is kept. Give the "
         "worker more memory or fewer jobs, let the operators keep less, or bound them with "
         "`memory:` in job.yaml; then `perseid jobs start` it"
     )

@@ -152,7 +152,7 @@ class WorkerService:
     def _note_damage(self, damaged: dict[str, str]) -> None:
         for name, text in damaged.items():
             if self._damaged.get(name) != text:
-                log.error("job %s: %s; what runs of it goes on, nothing is begun", name, text)
+                log.error("job %s: %s; what runs of it continues, nothing is begun", name, text)
         self._damaged = damaged
 
     def _start(self, spark: SparkSession, registry: Registry, plan: Plan) -> None:

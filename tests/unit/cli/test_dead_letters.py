@@ -69,7 +69,7 @@ def test_headers_of_others_that_make_no_sense_name_no_origin(name: str) -> None:
     ("info", "words", "row"),
     [
         (None, "no topic lines any more", {}),
-        (TopicInfo("lines", "id", 1), "partitions 0 to 0: it was made anew", {}),
+        (TopicInfo("lines", "id", 1), "partitions 0 to 0: it was created again", {}),
         (INFO, "no value", {"value": None}),
         (INFO, "format text", {"operator": "counts"}),
         (INFO, "format json of a schema registry", {"operator": "counts", "topic": "framed"}),

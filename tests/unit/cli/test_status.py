@@ -78,7 +78,7 @@ def test_input_that_is_held_back_is_a_fault() -> None:
     held = {"topic": "lines", "partition": 2, "offset": 70, "records": 10, "for_s": 42}
     assert status.job_faults(JOB | {"stalled_input": [held]}) == [
         "job wordcount: lines[2] is held back at offset 70 for 42 s by an open transaction, 10 "
-        "records wait behind it: `perseid txn list wordcount` and `perseid doctor` say whose it "
+        "records wait for its end: `perseid txn list wordcount` and `perseid doctor` show whose it "
         "may be"
     ]
 

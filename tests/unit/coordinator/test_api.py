@@ -261,7 +261,7 @@ def test_somebody_elses_change_is_a_conflict(
     stop = steering.stop
     monkeypatch.setattr(steering, "stop", stale)
     answer = served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop")
-    assert_refused(answer, 409, "somebody else changed it at the same time")
+    assert_refused(answer, 409, "another user changed it at the same time")
     assert served.entry().desired == "running"
 
 

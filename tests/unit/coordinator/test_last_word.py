@@ -109,7 +109,7 @@ def test_an_owner_that_tells_again_how_it_is_ends_what_its_lost_words_held_up() 
     assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
     assert job.collecting is not None
     assert job.collecting.epoch == 2  # another one was begun at once
-    assert "generation 1 told again how it is" in job.events
+    assert "generation 1 reported its state again" in job.events
 
 
 def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_anew() -> None:

@@ -235,7 +235,7 @@ def test_a_worker_that_leaves_hands_its_job_over_without_a_failure(
     plan = world.plans[JOB]
     assert (plan.owner, plan.generation) == ("w2-1", 2)
     assert world.failures == {}
-    assert world.statuses[JOB].events == ("worker w1-1 leaves and hands it over behind epoch 1",)
+    assert world.statuses[JOB].events == ("worker w1-1 leaves and hands it over after epoch 1",)
 
 
 def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
@@ -253,7 +253,7 @@ def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
     leader.listen()
     assert world.plans[JOB] == plan
     assert world.failures == {}
-    assert world.statuses[JOB].events == ("worker w1-1 has left, as it had said",)
+    assert world.statuses[JOB].events == ("worker w1-1 has left, as announced",)
 
 
 def test_the_only_worker_leaves_and_its_next_life_goes_on(world: World, leader: Leader) -> None:

@@ -55,7 +55,7 @@ def test_what_the_broker_says_is_an_event_once_an_epoch(world: World, leader: Le
     wait(leader, {sink: "sink topic counts does not exist", "of-another-job": "so does this"}, 30)
     told = [event for event in world.statuses[JOB].events if "sink topic" in event]
     assert told == [
-        "epoch 1 waits, and the job fails if the broker says so for 30 s: "
+        "epoch 1 waits, and the job fails if the broker repeats this for 30 s: "
         "sink topic counts does not exist"
     ]
     assert not any("so does this" in event for event in world.statuses[JOB].events)

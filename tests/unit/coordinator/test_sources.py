@@ -61,7 +61,7 @@ def test_a_topic_that_a_broker_does_not_know_for_a_second_is_an_event(
         seen(leader)
         leader.tick(1)
     assert world.statuses[JOB].state == "running"
-    assert "if the broker still says so in 30 s, the job fails" in world.statuses[JOB].events[-1]
+    assert "if the broker repeats this for 30 s, the job fails" in world.statuses[JOB].events[-1]
 
 
 def test_an_answer_before_an_outage_and_one_behind_it_are_not_half_a_minute_of_answers(

@@ -216,7 +216,7 @@ def test_another_parallelism_is_told_until_its_owner_has_state(
     plan = world.plans[JOB]
     assert (plan.layout, plan.rescaled, plan.base_epoch) == (2, True, plan.checkpoints[0].epoch)
     assert world.statuses[JOB].state == "rescaling"
-    assert "rescaled behind epoch 3: counts 2 -> 3" in world.statuses[JOB].events
+    assert "rescaled after epoch 3: counts 2 -> 3" in world.statuses[JOB].events
     world.workers = ["w2-1"]  # its owner dies before it has any
     leader.look()
     assert (world.plans[JOB].owner, world.plans[JOB].rescaled) == ("w2-1", True)
@@ -391,7 +391,7 @@ def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
             leader.feed(ev.TopicsSeen({"lines": None}))
             leader.feed(ev.TopicsSeen({}))
         leader.tick(1.5)
-    assert "cannot run, the old one goes on" in world.statuses[JOB].events[-1]
+    assert "cannot run, the old one continues" in world.statuses[JOB].events[-1]
     assert world.statuses[JOB].events.count(told) == 1
     assert last(world).records == 10
 

@@ -122,8 +122,8 @@ def test_a_trim_that_fails_again_and_again_is_told_once(world: World, leader: Le
         leader.feed(ev.LogsTrimmed(JOB, "the broker is away"))
     told = [line for line in leader.job().events if "the broker is away" in line]
     assert told == [
-        "token log and ledger grow: 3 times in a row what is behind the oldest checkpoint could "
-        "not be deleted: the broker is away"
+        "token log and ledger grow: 3 times in a row what is older than the oldest checkpoint "
+        "could not be deleted: the broker is away"
     ]
     leader.feed(ev.LogsTrimmed(JOB))
     assert leader.job().untrimmed == 0

@@ -155,7 +155,7 @@ def test_a_watcher_that_meets_a_defect_goes_on(caplog: pytest.LogCaptureFixture)
     watcher.start()
     until(lambda: len(looks) == 2, 20, "a second look")
     watcher.stop()
-    assert "looks: a defect in looking" in caplog.text
+    assert "looks: a defect in the watcher" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -58,13 +58,13 @@ def test_a_quiet_run_counts(said: list[str]) -> None:
 def test_a_run_in_which_the_machine_stood_still_is_made_again(said: list[str]) -> None:
     GAPS_S.extend([5.5, 2.0, 0.0])
     assert steady("a run", Runs(1, 2, 3), said.append) == 3
-    assert ["stood still for 5.5 s" in said[0], "try 2 of 3 is void" in said[1]] == [True, True]
+    assert ["host stalled for 5.5 s" in said[0], "try 2 of 3 is void" in said[1]] == [True, True]
     assert len(said) == 2
 
 
 def test_it_is_not_made_again_for_ever(said: list[str]) -> None:
     GAPS_S.extend([3.0] * 3)
-    with pytest.raises(PermanentError, match="a run: the machine stood still in all of 3 tries"):
+    with pytest.raises(PermanentError, match="a run: the host stalled in all of 3 tries"):
         steady("a run", Runs(1, 2, 3), said.append)
     assert len(said) == 3
 
@@ -80,10 +80,10 @@ def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(said: list[s
     GAPS_S.extend([5.0, 0.0])
     runs = Runs(PermanentError("repeated 3"), 8)
     assert steady("a run", runs, said.append, exact=False) == 8
-    assert said == ["a run: repeated 3, in a try that is void: the machine stood still"]
+    assert said == ["a run: repeated 3, in a try that is void: the host stalled"]
 
 
 def test_a_run_may_watch_itself_alone(said: list[str]) -> None:
-    runs = Runs(HostStalled("the machine stood still for 3.0 s"), 8)
+    runs = Runs(HostStalled("the host stalled for 3.0 s"), 8)
     assert steady("a run", runs, said.append, watched=True) == 8
-    assert said == ["a run: the machine stood still for 3.0 s; try 1 of 3 is void"]
+    assert said == ["a run: the host stalled for 3.0 s; try 1 of 3 is void"]

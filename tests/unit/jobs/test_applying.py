@@ -297,7 +297,7 @@ def test_who_is_slower_is_refused(world: World) -> None:
     world.apply(world.write())
     with world.prepared(world.write(code=CODE + "# mine\n")) as (mine,):
         world.apply(world.write(code=CODE + "# theirs\n"))
-        with pytest.raises(RefusedError, match="somebody else changed it"):
+        with pytest.raises(RefusedError, match="another user changed it"):
             applying.perform(world.cluster, mine)
 
 

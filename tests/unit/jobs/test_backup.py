@@ -295,7 +295,7 @@ def applied_again(site: Site) -> None:
 REFUSED: list[tuple[Callable[[Site], None], str]] = [
     (switched, "has run revision r2, the backup has r1"),
     (rescaled, "was changed after the backup"),
-    (from_scratch, "was started from scratch, or applied anew"),
+    (from_scratch, "was started from scratch, or applied again"),
     (another_kafka, "another one than at the backup"),
     (no_token_log, "is not in this Kafka"),
     (applied_again, "a restore never replaces a job"),

@@ -143,7 +143,7 @@ def test_another_parallelism_keeps_what_can_be_dealt_out(
         assert found == []
     else:
         (reason,) = found
-        assert f"parallelism 2 -> 3, but {said} cannot be dealt out by the key k" in reason
+        assert f"parallelism 2 -> 3, but {said} cannot be redistributed by the key k" in reason
         assert "keep `parallelism: 2`, or add a method rescale(self, old)" in reason
 
 

@@ -146,7 +146,7 @@ def test_a_job_that_ends_meanwhile_is_told(running: Running, run: Any) -> None:
     assert "BadInputError" in run(code=3)
     running.state("running")
     running.clock.answer = lambda: running.change(desired="stopped")
-    assert "somebody else stopped or removed it" in run(code=3)
+    assert "another user stopped or removed it" in run(code=3)
 
 
 def test_an_unknown_job_is_named(running: Running, capsys: pytest.CaptureFixture[str]) -> None:

@@ -367,7 +367,7 @@ def test_pruned_jobs_are_removed_and_broken_ones_are_told() -> None:
     assert world.registry.jobs()["b"].desired == "removed"
     assert world.registry.jobs()["a"].archive == "archive-t1"
     (said,) = asking.faults(done, done.looked_ms)
-    assert said == f"repository: a broken ({ONE[:12]} goes on): BadInputError: no"
+    assert said == f"repository: a broken ({ONE[:12]} continues): BadInputError: no"
 
 
 class Steps:
@@ -438,7 +438,7 @@ def test_nobody_looking_is_a_fault() -> None:
     found = record(applied("a"))
     assert asking.faults(found, 200_000) == []
     (said,) = asking.faults(found, 400_000)
-    assert "nobody has looked for 400 s" in said
+    assert "it was not checked for 400 s" in said
 
 
 def test_a_look_is_asked_for_only_where_one_follows() -> None:

@@ -188,7 +188,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         ("name: job", "name: job\nepoch: {maxBytes: 5}", 2, 'write `maxBytes: "256MiB"`'),
         ("name: job", 'name: job\nepoch: {maxBytes: "1KiB"}', 2, "a size from 1MiB to 64GiB"),
         ("name: job", 'name: job\nepoch: {timeout: "5s"}', 2, "a duration from 10s to 24h"),
-        ("topic: out", "topic: a", 7, "read its own output for ever"),
+        ("topic: out", "topic: a", 7, "read its own output without end"),
         ("topic: out", "topic: perseid.x.tokens", 7, "perseid's own"),
         ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
     ],

@@ -247,7 +247,7 @@ OF_SIZES: list[Wrong] = [
     (lambda: CHANGES.shown(4.0, {}), BadInputError, "operator a has no change rate"),
     (lambda: CHANGES.shown(4.0, {"a": -1.0}), UsageError, "the change rate of a is -1.0 bytes/s"),
     (lambda: CHANGES.shown(NAN, {"a": 1.0}), UsageError, "the period is nan s"),
-    (lambda: CHANGES.checkpoints([3.0, 1.0]), UsageError, "at 1.0 s behind one at 3.0 s"),
+    (lambda: CHANGES.checkpoints([3.0, 1.0]), UsageError, "at 1.0 s after one at 3.0 s"),
     (lambda: CHANGES.checkpoints([NAN]), UsageError, "finite seconds"),
     (lambda: delta_timing.oracle(CHANGES, 0.0), UsageError, "the period is 0.0 s"),
     (lambda: DeltaStopping(CHANGES, NAN), UsageError, "the period is nan s"),

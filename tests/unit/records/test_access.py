@@ -75,8 +75,8 @@ def test_a_job_has_a_principal_of_its_own_where_there_is_one(load: Any) -> None:
         ({"KAFKA_USER": "{job}", "KAFKA_CA": "/a"}, "stands for a job in PERSEID_KAFKA_JOB"),
         ({"REDIS_CA": "/a"}, "begins with rediss://"),
         ({"REDIS": "redis://a:canary@r"}, "set PERSEID_REDIS_PASSWORD_FILE"),
-        ({"REDIS": "rediss://r?ssl_cert_reqs=none"}, "behind a '\\?'"),
-        ({"REDIS": "redis://r?password=canary"}, "behind a '\\?'"),
+        ({"REDIS": "rediss://r?ssl_cert_reqs=none"}, "after a '\\?'"),
+        ({"REDIS": "redis://r?password=canary"}, "after a '\\?'"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

@@ -246,5 +246,5 @@ def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:
 
 
 def test_a_part_that_does_not_say_what_it_holds_is_damaged() -> None:
-    with pytest.raises(DamagedFile, match="c-1/x does not say what its state is"):
+    with pytest.raises(DamagedFile, match="c-1/x does not name what its state is"):
         merging.schemas_of({}, "c-1/x")

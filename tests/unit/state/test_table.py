@@ -105,7 +105,7 @@ def test_rows_expire_by_the_time_that_the_caller_tells() -> None:
     assert table.advance(0).num_rows == 0
     table.add(["a", "b"], n=1)
     table.commit()
-    with pytest.raises(BadInputError, match="in an epoch whose time it was not told"):
+    with pytest.raises(BadInputError, match="in an epoch whose time it does not know"):
         table.upsert(["a"], n=1)
     table.advance(59_999)
     assert table.add(["b"], n=1).to_pydict() == {"key": ["b"], "n": [2]}

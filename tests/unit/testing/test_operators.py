@@ -205,7 +205,7 @@ def test_a_snapshot_is_all_that_another_host_needs(tried: Any) -> None:
     emitted = sorted(other.epoch(EPOCHS[2]), key=lambda row: row["word"])
     assert emitted == [{"word": "a", "n": 11}, {"word": "d", "n": 5}]
     assert other.rows("total") == harness.rows("total")
-    with pytest.raises(PermanentError, match="last of Tried cannot be dealt out by word"):
+    with pytest.raises(PermanentError, match="last of Tried cannot be redistributed by word"):
         Harness(harness.folder, "tried").restore(saved)
 
 

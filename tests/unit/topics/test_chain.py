@@ -38,7 +38,7 @@ def test_a_claim_voids_what_a_lower_coordinator_writes_behind_it() -> None:
     chain, seen = fed(
         Claim(1, "a"), Begin(1, "u", 0), Claim(2, "b"), token(1, 1, ce=1), token(1, 1, ce=2)
     )
-    assert "coordinator epoch 1 behind one of 2" in reason(seen[3])
+    assert "coordinator epoch 1 after one of 2" in reason(seen[3])
     assert isinstance(seen[4], Accepted)
     assert chain.coordinator_epoch == 2
 
@@ -98,7 +98,7 @@ def test_valid_tokens_are_what_remains_after_rewinds_and_begins() -> None:
 @pytest.mark.parametrize("base", [Base("u", 1, 1), Base("v", 0, 1), Base("u", 0, 0)])
 def test_a_base_that_is_not_what_it_was_is_a_permanent_error(base: Base) -> None:
     log: list[TokenRecord] = [Claim(1, "a"), Begin(1, "u", 0)]
-    with pytest.raises(PermanentError, match="trimmed or the topic made anew"):
+    with pytest.raises(PermanentError, match="trimmed or the topic created again"):
         valid_tokens(Chain(base), enumerate(log))
 
 

@@ -82,7 +82,7 @@ def test_what_was_fetched_ahead_of_a_topic_is_not_of_the_one_that_was_made_after
     assert reader.identities(["t", "other"]) == ids
     ids["t"] = "second"
     reader.offsets(4, 5)
-    with pytest.raises(RetryableError, match="topic t was made again"):
+    with pytest.raises(RetryableError, match="topic t was created again"):
         reader.identities(["t", "other"])
     reader.offsets(4, 5)
     assert len(reader.opened) == 2

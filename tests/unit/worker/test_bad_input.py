@@ -131,7 +131,7 @@ def test_what_code_that_has_no_row_says_may_be_of_the_state_and_is_left_out(
             harness.epoch({"k": ["a"], "x": [1.0]})
     said = str(told.value)
     name = hook.partition("(")[0]
-    assert f"{name} raised ValueError (what it says is left out" in said
+    assert f"{name} raised ValueError (its text is left out" in said
     assert 'raise ValueError("nothing' in said, "the line of code is the user's own"
     assert "ValueError: nothing" not in "".join(traceback.format_exception(told.value))
 

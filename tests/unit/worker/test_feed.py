@@ -57,7 +57,7 @@ def test_history_holds_the_valid_tokens_and_the_base() -> None:
 
 
 def test_history_of_a_log_that_is_not_that_base_is_refused() -> None:
-    with pytest.raises(PermanentError, match="the log was trimmed or the topic made anew"):
+    with pytest.raises(PermanentError, match="the log was trimmed or the topic created again"):
         past(LOG, Base("u", 11, 3))
 
 

@@ -222,7 +222,7 @@ def test_avro_mixed_with_what_is_none() -> None:
     assert found.to_pylist() == good
     assert sorted(refused) == [1, 3, 4]
     assert refused[4] == "the value is null (a tombstone): expected an Avro record"
-    assert refused[3] == "bytes are left over behind the Avro record"
+    assert refused[3] == "bytes are left over after the Avro record"
     assert refused[1].startswith("not an Avro record of the schema: ")
 
 

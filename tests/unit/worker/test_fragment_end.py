@@ -166,7 +166,7 @@ def test_an_end_that_cannot_be_told_ends_the_worker_and_not_in_silence(
     found._live()
     assert codes == [EXIT_UNTOLD]
     assert found.ended
-    assert "how its fragment ended cannot be told" in caplog.text
+    assert "how its fragment ended cannot be reported" in caplog.text
 
 
 def test_who_stops_a_fragment_does_not_wait_for_a_broker_that_is_away() -> None:

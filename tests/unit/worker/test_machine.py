@@ -54,10 +54,10 @@ def test_the_job_that_grows_is_stopped_and_told_what_to_do(host: Machine) -> Non
     with pytest.raises(PermanentError) as told:
         host.judge("a", 300, 320, after_s=SHORT_S)
     text = str(told.value)
-    assert "has 400 MiB of its 16000 MiB left, behind epoch 3 of job a" in text
+    assert "has 400 MiB of its 16000 MiB left, after epoch 3 of job a" in text
     assert "whose state has 620.0 MiB" in text
     assert "it grows by 6826.7 KiB/s" in text
-    assert "stopped behind epoch 3, its state is kept. Give the worker more memory" in text
+    assert "stopped after epoch 3, its state is kept. Give the worker more memory" in text
 
 
 def test_a_moment_without_memory_stops_nobody(host: Machine) -> None:

@@ -37,7 +37,7 @@ def test_one_warning_when_four_fifths_are_reached(watch: MemoryWatch) -> None:
     (told,) = watch.look(2, reports(10**12, 81 * MIB, 0))
     assert told.startswith("warning: operator held, partition 0: its state has 81.0 MiB")
     assert "of the 100.0 MiB that `memory:` gives it" in told
-    assert "behind epoch 2" in told
+    assert "after epoch 2" in told
     assert watch.look(3, reports(10**12, 82 * MIB, 0)) == ()
     assert watch.look(4, reports(10**12, 50 * MIB, 0)) == ()
     watch.look(5, reports(10**12, 75 * MIB, 75 * MIB))
@@ -54,7 +54,7 @@ def test_the_stop_is_in_front_of_the_limit(watch: MemoryWatch) -> None:
         watch.look(5, reports(0, 0, 95 * MIB + MIB // 2 + 5 * MIB))
     text = str(told.value)
     assert "operator held, partition 1: its state has 100.5 MiB" in text
-    assert "behind epoch 5" in text
+    assert "after epoch 5" in text
     assert "the last epoch has added 10.5 MiB" in text
     assert "Raise `memory:` of operator held" in text
 

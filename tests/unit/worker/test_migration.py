@@ -165,7 +165,7 @@ def test_a_migrate_that_raises_is_told_with_its_traceback(
     partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Wider, "migrate", lambda self, old: old["nothing"])
-    with pytest.raises(PermanentError, match=r"epoch 3: migrate raised KeyError \(what it"):
+    with pytest.raises(PermanentError, match=r"epoch 3: migrate raised KeyError \(its text"):
         partition.restore(2, 3, (switched,), **SWITCH)
 
 

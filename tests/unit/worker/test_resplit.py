@@ -153,7 +153,7 @@ def counts(*words: str, name: str = "total") -> dict[str, Any]:
 def test_an_unnamed_key_is_the_operators_one_key_column() -> None:
     parts = split(Counts, [counts("a", "b", "c", "d")], 2, ("word",))
     assert sorted(r["key"] for r in rows_of(parts, "total")) == ["a", "b", "c", "d"]
-    with pytest.raises(PermanentError, match="total of Counts cannot be dealt out by word, day"):
+    with pytest.raises(PermanentError, match="of Counts cannot be redistributed by word, day"):
         split(Counts, [counts("a")], 2, ("word", "day"))
 
 
@@ -164,7 +164,7 @@ def test_state_that_is_not_kept_by_the_operators_key_is_refused_and_not_scattere
 
 
 def test_state_without_a_key_is_never_emptied() -> None:
-    with pytest.raises(PermanentError, match="last of Keyless cannot be dealt out by word"):
+    with pytest.raises(PermanentError, match="last of Keyless cannot be redistributed by word"):
         split(Keyless, [counts("a")], 2, ("word",))
 
 

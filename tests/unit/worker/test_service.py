@@ -77,7 +77,7 @@ def test_a_damaged_node_of_one_job_is_nothing_to_the_others(
     )))  # fmt: skip
     assert sorted(look(registry, service)) == ["b", "c"]
     assert before["a"].stopped
-    told = [r.getMessage() for r in caplog.records if "what runs of it goes on" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "what runs of it continues" in r.getMessage()]
     assert len(told) == (0 if node is paths.checkpoint else 1)
 
 

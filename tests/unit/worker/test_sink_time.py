@@ -149,7 +149,7 @@ def test_the_longest_transaction_is_that_of_the_strictest_broker_that_tells_it(
     with closing(KafkaTransactions("nowhere:1")) as transactions:
         assert transactions.longest_s() == 60.0
         told.clear()
-        with pytest.raises(TransientAnswer, match=f"no broker tells its {name}"):
+        with pytest.raises(TransientAnswer, match=f"no broker gives its {name}"):
             transactions.longest_s()
 
 

@@ -77,7 +77,7 @@ class Chain:
         if record.coordinator_epoch < self.coordinator_epoch:
             return Void(
                 offset,
-                f"{type(record).__name__} of coordinator epoch {record.coordinator_epoch} behind "
+                f"{type(record).__name__} of coordinator epoch {record.coordinator_epoch} after "
                 f"one of {self.coordinator_epoch}",
             )
         match record:
@@ -105,8 +105,8 @@ class Chain:
             raise PermanentError(
                 f"token log at offset {offset} has {type(record).__name__} of epoch "
                 f"{_epoch(record)}, expected epoch {base.epoch} of job {base.job_uuid} at offset "
-                f"{base.offset}: the log was trimmed or the topic made anew; start the job over "
-                "with `perseid jobs start JOB --from scratch`"
+                f"{base.offset}: the log was trimmed or the topic created again; start the job "
+                "over with `perseid jobs start JOB --from scratch`"
             )
         self._base = None
         self.coordinator_epoch = record.coordinator_epoch

@@ -50,7 +50,7 @@ def refuse_unlike(wanted: TopicSpec, info: TopicInfo) -> None:
     for name, found, expected in deviations(wanted, info):
         raise PermanentError(
             f"topic {info.name} has {name}={found}, expected {expected}: it says "
-            f"{wanted.why}, and what it loses cannot be made again; "
+            f"{wanted.why}, and what it loses cannot be restored; "
             f"{alter(info.name, name, expected)}, then `perseid jobs start` the job"
         )
 

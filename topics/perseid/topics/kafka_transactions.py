@@ -69,7 +69,7 @@ class KafkaTransactions:
         brokers = TopicAdmin(self._bootstrap).brokers().values()
         found = [int(told) for settings in brokers if (told := settings.get(_LONGEST))]
         if not found:
-            raise TransientAnswer(f"no broker tells its {_LONGEST}")
+            raise TransientAnswer(f"no broker gives its {_LONGEST}")
         return min(found) / 1000
 
     def acquire(
@@ -116,7 +116,7 @@ class KafkaTransactions:
 _NO_LOG = (
     f"{clients.HINT} If it is, it may want more copies of its transaction log than there are "
     "brokers (transaction.state.log.replication.factor, transaction.state.log.min.isr): `perseid "
-    "doctor` says so"
+    "doctor` shows it"
 )
 
 

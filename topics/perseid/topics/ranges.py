@@ -97,8 +97,8 @@ class _Ranges(Generic[Batch]):
             for place in [place for place in self._places if place[0] in again]:
                 self._places.pop(place).cursor.close()
             raise RetryableError(
-                f"topic {', '.join(sorted(again))} was made again since it was read here: it is "
-                "read anew, since what was fetched ahead is of the one before"
+                f"topic {', '.join(sorted(again))} was created again since it was read here: it "
+                "is read again, since what was fetched ahead is of the previous one"
             )
         return found
 

@@ -252,7 +252,7 @@ class Repository(Answer):
     rewritten: bool = Field(description="whether the ref was rewritten")
     fault: RepositoryFault | None
     jobs: list[RepositoryJob]
-    faults: list[str] = Field(description="what somebody has to see to")
+    faults: list[str] = Field(description="what needs attention")
 
 
 class LookAsked(Answer):

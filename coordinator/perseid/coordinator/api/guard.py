@@ -108,7 +108,7 @@ class Guard:
     def _tell(self, fault: str) -> None:
         """Logs a fault of the token file once, not for each request."""
         if fault and fault != self._told:
-            _log.error("nobody is let in: %s", fault)
+            _log.error("every request is refused: %s", fault)
         self._told = fault
 
 

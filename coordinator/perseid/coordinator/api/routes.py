@@ -54,7 +54,7 @@ class StartQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
     origin: str = Field(
         "checkpoint", alias="from", pattern=r"^(checkpoint|scratch|[0-9][0-9TWZ:., +-]{3,40})$",
-        description="`checkpoint` goes on where the job was; `scratch` and an ISO time from 1970 "
+        description="`checkpoint` resumes where the job was; `scratch` and an ISO time from 1970 "
         "on throw its state away and read from the sources' start, or from then",
     )  # fmt: skip
 

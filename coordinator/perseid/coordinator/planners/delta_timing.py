@@ -86,7 +86,7 @@ class Changes:
         """
         for last, t in pairwise(times):
             if t < last:
-                raise UsageError(f"a checkpoint at {t} s behind one at {last} s: in order of time")
+                raise UsageError(f"a checkpoint at {t} s after one at {last} s: in order of time")
         first = [Point(t, float(self.sizes.at([t])[0])) for t in times[:1]]
         rest = [Point(t, float(self.written(last, [t])[0])) for last, t in pairwise(times)]
         return first + rest

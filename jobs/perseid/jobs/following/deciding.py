@@ -94,7 +94,7 @@ def fault(
         before = record.commit if record is not None else ""
         return RepoFault(
             "Rewritten",
-            f"the ref was rewritten: commit {seen.commit} does not come behind {before}",
+            f"the ref was rewritten: commit {seen.commit} does not follow {before}",
             f"push a signed commit on top of {before[:12]}, or accept this one with "
             f"`perseid jobs look --accept {seen.commit}`",
         )
@@ -172,7 +172,7 @@ def _is_ours(job: RepoJob, entries: Mapping[str, JobEntry]) -> bool:
 
 def _told_gone(job: RepoJob) -> RepoJob:
     text = (
-        f"is no longer in the repository and goes on running; `perseid jobs remove {job.job}` "
+        f"is no longer in the repository and keeps running; `perseid jobs remove {job.job}` "
         "removes it (a follower with --prune does that by itself)"
     )
     return replace(job, result="gone", text=text)
@@ -184,4 +184,4 @@ def cut(text: str) -> str:
     if len(data) <= TEXT_BYTES_MAX:
         return data.decode()
     begin = data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
-    return f"{begin} ... (`perseid jobs validate` says all of it)"
+    return f"{begin} ... (`perseid jobs validate` shows all of it)"

@@ -151,5 +151,5 @@ def _died(code: int) -> Outcome:
     return Outcome(
         kind="Died", broken=code >= 0,
         text=f"the process that checks it ended with {how} before it was done; the follower's log "
-        "has what it said",
+        "has its output",
     )  # fmt: skip

@@ -54,7 +54,7 @@ EXAMPLES = {
     "types": "{user: int64}",
 }  # fmt: skip
 UNKNOWN_LOSS = (
-    "library:HeavyHitters: nobody has said what a failure may lose; write `approximate: "
+    "library:HeavyHitters: what a failure may lose is not declared; write `approximate: "
     "{theta: ..., l: ...}` under faultTolerance and, with `sum`, `largest:` under with"
 )
 INT64_MAX = 2**63 - 1

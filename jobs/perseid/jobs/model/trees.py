@@ -182,7 +182,7 @@ def fetch_archive(store: ArchiveStore, sha: str, cache: Path) -> Path:
     if sha256(content) != sha:
         raise DamagedFile(
             f"{path} in the checkpoint store has SHA-256 {sha256(content)}, expected {sha}; "
-            "apply the job again to write it anew"
+            "apply the job again to write it again"
         )
     with faults("make directories in", str(cache)):
         cache.mkdir(parents=True, exist_ok=True)

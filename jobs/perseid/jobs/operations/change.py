@@ -222,8 +222,8 @@ def _sources(old: JobSpec, new: JobSpec) -> Iterator[str]:
         before, after = old.sources[name].topic, new.sources[name].topic
         if before != after:
             yield (
-                f"source {name} reads {after} instead of {before}, whose offsets it would go on "
-                "with; give the source of the other topic another name"
+                f"source {name} reads {after} instead of {before}, whose offsets it would "
+                "continue with; give the source of the other topic another name"
             )
 
 
@@ -237,9 +237,9 @@ def _partitions(old: JobSpec, new: JobSpec, classes: Classes) -> Iterator[str]:
         if lost and not rescales(kind):
             yield (
                 f"operator {name}: parallelism {sizes}, but {listed(lost)} of "
-                f"{kind.__name__} cannot be dealt out by the key {', '.join(operator.key)}; keep "
-                f"`parallelism: {old.operators[name].parallelism}`, or add a method "
-                f"rescale(self, old) to {kind.__name__} that says what becomes of it"
+                f"{kind.__name__} cannot be redistributed by the key {', '.join(operator.key)}; "
+                f"keep `parallelism: {old.operators[name].parallelism}`, or add a method "
+                f"rescale(self, old) to {kind.__name__} that returns its new state"
             )
 
 

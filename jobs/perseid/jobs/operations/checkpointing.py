@@ -74,7 +74,7 @@ def answered(registry: Registry, entry: JobEntry) -> CheckpointPointer | None:
             return newest
     now = registry.job_entry(entry.name)
     if now is None or now.value.uuid != entry.uuid or now.value.desired != "running":
-        raise RefusedError(f"{entry.name}: somebody else stopped or removed it meanwhile")
+        raise RefusedError(f"{entry.name}: another user stopped or removed it meanwhile")
     _not_failed(entry, registry.status(entry.name))
     return None
 

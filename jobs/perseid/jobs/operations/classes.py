@@ -142,7 +142,7 @@ def _watermark(name: str, found: type[Operator], spec: JobSpec) -> Iterator[Foun
     if found.needs_watermark and not spec.event_times:
         yield ("operators", name), (
             f"operators.{name}: {found.__name__} waits for event time, and no source has one, so "
-            "it would emit nothing for ever; write `eventTime: {column: COLUMN}` in a source"
+            "it would never emit anything; write `eventTime: {column: COLUMN}` in a source"
         )
 
 

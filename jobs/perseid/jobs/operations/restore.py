@@ -170,7 +170,7 @@ class _Look:
         except PermanentError as error:
             return 0, [str(error)]
         if chain.job_uuid != uuid:
-            return 0, ["was started from scratch, or applied anew, after the backup; restore a "
+            return 0, ["was started from scratch, or applied again, after the backup; restore a "
                        f"later one, or `perseid jobs remove {job.name}` and apply it"]  # fmt: skip
         apart = sorted({
             t.revision for offset, t in tokens.items()

@@ -118,9 +118,9 @@ def put(
             raise
     except ConflictError as error:
         if any(error.path == guard.path for guard in guards):
-            raise FencedError(f"{entry.name}: somebody else applies the repository now") from None
+            raise FencedError(f"{entry.name}: another user applies the repository now") from None
         raise RefusedError(
-            f"{entry.name}: somebody else changed it at the same time; look at it with "
+            f"{entry.name}: another user changed it at the same time; look at it with "
             f"`perseid jobs show {entry.name}` and type the command again"
         ) from None
 
@@ -167,7 +167,7 @@ def answered(registry: Registry, entry: JobEntry) -> Answer | None:
     if now is None or now.value.uuid != entry.uuid:
         if entry.desired == "removed":
             return Answer(entry, None)
-        raise RefusedError(f"{entry.name}: somebody else removed or replaced it meanwhile")
+        raise RefusedError(f"{entry.name}: another user removed or replaced it meanwhile")
     status = registry.status(entry.name)
     if entry.desired == "removed" or status is None or status.job_uuid != entry.uuid:
         return None
@@ -195,7 +195,7 @@ def _late(registry: Registry, entry: JobEntry, timeout_s: float) -> str:
     elif not registry.workers():
         hint = "there is no worker; `perseid status` shows the processes"
     else:
-        hint = f"`perseid jobs show {entry.name}` shows how it goes on, `perseid logs` why it waits"
+        hint = f"`perseid jobs show {entry.name}` shows its progress, `perseid logs` why it waits"
     return (
         f"{entry.name}: the request is written, but after {timeout_s:g} s the job is {state}; "
         f"{hint}"

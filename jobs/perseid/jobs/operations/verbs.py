@@ -128,8 +128,8 @@ def answer(cluster: Cluster, entry: JobEntry, wait_s: float | None) -> dict[str,
 
 def _failing_error(job: str, failing: Mapping[str, Any]) -> dict[str, Any]:
     what_next = (
-        f"it is tried again for as long as it takes; `perseid jobs show {job}` shows how it goes "
-        f"on, `perseid logs {job}` has the whole error"
+        f"it is tried again for as long as it takes; `perseid jobs show {job}` shows its "
+        f"progress, `perseid logs {job}` has the whole error"
     )
     return {"kind": "Failing", "text": report.failing_text(failing), "next": what_next}
 

@@ -361,7 +361,7 @@ def _topics(draft: Draft) -> Iterator[Finding]:
         if topic in read:
             yield (*path, "topic"), (
                 f"{where}.topic: {shown(topic)} is what sources.{read[topic]} reads, so the job "
-                "would read its own output for ever; write another topic"
+                "would read its own output without end; write another topic"
             )
         if topic.startswith("perseid.") and topic != own:
             yield (*path, "topic"), (

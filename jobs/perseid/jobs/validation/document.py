@@ -69,7 +69,7 @@ def _start(value: object) -> str | dict[int, int]:
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):
         raise ValueError(
-            "earliest, latest, an ISO time (UTC unless it says otherwise) or {partition: offset}"
+            "earliest, latest, an ISO time (UTC unless it has an offset) or {partition: offset}"
         ) from None
 
 

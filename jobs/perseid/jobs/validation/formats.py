@@ -20,7 +20,7 @@ def sink(path: Path, block: doc.Sink) -> Iterator[Finding]:
     yield from _schema(path, block, allowed=block.format == "avro" or block.registry is not None)
     if block.register_ is not None and (block.registry is None or block.schema_ is None):
         yield (*path, "register"), (
-            f"{'.'.join(path)}.register: says what to do with a schema of one's own in a schema "
+            f"{'.'.join(path)}.register: decides what to do with a schema of one's own in a schema "
             "registry; write `registry: NAME` and `schema: schema.avsc` too, or remove it"
         )
 

@@ -122,7 +122,7 @@ class Run:
             self._kill(decision.kill, scene)
         elif decision.give_up is not None:
             self._view.note(
-                f"{scene.now_s:6.1f} s  gave up: no moment to kill {decision.give_up.what}"
+                f"{scene.now_s:6.1f} s  aborted: no moment to kill {decision.give_up.what}"
             )
             self._kills.append(self._record(decision.give_up, None, scene))
             self._pacing = self._pacing.after_kill(scene)

@@ -206,5 +206,5 @@ class faults:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise RetryableError(
                 f"cannot {self._what} {self._path}: {error.strerror or error}; look at the space "
-                "and health of that volume, the work goes on when it can be written again"
+                "and health of that volume; the work continues when it can be written again"
             ) from error

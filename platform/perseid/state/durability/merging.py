@@ -73,7 +73,7 @@ def emitted(sections: Mapping[str, Any]) -> dict[str, Any]:
 def schemas_of(sections: Sections, where: str) -> Schema:
     """The schemas in a part."""
     if SCHEMA not in sections:
-        raise DamagedFile(f"{where} does not say what its state is: no section {SCHEMA!r}")
+        raise DamagedFile(f"{where} does not name what its state is: no section {SCHEMA!r}")
     found: Schema = orjson.loads(sections[SCHEMA])
     return found
 

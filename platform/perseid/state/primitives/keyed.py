@@ -192,7 +192,7 @@ class Keyed(Primitive):
         """Refuses a write to rows that expire before the epoch's time is set."""
         if self._ttl is not None and self._now_ms is None:
             raise BadInputError(
-                f"a {self.kind} with ttl was written in an epoch whose time it was not told; call "
+                f"a {self.kind} with ttl was written in an epoch whose time it does not know; call "
                 "advance(self.now) before the first write of every epoch"
             )
 

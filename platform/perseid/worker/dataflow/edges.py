@@ -170,5 +170,5 @@ def check_columns(name: str, expected: pa.Schema, found: pa.Schema) -> None:
         raise PermanentError(
             f"{name}: some rows have the columns ({other}), expected ({one}): its producer "
             "emitted others before it was changed. Apply a revision first whose operators emit the "
-            "columns of before, and change them when it runs"
+            "previous columns, and change them when it runs"
         )

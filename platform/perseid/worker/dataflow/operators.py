@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # errors name the row, and `poison` removes its values from the text
 OF_ROWS = ("process", "combine")
-LEFT_OUT = "what it says is left out, since it may quote rows or the state"
+LEFT_OUT = "its text is left out, since it may quote rows or the state"
 
 
 def call(

@@ -30,9 +30,9 @@ def partitions(table: pa.Table, key: tuple[str, ...], count: int) -> npt.NDArray
     for name in key:
         if name not in table.column_names:
             raise BadInputError(
-                f"the rows have no column {name}, which is a key of the operator behind; they have "
+                f"the rows have no column {name}, which is a key of the next operator; they have "
                 f"{', '.join(table.column_names)}. Emit it, and declare `output` so that `perseid "
-                "jobs validate` tells before"
+                "jobs validate` reports it"
             )
         seeds = _hash(table.column(name), name, seeds)
     hashes = np.broadcast_to(np.asarray(seeds, dtype=np.uint64), (table.num_rows,))

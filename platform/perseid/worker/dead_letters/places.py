@@ -50,7 +50,7 @@ class Places:
                 key = None if run.keys is None else run.keys[at].as_py()
                 return Place(run.topic, run.partition, int(run.offsets[at]), key)
             at -= len(run.offsets)
-        raise AssertionError("a row behind the last one")
+        raise AssertionError("a row after the last one")
 
     def without(self, rows: npt.NDArray[np.int64]) -> Places:
         """The places without those of these rows."""

@@ -178,7 +178,7 @@ def _without_values(poison: Poison, alone: PermanentError | None) -> PermanentEr
 def _without_rows(error: PermanentError) -> PermanentError:
     if not isinstance(error, Raised):
         return error  # perseid's own texts have no values
-    return error.quoting(f"{_kind(error)} (what it says is left out: it may quote other rows)")
+    return error.quoting(f"{_kind(error)} (its text is left out: it may quote other rows)")
 
 
 def _kind(error: PermanentError) -> str:
@@ -218,7 +218,7 @@ class _Cut:
             if place < table.num_rows:
                 return Poison(name, table.slice(place, 1), error, place)
             place -= table.num_rows
-        raise AssertionError("a place behind the last row")
+        raise AssertionError("a place after the last row")
 
 
 @dataclass(frozen=True, slots=True)

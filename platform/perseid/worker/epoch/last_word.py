@@ -63,7 +63,7 @@ class LastWord:
         try:
             lost = self._lost()
             if lost:
-                _log.warning("%s: told again", lost)
+                _log.warning("%s: reported again", lost)
                 self._told = self.append(again), ""
         except PerseidError as error:
             _log.warning("whether the last word is still there is not known now: %s", error)
@@ -79,13 +79,13 @@ class LastWord:
         end = self._topics.ends([self._place], committed=False)[self._place] if found else 0
         if found and topic_id not in ("", found):
             self._told, self._reached = (-1, ""), -1  # the offsets belong to another log
-            return f"{topic} was deleted and made again"
+            return f"{topic} was deleted and created again"
         if end <= offset:
-            return f"{topic}[0] ends at {end}, and the last word was told at {offset}"
+            return f"{topic}[0] ends at {end}, and the last word was reported at {offset}"
         if offset <= self._reached:  # a reader that has read up to there never sees this record
             return f"{topic}[0] has an earlier word at {self._reached}, and the last at {offset}"
         if end != self._end and not self._stands_at(offset):
-            return f"{topic}[0] has another record at {offset}, where the last word was told"
+            return f"{topic}[0] has another record at {offset}, where the last word was reported"
         self._end = end
         self._told = offset, found
         return ""

@@ -64,14 +64,14 @@ class MemoryWatch:
         task, limit = self._tasks[gid], self._limits[gid]
         return (
             f"operator {task.operator}, partition {task.partition}: its state has {_size(size)} of "
-            f"the {_size(limit)} that `memory:` gives it, behind epoch {epoch}"
+            f"the {_size(limit)} that `memory:` gives it, after epoch {epoch}"
         )
 
     def _stop(self, gid: int, epoch: int, size: int, growth: int) -> str:
         more = f", and the last epoch has added {_size(growth)}" if growth else ""
         return (
             f"{self._told(gid, epoch, size)}{more}: another epoch would not fit. The job is "
-            f"stopped behind epoch {epoch}, its state is kept. Raise `memory:` of operator "
+            f"stopped after epoch {epoch}, its state is kept. Raise `memory:` of operator "
             f"{self._tasks[gid].operator} in job.yaml (all its partitions share it), or let the "
             "operator keep less, and `perseid jobs apply` it"
         )

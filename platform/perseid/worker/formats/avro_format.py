@@ -69,7 +69,7 @@ def decode_avro(
             refused[index] = f"not an Avro record of the schema: {type(error).__name__} {error}"
             continue
         if stream.read(1):
-            refused[index] = "bytes are left over behind the Avro record"
+            refused[index] = "bytes are left over after the Avro record"
             continue
         rows.append(row)
         kept.append(index)

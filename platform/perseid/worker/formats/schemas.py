@@ -53,7 +53,7 @@ def _id(where: Address, subject: str, schema: Schema) -> int:
     if found is None:
         raise PermanentError(
             f"the sink's schema is not registered under subject {subject} of schema registry "
-            f"{where[0]}: somebody has removed it; apply the job again"
+            f"{where[0]}: it was removed; apply the job again"
         )
     return found
 

@@ -51,7 +51,7 @@ class Migration:
             raise PermanentError(
                 f"{operators.who(self.operator)}: its state is of other primitives: "
                 f"{'; '.join(differences)}. Give the class a method migrate(self, old), or go back "
-                "to the revision of before"
+                "to the previous revision"
             )
         found = dict(sections)
         if self.is_written and old and (differences or not live.keys() <= old.keys()):
@@ -119,7 +119,7 @@ def refuse_unlike(operator: Operator, live: Mapping[str, Primitive], old: Tables
     if found:
         raise PermanentError(
             f"{operators.who(operator)}: an epoch was begun with other state: {'; '.join(found)}. "
-            "Only the state of before can end it: declare that, with a method migrate(self, old) "
+            "Only the previous state can end it: declare that, with a method migrate(self, old) "
             "that is not called yet, and apply; declare the new state when that revision runs"
         )
 

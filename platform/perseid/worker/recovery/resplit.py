@@ -90,9 +90,9 @@ class Share:
         lost = keyless(kind, self.key)
         if lost:
             raise PermanentError(
-                f"operator {self.operator}: {', '.join(lost)} of {kind.__name__} cannot be dealt "
-                f"out by {', '.join(self.key)}; give the class a method rescale(self, old), or go "
-                "back to the parallelism of before"
+                f"operator {self.operator}: {', '.join(lost)} of {kind.__name__} cannot be "
+                f"redistributed by {', '.join(self.key)}; give the class a method rescale(self, "
+                "old), or go back to the previous parallelism"
             )
 
     def _mine(
@@ -146,7 +146,7 @@ def check_types(
                 raise PermanentError(
                     f"operator {operator}: key column {column} comes as {given}, and {name} keeps "
                     f"it as {kept}: by these two a key belongs to different partitions, and the "
-                    f"state was dealt out as {kept}. Cast the column before the operator, as in "
+                    f"state was distributed as {kept}. Cast the column before the operator, as in "
                     f"CAST({column} AS BIGINT), and apply the job again"
                 )
 

@@ -182,6 +182,6 @@ def warn_if_open(master: str, authenticate: str | None) -> None:
     """
     if not _is_here(master) and authenticate != "true":
         log.warning(
-            "Spark at %s asks nobody for a secret (spark.authenticate), so whoever reaches its "
-            "ports can run code there; compose/SECURITY.md says what to set", master
+            "Spark at %s asks for no secret (spark.authenticate), so any host that reaches its "
+            "ports can run code there; compose/SECURITY.md lists what to set", master
         )  # fmt: skip

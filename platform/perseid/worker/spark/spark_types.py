@@ -60,7 +60,7 @@ def out_of(found: StructType, whose: str) -> pa.Schema:
     if twice:
         raise BadInputError(
             f"{whose}: two columns of its output are called {listed(twice)}; write `AS NAME` "
-            "behind one of them"
+            "after one of them"
         )
     fields = []
     for field in found:

@@ -42,7 +42,7 @@ def on_data(
     where = f" at {place['place']}" if place is not None else ""
     return PermanentError(
         f"operator {' or '.join(names)}: its SQL raised {condition} (SQLSTATE "
-        f"{state}){where}, on a record of epoch {epoch} (what it says is left out). "
+        f"{state}){where}, on a record of epoch {epoch} (its text is left out). "
         "Expected a query with an answer for every record: write try_cast, try_divide, try_add or "
         "try_element_at, which give NULL, or CASE WHEN. The job is stopped and its state is kept; "
         "correct the query and `perseid jobs apply` it again"
