@@ -83,8 +83,8 @@ def played(where: Place, lines: int, seconds: float) -> dict[int, EpochDone]:
     progress = topic_names.progress(names.job)
     with running(Perseid(where.cluster, workers=1), names):
         time.sleep(seconds)  # so long it is measured
-        told = [codec.decode(r.value or b"") for r in read_topic(where.kafka, progress)]
-    return {record.epoch: record for record in told if isinstance(record, EpochDone)}
+        reported = [codec.decode(r.value or b"") for r in read_topic(where.kafka, progress)]
+    return {record.epoch: record for record in reported if isinstance(record, EpochDone)}
 
 
 def epochs(folder: Path) -> dict[int, Epoch]:
@@ -121,15 +121,15 @@ def take_task(stage: Stage, event: dict[str, Any]) -> None:
     stage.shuffle = metrics["Shuffle Read Metrics"]["Fetch Wait Time"] + written_ns / 1e6
 
 
-def parts(told: EpochDone, epoch: Epoch) -> dict[str, float]:
+def parts(reported: EpochDone, epoch: Epoch) -> dict[str, float]:
     """One epoch's milliseconds by what they went to; `shuffle` is a part of the JVM's."""
     stages = [epoch.by_stage[number] for number in sorted(epoch.by_stage)]
     job = epoch.ended - epoch.began
     walls, tasks = sum(s.wall for s in stages), sum(s.task for s in stages)
-    commit, process = told.stage_ms.get("commit", 0), told.stage_ms.get("process", 0)
+    commit, process = reported.stage_ms.get("commit", 0), reported.stage_ms.get("process", 0)
     return {
-        "epoch": told.duration_ms,
-        "driver": told.duration_ms - job,
+        "epoch": reported.duration_ms,
+        "driver": reported.duration_ms - job,
         "scheduling": job - tasks,
         "of it between stages": job - walls,
         "JVM": tasks - sum(s.python for s in stages),
@@ -141,12 +141,12 @@ def parts(told: EpochDone, epoch: Epoch) -> dict[str, float]:
     }
 
 
-def show(told: dict[int, EpochDone], found: dict[int, Epoch]) -> None:
-    wide = [n for n in sorted(told.keys() & found.keys()) if len(found[n].by_stage) > 1][FIRST:]
+def show(reported: dict[int, EpochDone], found: dict[int, Epoch]) -> None:
+    wide = [n for n in sorted(reported.keys() & found.keys()) if len(found[n].by_stage) > 1][FIRST:]
     if not wide:
         raise SystemExit("no epoch of two stages behind the first ten: give it more --lines")
-    rows = [parts(told[number], found[number]) for number in wide]
-    records = statistics.median(told[number].rows_in for number in wide)
+    rows = [parts(reported[number], found[number]) for number in wide]
+    records = statistics.median(reported[number].rows_in for number in wide)
     whole = statistics.median(row["epoch"] for row in rows)
     print(f"{len(wide)} epochs, median {records:,.0f} records")
     for name in rows[0]:

@@ -56,10 +56,10 @@ def test_what_was_sent_in_batches_is_read_by_both_readers(real_kafka: Kafka) -> 
 
 def test_an_aborted_batch_is_a_gap(real_kafka: Kafka) -> None:
     topic = sent(real_kafka, ROWS[:5], commit=False)
-    place, behind_marker = (topic, 1), 6
-    until(lambda: real_kafka.topics.ends([place])[place] == behind_marker, 20, "it is aborted")
+    place, after_marker = (topic, 1), 6
+    until(lambda: real_kafka.topics.ends([place])[place] == after_marker, 20, "it is aborted")
     with closing(ColumnReader(real_kafka.bootstrap)) as columns:
-        assert list(columns.read(topic, 1, 0, behind_marker)) == []
+        assert list(columns.read(topic, 1, 0, after_marker)) == []
 
 
 def test_a_range_that_ends_within_a_batch_leaves_the_rest_for_the_next(real_kafka: Kafka) -> None:

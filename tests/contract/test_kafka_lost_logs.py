@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 def make_again(kafka: Kafka, topic: str) -> None:
     kafka.topics.delete([topic])
-    until(lambda: kafka.topics.create(topic, 1), PATIENCE_S, "the topic can be made again")
+    until(lambda: kafka.topics.create(topic, 1), PATIENCE_S, "the topic can be recreated")
 
 
 def append(kafka: Kafka, job: str, record: FragmentState) -> None:

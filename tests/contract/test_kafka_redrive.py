@@ -171,7 +171,7 @@ def test_letters_go_to_the_partition_of_their_record_with_a_way_back(kafka: Kafk
     assert kafka.values(post.lines, 0) == []
     end = kafka.topics.ends([(post.lines, 1)], committed=False)[post.lines, 1]
     found = [m for batch in kafka.ranges.read(post.lines, 1, 0, end) for m in batch]
-    for letter, message, told in zip(post.letters(), found, outcome.redriven, strict=True):
+    for letter, message, reported in zip(post.letters(), found, outcome.redriven, strict=True):
         assert message.key() == letter.key
         headers: Any = message.headers()
         assert dict(headers) == {
@@ -179,9 +179,9 @@ def test_letters_go_to_the_partition_of_their_record_with_a_way_back(kafka: Kafk
             "perseid.redriven.partition": b"0",
             "perseid.redriven.offset": str(letter.offset).encode(),
         }
-        assert (told.partition, told.offset) == letter.place
-        assert (told.topic, told.to_partition) == (post.lines, 1)
-        assert told.first == told.last == message.offset()
+        assert (reported.partition, reported.offset) == letter.place
+        assert (reported.topic, reported.to_partition) == (post.lines, 1)
+        assert reported.first == reported.last == message.offset()
 
 
 def test_the_trail_forgets_letters_that_are_gone(kafka: Kafka) -> None:

@@ -45,8 +45,8 @@ def test_an_epoch_is_written_and_its_windows_are_in_the_ledger(kafka: Kafka) -> 
     assert sum(w.count for w in done.windows) == 3000
     for window in done.windows:
         rows = [i for i, p in enumerate(where) if p == window.partition]
-        told = checksum(octets([keys[i] for i in rows]), octets([values[i] for i in rows]))
-        assert window.checksum == told
+        wanted = checksum(octets([keys[i] for i in rows]), octets([values[i] for i in rows]))
+        assert window.checksum == wanted
     record = kafka.ledger().last(names.ledger(who.job), 1, timeout_s=20)
     assert record is not None
     assert (record.epoch, record.generation, record.token_offset) == (11, 1, 100)
@@ -121,8 +121,8 @@ def test_a_lower_generation_is_fenced(kafka: Kafka) -> None:
 def test_a_zombie_of_another_job_uuid_is_fenced_too(kafka: Kafka) -> None:
     topic, who = kafka.topic(), identity(kafka)
     session(kafka, who).commit(11, 100, 1, outputs(topic, b"old"))
-    anew = replace(who, job_uuid="v", after_epoch=11)
-    session(kafka, anew).commit(12, 101, 2, outputs(topic, b"new"))
+    new_job = replace(who, job_uuid="v", after_epoch=11)
+    session(kafka, new_job).commit(12, 101, 2, outputs(topic, b"new"))
     with pytest.raises(FencedError):
         session(kafka, who).commit(12, 101, 1, outputs(topic, b"zombie"))
     assert kafka.values(topic) == [b"old", b"new"]

@@ -112,13 +112,14 @@ class Job:
         """Dead letters as workers write them."""
         plain = {"key": None, "kind": "BadInputError", "reason": "not valid", "operator": None,
                  "input": None, "operator_partition": None, "trace": None}  # fmt: skip
-        told = [{**plain, **row} for row in rows]
+        printed = [{**plain, **row} for row in rows]
         sender = self.kafka.transactions.acquire(f"dlq-of-{self.name}", 1_000_000, 20)
         sender.begin()
         sender.send(
             PartitionBatch(
-                self.topic("dlq"), 0, [row["key"] for row in told], [row["value"] for row in told],
-                [refused.headers(row, self.name, 3) for row in told],
+                self.topic("dlq"), 0,
+                [row["key"] for row in printed], [row["value"] for row in printed],
+                [refused.headers(row, self.name, 3) for row in printed],
             )
         )  # fmt: skip
         sender.flush(20)
@@ -325,8 +326,8 @@ def findings(document: dict[str, Any]) -> dict[str, list[str]]:
 def test_a_doctor_finds_what_is_missing(
     job: Job, planned: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = job.type(capsys, "doctor")
-    found = findings(told)
+    code, printed = job.type(capsys, "doctor")
+    found = findings(printed)
     assert code == 1
     assert found["workers"] == ["problem"]  # the job wants to run, and none is there
     assert found["coordinators"] == ["warning"]  # one leads, no standby
@@ -337,7 +338,7 @@ def test_a_doctor_finds_what_is_missing(
         *found["broker 1: transaction.max.timeout.ms"],
         *found["broker 1: transactional.id.expiration.ms"],
     }  # fmt: skip
-    missing = next(f for f in told["findings"] if f["check"] == f"job {job.name}: topics")
+    missing = next(f for f in printed["findings"] if f["check"] == f"job {job.name}: topics")
     assert names.tokens(job.name) in missing["found"]
     assert f"perseid jobs remove {job.name}" in missing["next"]
     assert run(["doctor", "--data", str(job.cluster.data)]) == 1
@@ -353,14 +354,14 @@ def test_a_doctor_without_problems_exits_with_0(
         planned.register_worker(
             WorkerInfo(f"w{number}", f"w{number}-a", "h", 1, 2, 2, "local[2]", 0)
         )
-    code, told = job.type(capsys, "doctor")
-    found = findings(told)
+    code, printed = job.type(capsys, "doctor")
+    found = findings(printed)
     assert found["workers"] == ["ok"]
     assert found[f"job {job.name}: topics"] == ["ok"]
     of_machine = {"java", "memory"} | {c for c in found if c.startswith("disk of")}
     problems = {c for c, seen in found.items() if "problem" in seen} - of_machine
     assert problems == set()
-    assert code == (told["problem"] > 0)
+    assert code == (printed["problem"] > 0)
 
 
 def test_a_doctor_tells_of_kafka_and_zookeeper_that_are_away(
@@ -368,8 +369,8 @@ def test_a_doctor_tells_of_kafka_and_zookeeper_that_are_away(
 ) -> None:
     monkeypatch.setenv("PERSEID_KAFKA", f"127.0.0.1:{free_port()}")
     monkeypatch.setenv("PERSEID_ZOOKEEPER", f"127.0.0.1:{free_port()}")
-    code, told = job.type(capsys, "doctor")
-    found = findings(told)
+    code, printed = job.type(capsys, "doctor")
+    found = findings(printed)
     assert code == 1
     assert (found["kafka"], found["zookeeper"]) == (["problem"], ["problem"])
     assert found["redis"] == ["ok"]
@@ -392,10 +393,10 @@ def test_the_commands_of_the_readme_do_what_it_says(
         asked = [job.name if word == "pageviews" else word for word in shlex.split(words)]
         assert run([*asked, "--data", str(job.cluster.data)]) == (words.strip() == "doctor")
         said[words.strip()] = capsys.readouterr().out
-    told = list(said.values())
-    assert "expected" in told[0]
-    assert f"{job.name}-dlq" in told[1]
-    assert "BadInputError: not valid" in told[2]
-    assert "2 dead letters would be redriven" in told[3]
-    assert names.transactional_id(job.name, 1, "words", 1) in told[4]
-    assert "would be ended" in told[5]
+    printed = list(said.values())
+    assert "expected" in printed[0]
+    assert f"{job.name}-dlq" in printed[1]
+    assert "BadInputError: not valid" in printed[2]
+    assert "2 dead letters would be redriven" in printed[3]
+    assert names.transactional_id(job.name, 1, "words", 1) in printed[4]
+    assert "would be ended" in printed[5]

@@ -347,7 +347,7 @@ def test_registering_with_an_unknown_outcome_may_be_repeated(outcome: Outcome) -
 
 def test_members_announce_themselves_and_what_changes(service: Service) -> None:
     one, two = Registry(service.session()), Registry(service.session())
-    told, coordinator = Signal(), CoordinatorInfo("c1", "h", 1, "http://h:1", "0.1", PROTOCOL)
+    reported, coordinator = Signal(), CoordinatorInfo("c1", "h", 1, "http://h:1", "0.1", PROTOCOL)
     assert two.coordinators() == ()
     for registry, name in ((one, "c1"), (two, "c2")):
         versions.admit(registry, name, this_build())
@@ -355,10 +355,10 @@ def test_members_announce_themselves_and_what_changes(service: Service) -> None:
         registry.register_coordinator(replace(coordinator, id=name))
     assert [c.id for c in one.coordinators()] == ["c1", "c2"]
     one.register_worker(worker("w1-1"))
-    two.watch(told)
-    told.drain()
+    two.watch(reported)
+    reported.drain()
     one.change_worker(replace(worker("w1-1"), leaving=True))
-    assert told.wait()
+    assert reported.wait()
     assert [w.leaving for w in two.workers()] == [True]
     one.close()
     until(lambda: [c.id for c in two.coordinators()] == ["c2"], _PATIENCE_S, "c1 to be gone")

@@ -121,7 +121,7 @@ def columns(job, folder, name):
         return SourcePlan(name, source.format, dict(source.columns), avro, (), False).schema()
     return outputs_of(load(job.operators[producer(name)], folder))[output_of(name)]
 
-told = {}
+named = {}
 for example in job_folders.examples():
     folder = job_folders.example(example)
     job = parse.load(folder)
@@ -130,8 +130,8 @@ for example in job_folders.examples():
             continue
         ((view, read),) = operator.inputs.items()
         rows = spark.createDataFrame([], spark_types.struct(columns(job, folder, read), name))
-        told[f"{example}.{name}"] = sql.answer(rows, operator.sql, view, name)[1].names
-print("\\n" + json.dumps(told))
+        named[f"{example}.{name}"] = sql.answer(rows, operator.sql, view, name)[1].names
+print("\\n" + json.dumps(named))
 spark.stop()
 """
 

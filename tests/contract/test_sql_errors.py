@@ -20,7 +20,7 @@ OF_QUERY = {
     "SELECT nope FROM input": "A column, variable, or function parameter with name `nope` cannot",
     "SELECT w w w FROM input": "Syntax error at or near 'w'",
 }
-# Runs each query as an epoch's plan is run; answers with what was told of it.
+# Runs each query as an epoch's plan is run; answers with what was reported of it.
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -32,18 +32,18 @@ from perseid.worker.spark.session import open_session
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 rows = spark.createDataFrame([("SECRET@x", 1), ("SECRET@x", 0)], "w string, n bigint")
 rows.createOrReplaceTempView("input")
-told, other = [], {"p": "SELECT a FROM b"}
+answers, other = [], {"p": "SELECT a FROM b"}
 for query in json.load(sys.stdin):
     try:
         plan = spark.sql(query)._jdf.queryExecution().executedPlan()
         plan.clone().executeCollectPublic()
     except AnalysisException as error:
-        told.append(str(sql_errors.of_query("o", str(error))))
+        answers.append(str(sql_errors.of_query("o", str(error))))
     except Exception as error:
-        told.append(str(sql_errors.on_data(str(error), {"o": query, **other}, 7, "t")))
+        answers.append(str(sql_errors.on_data(str(error), {"o": query, **other}, 7, "t")))
     else:
-        told.append("nothing was wrong")
-print("\\n" + json.dumps(told))
+        answers.append("nothing was wrong")
+print("\\n" + json.dumps(answers))
 spark.stop()
 """
 
@@ -52,13 +52,13 @@ spark.stop()
 def test_what_is_told_names_the_operator_and_never_the_record(
     in_spark: Callable[[str, str], Any], tmp_path: Path
 ) -> None:
-    told = in_spark(SCRIPT, json.dumps([*ON_DATA, *OF_QUERY]))
+    answers = in_spark(SCRIPT, json.dumps([*ON_DATA, *OF_QUERY]))
     wanted = [*ON_DATA.values(), *OF_QUERY.values()]
-    wrong = [pair for pair in zip(wanted, told, strict=True) if pair[0] not in pair[1]]
+    wrong = [pair for pair in zip(wanted, answers, strict=True) if pair[0] not in pair[1]]
     assert wrong == []
-    placed = [text for text in told if " at line " in text]
+    placed = [text for text in answers if " at line " in text]
     assert len(placed) == 3
     assert all(text.startswith("operator o: its SQL raised ") for text in placed)
     log = (tmp_path / "log").read_text()
     assert log.count("aborting job") == len(ON_DATA)
-    assert "SECRET" not in "".join(told) + log
+    assert "SECRET" not in "".join(answers) + log

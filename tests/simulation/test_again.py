@@ -38,12 +38,12 @@ def test_the_printed_command_fails_alike(case: str) -> None:
     found = find(FAILING[case], range(20))
     assert found is not None
     *_, last = found[1].explain().splitlines()
-    told, _, command = last.partition("; repeat it: ")
+    reported, _, command = last.partition("; repeat it: ")
     python, *words = shlex.split(command)
     assert python == "python"
     ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stderr
-    assert f"{found[1].error}; {told}\n" in ran.stdout
+    assert f"{found[1].error}; {reported}\n" in ran.stdout
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from perseid.testing.simulation.scripts import Corrected
 SHAPE = Corrected.SHAPE
 TAKEN_BACK, ENDED = "tokens taken back", "epoch ended by another revision"
 WENT_ON = "only settings differ"
-BETWEEN = ["limit", "behind"]  # two epochs
+BETWEEN = ["limit", "after"]  # two epochs
 WHERE = ["source", "totals-0", "totals-2", "relay-1"]
 STILL: dict[str, Any] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
 HARD: dict[str, Any] = {

@@ -50,10 +50,10 @@ def test_rates_are_those_of_the_input(kill_s: float, monkeypatch: pytest.MonkeyP
     (world,) = script.worlds
     logs = world.kafka.topics
     tokens = tokens_of(logs[names.tokens(job.JOB)].logs[0].records)
-    told = [codec.decode(r.value) for r in logs[names.progress(job.JOB)].logs[0].records if r.value]
-    found = measured(tokens, [record for record in told if isinstance(record, EpochDone)])
+    sent = [codec.decode(r.value) for r in logs[names.progress(job.JOB)].logs[0].records if r.value]
+    found = measured(tokens, [record for record in sent if isinstance(record, EpochDone)])
 
-    done = {record.token_offset for record in told if isinstance(record, EpochDone)}
+    done = {record.token_offset for record in sent if isinstance(record, EpochDone)}
     counted = [token for at, token in tokens.items() if at in done]
     elapsed_s = sum(t.time_ms - tokens[t.previous_offset].time_ms for t in counted[1:]) / 1000
     ranges = [r for token in tokens.values() for split in token.splits for r in split]
@@ -73,9 +73,9 @@ def tokens_of(records: list[ModelRecord]) -> dict[int, Token]:
     chain, found = Chain(), {}
     for record in records:
         if record.value is not None:
-            told = codec.decode(record.value)
-            assert isinstance(told, TokenRecord)
-            fed = chain.feed(record.offset, told)
+            sent = codec.decode(record.value)
+            assert isinstance(sent, TokenRecord)
+            fed = chain.feed(record.offset, sent)
             if isinstance(fed, Accepted) and fed.token is not None:
                 found[fed.offset] = fed.token
     return found

@@ -22,7 +22,7 @@ FOUND_BY = {
     "unknown_commit_counts_as_done": 14,
     "open_transactions_are_read": 0,
     "dirty_copy_is_kept": 3,
-    "resume_behind_the_highest": 6,
+    "resume_after_the_highest": 6,
     "outputs_are_not_retained": 6,
     "damaged_part_means_empty": 59,
     "old_log_is_trusted": 6,
@@ -48,7 +48,7 @@ FOUND_BY = {
     "net_deltas_lack_an_epoch": 22,
     "links_are_collected": 49,
     "checkpoints_without_output": 66,
-    "logs_are_trimmed_behind_the_newest": 3,
+    "logs_are_trimmed_after_the_newest": 3,
     "last_ledger_records_are_trimmed": 1,
     "expired_bases_are_waited_for": 31,
     "superseded_checkpoints_are_waited_for": 159,
@@ -73,7 +73,7 @@ FOUND_BY = {
     "old_backups_are_taken": 18,
     "watchers_pass_over_what_is_lost": 29,
     "sources_that_were_cut_are_read_on": 1239,
-    "last_words_are_told_once": 89,
+    "last_words_are_reported_once": 89,
 }
 
 

@@ -10,7 +10,7 @@ from perseid.testing.simulation.scenario import run
 SEEDS = 1000
 FIRST = 2000
 FAILED_SHOWN = 3
-TOLD_EVERY = 5000  # seeds
+REPORTED_EVERY = 5000  # seeds
 # Each of these seeds failed once: with the code of before, and with the engine of then.
 REGRESSIONS = (
     6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
@@ -24,14 +24,14 @@ def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> No
     tally = Tally()
     for outcome in play(range(FIRST, FIRST + (seeds or SEEDS))):
         tally.take(outcome)
-        if outcome.error or tally.seeds % TOLD_EVERY == 0:
+        if outcome.error or tally.seeds % REPORTED_EVERY == 0:
             with capsys.disabled():  # a long run must not keep what it found to itself
                 said = outcome.explain() if outcome.error else f"{tally.seeds} seeds"
                 print(f"\n{said}", flush=True)
         if len(tally.failed) == FAILED_SHOWN:
             break
     with capsys.disabled():
-        print(f"\n{tally.told()}")
+        print(f"\n{tally.table()}")
     assert not tally.failed, [outcome.seed for outcome in tally.failed]
     if tally.seeds >= SEEDS:
         assert not tally.never_hit

@@ -17,13 +17,13 @@ MOMENTS_S = [round(0.15 * n, 2) for n in range(1, 11)]
 def test_a_kill_at_any_moment_of_a_rescale_is_survived(what: str, moment_s: float) -> None:
     outcome = run(1, SHAPE, Rescaled(what, moment_s))
     assert not outcome.error, outcome.explain()
-    assert outcome.struck["state dealt out anew"] >= 2 * sum(SIZES), outcome.explain()
+    assert outcome.struck["state redistributed"] >= 2 * sum(SIZES), outcome.explain()
     assert outcome.struck["restored from scratch"] == 2, outcome.explain()
 
 
 def test_without_a_kill_each_layout_is_restored_once() -> None:
     outcome = run(2, SHAPE, Rescaled())
     assert not outcome.error, outcome.explain()
-    assert outcome.struck["state dealt out anew"] == 2 * sum(SIZES), outcome.explain()
-    told = [line for line in outcome.lines if ": plan " in line]
-    assert len(told) == 3, outcome.explain()
+    assert outcome.struck["state redistributed"] == 2 * sum(SIZES), outcome.explain()
+    reported = [line for line in outcome.lines if ": plan " in line]
+    assert len(reported) == 3, outcome.explain()

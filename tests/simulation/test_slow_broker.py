@@ -7,7 +7,7 @@ from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Slow
 
 SEEDS = 12
-GIVEN, TOLD = "slow, and given longer", "failed, to be corrected"
+GIVEN, CORRECTED = "slow, and given longer", "failed, to be corrected"
 
 
 def test_what_takes_longer_is_given_longer() -> None:
@@ -15,15 +15,15 @@ def test_what_takes_longer_is_given_longer() -> None:
     for seed in range(SEEDS):
         outcome = run(seed, Slow.SHAPE, Slow())
         assert not outcome.error, outcome.explain()
-        assert not outcome.struck[TOLD], outcome.explain()
+        assert not outcome.struck[CORRECTED], outcome.explain()
         given += outcome.struck[GIVEN]
     assert given >= SEEDS / 2
 
 
 def test_what_no_transaction_has_time_for_fails_with_a_sentence_and_goes_on_when_mended() -> None:
-    told = 0
+    corrected = 0
     for seed in range(SEEDS):
         outcome = run(seed, Slow.SHAPE, Slow(longest_s=TRANSACTION_S))
         assert not outcome.error, outcome.explain()
-        told += outcome.struck[TOLD]
-    assert told >= SEEDS / 2
+        corrected += outcome.struck[CORRECTED]
+    assert corrected >= SEEDS / 2

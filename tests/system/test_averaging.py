@@ -65,15 +65,15 @@ def committed(running: RunningCluster, topic: str) -> list[Row]:
 def learnt(rows: list[Row]) -> tuple[list[float], list[tuple[int, list[float]]]]:
     """Probabilities of `rows`, which have features, label, epoch and partition; the averages."""
     weights, common = np.zeros((3, 3, 3)), np.zeros((3, 3))
-    seen, told = [0] * 3, [0] * 3
+    seen, sent = [0] * 3, [0] * 3
     known: set[int] = set()
     chances: list[float] = []
     averages: list[tuple[int, list[float]]] = []
     newest: dict[int, Any] = {}
     for i, row in enumerate(rows):
         if i and row["epoch"] != rows[i - 1]["epoch"]:
-            reply, newest = _told(newest, seen, told, common, averages, rows[i - 1]["epoch"]), {}
-            known |= {p for p in range(3) if told[p]}
+            reply, newest = _send(newest, seen, sent, common, averages, rows[i - 1]["epoch"]), {}
+            known |= {p for p in range(3) if sent[p]}
             for p in known if reply is not None else ():
                 weights[p] += reply - common[p]
                 common[p] = reply
@@ -86,20 +86,20 @@ def learnt(rows: list[Row]) -> tuple[list[float], list[tuple[int, list[float]]]]
         seen[p] += 1
         if seen[p] % 20 == 0:
             weights[p] = newest[p] = weights[p].mean(axis=0)
-    _told(newest, seen, told, common, averages, rows[-1]["epoch"])
+    _send(newest, seen, sent, common, averages, rows[-1]["epoch"])
     return chances, averages
 
 
-def _told(
-    newest: dict[int, Any], seen: list[int], told: list[int], common: Any, averages: list[Any],
+def _send(
+    newest: dict[int, Any], seen: list[int], sent: list[int], common: Any, averages: list[Any],
     epoch: int,
 ) -> Any:  # fmt: skip
     if not newest:
         return None
-    counts = {p: seen[p] // 20 * 20 - told[p] for p in newest}
+    counts = {p: seen[p] // 20 * 20 - sent[p] for p in newest}
     for p, model in newest.items():
         common[p] = model
-        told[p] += counts[p]
+        sent[p] += counts[p]
     average = sum(newest[p] * counts[p] for p in newest) / sum(counts.values())
     averages.append((epoch, average.tolist()))
     return average
@@ -133,9 +133,9 @@ def test_predictions_and_models_are_those_of_plain_numpy(
     for row in predictions:
         epochs[row["user"]].append(row)
     for row in given:  # of a user the n-th prediction is of the n-th record
-        told = epochs[row["user"]].pop(0)
-        assert told["label"] == row["n"]
-        row.update(epoch=told["epoch"], partition=told["partition"], seq=told["seq"])
+        sent = epochs[row["user"]].pop(0)
+        assert sent["label"] == row["n"]
+        row.update(epoch=sent["epoch"], partition=sent["partition"], seq=sent["seq"])
     in_order = sorted(given, key=lambda row: (row["epoch"], row["partition"], row["seq"]))
     chances, averages = learnt(in_order)
     assert [row["probability"] for row in predictions] == pytest.approx(chances, rel=1e-9)

@@ -148,12 +148,12 @@ def test_whatever_one_record_does_is_a_letter_of_its_own_and_the_rest_counts(
 
     assert last(running, "tolerant-spent") == totals(good)
     assert sorted(row["id"] for row in running.rows("tolerant-all")) == list(range(200))
-    records, told = sent(running, "tolerant"), letters(running, "tolerant")
+    records, reported = sent(running, "tolerant"), letters(running, "tolerant")
     why = dict(STRANGE)
     expected = {place: value for place, value in records.items()
                 if value in why or json.loads(value)["user"] is None}  # fmt: skip
-    assert told.keys() == expected.keys()
-    for place, (kind, reason, value) in told.items():
+    assert reported.keys() == expected.keys()
+    for place, (kind, reason, value) in reported.items():
         assert value == records[place], "the record's own bytes"
         null = "key column user of operator spent is null"
         assert why.get(value, null) in reason
@@ -177,7 +177,7 @@ def test_what_an_operator_that_bisects_cannot_take_is_a_letter_with_its_place(
 
     assert last(running, "bisecting-spent") == totals(r for r in made if r["amount"] >= 0)
     assert sorted(row["id"] for row in running.rows("bisecting-all")) == list(range(200))
-    records, told = sent(running, "bisecting"), letters(running, "bisecting")
+    records, reported = sent(running, "bisecting"), letters(running, "bisecting")
     expected: dict[tuple[int, int], tuple[str, int]] = {}
     for at, value in records.items():
         row = json.loads(value)
@@ -185,7 +185,7 @@ def test_what_an_operator_that_bisects_cannot_take_is_a_letter_with_its_place(
             expected[at] = "NullKey", row["id"]
         elif row["amount"] < 0:
             expected[at] = "ValueError", row["id"]
-    found = {place: (kind, json.loads(value)["id"]) for place, (kind, _, value) in told.items()}
+    found = {place: (kind, json.loads(value)["id"]) for place, (kind, _, value) in reported.items()}
     assert found == expected
     running.do("jobs", "remove", "bisecting", "--purge")
 

@@ -267,7 +267,7 @@ def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     assert verdict.ok, verdict
     counts = [json.loads(r.value or b"") for r in read_topic(running.kafka, "raise-counts")]
     assert [row["n"] for row in counts if row["word"] == "secret"] == [1]
-    told = "".join(running.logs().values())
-    assert "CAST_INVALID_INPUT" in told
-    assert "secret yz" not in told + json.dumps(failed)
+    text = "".join(running.logs().values())
+    assert "CAST_INVALID_INPUT" in text
+    assert "secret yz" not in text + json.dumps(failed)
     running.do("jobs", "remove", "raise", "--purge")

@@ -38,7 +38,7 @@ class Ask(Operator):
     def process(self, batch, out):
         out.emit(batch.select(["value"]))
 """
-TOLD_S = 120.0
+REPORTED_S = 120.0
 
 
 def written(folder: Path, name: str, code: str) -> str:
@@ -101,5 +101,5 @@ def test_input_behind_an_open_transaction_is_lag_and_told(
         assert found["level"] in ("warning", "problem")
         loader.commit(20)
     running.wait_caught_up("loaded")
-    until(lambda: len(running.rows("loaded-out")) == 12, TOLD_S, "all records in the sink")
+    until(lambda: len(running.rows("loaded-out")) == 12, REPORTED_S, "all records in the sink")
     running.do("jobs", "remove", "loaded", "--purge")

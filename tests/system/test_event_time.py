@@ -26,15 +26,15 @@ sources:
     columns: {{key: string, ms: int64, i: int64}}
     eventTime: {{column: ms, watermark: "1s", late: {late}}}
 operators:
-  told: {{input: in, key: key, use: "told:Told"}}
+  marked: {{input: in, key: key, use: "marked:Marked"}}
 sinks:
-  out: {{input: told, topic: {job}-out, format: json, key: key}}
+  out: {{input: marked, topic: {job}-out, format: json, key: key}}
 faultTolerance: {{checkpoint: {{period: "3s"}}}}
 """
 CODE = """\
 from perseid.jobs import Operator, Table, pa
 
-class Told(Operator):
+class Marked(Operator):
     n = Table(key=pa.string(), rows=pa.int64())
 
     def process(self, batch, out):
@@ -50,18 +50,18 @@ def expected(running: RunningCluster, job: str, late: str) -> tuple[Counter[Any]
     records = {(r.partition, r.offset): r.value or b"" for r in
                read_topic(running.kafka, f"{job}-in")}  # fmt: skip
     rows: Counter[Any] = Counter()
-    behind: list[bytes] = []
+    late_values: list[bytes] = []
     for token in running.tokens(job):
         for found in (r for split in token.splits for r in split):
             for offset in range(found.start, found.end):
                 row = json.loads(records[found.partition, offset])
                 mark = token.watermark_ms
                 if mark is not None and row["ms"] < mark:
-                    behind.append(records[found.partition, offset])
+                    late_values.append(records[found.partition, offset])
                     if late != "update":
                         continue
                 rows[row["key"], row["i"], mark] += 1
-    return rows, behind
+    return rows, late_values
 
 
 def feed(running: RunningCluster, topic: str, number: int, chance: random.Random) -> None:
@@ -81,7 +81,7 @@ def test_late_rows_are_those_that_the_tokens_say(
     job = f"timed-{late}"
     running.topic(f"{job}-in", PARTITIONS)
     (tmp_path / "job.yaml").write_text(JOB.format(job=job, late=late))
-    (tmp_path / "told.py").write_text(CODE)
+    (tmp_path / "marked.py").write_text(CODE)
     running.do("jobs", "apply", str(tmp_path))
     running.keep_tokens(job)
     chance = random.Random(5)
@@ -91,15 +91,15 @@ def test_late_rows_are_those_that_the_tokens_say(
             running.kill_owner(job)
         running.wait_caught_up(job)
 
-    wanted, behind = expected(running, job, late)
+    wanted, late_values = expected(running, job, late)
     found = Counter(
         (row["key"], row["i"], row["mark"])
         for row in running.rows(f"{job}-out")
     )
     assert found == wanted
-    assert behind, "no row was late, so nothing was shown"
+    assert late_values, "no row was late, so nothing was shown"
     letters = read_topic(running.kafka, f"perseid.{job}.dlq") if late == "dlq" else []
-    assert Counter(r.value for r in letters) == Counter(behind if late == "dlq" else [])
+    assert Counter(r.value for r in letters) == Counter(late_values if late == "dlq" else [])
     marks = [t.watermark_ms for t in running.tokens(job)]
     known = [m for m in marks if m is not None]
     assert known == sorted(known) and known == marks[len(marks) - len(known) :]
@@ -108,7 +108,7 @@ def test_late_rows_are_those_that_the_tokens_say(
     largest = [max(ms) for ms in _times(running, f"{job}-in")]
     least = min(largest) - 1000  # more once a partition has been quiet for half a minute
     running.wait_job(job, lambda j: (j["watermark_ms"] or 0) >= least, f"at watermark {least}")
-    assert running.job(job)["late_records"] == len(behind)
+    assert running.job(job)["late_records"] == len(late_values)
     running.do("jobs", "remove", job, "--purge")
 
 

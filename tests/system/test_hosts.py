@@ -45,10 +45,10 @@ def look(s, word):
         os.environ["SITE"],
     ])
 '''
-TOLD_CODE = f"""{LOOK}
+LOOKED_CODE = f"""{LOOK}
 from perseid.jobs import Operator, Table, pa
 
-class Told(Operator):
+class Looked(Operator):
     n = Table(key=pa.string(), rows=pa.int64())
 
     def process(self, batch, out):
@@ -59,7 +59,7 @@ class Told(Operator):
             "look": pa.array([look(*row) for row in rows], pa.string()),
         }}))
 """
-TOLD = """
+LOOKED = """
 name: hosts
 sources:
   in: {topic: hosts-in, format: json, columns: {i: int64, s: int64, word: string}}
@@ -69,9 +69,9 @@ operators:
     sql: >-
       SELECT i, s, word, date_format(timestamp_seconds(s), 'yyyy-MM-dd HH:mm') AS day,
       hour(timestamp_seconds(s)) AS hour FROM input
-  told: {input: dated, key: word, use: "told:Told"}
+  looked: {input: dated, key: word, use: "looked:Looked"}
 sinks:
-  out: {input: told, topic: hosts-out, format: json, key: word}
+  out: {input: looked, topic: hosts-out, format: json, key: word}
 epoch: {maxRecords: 40}
 faultTolerance: {checkpoint: {period: "3s"}}
 """
@@ -147,7 +147,7 @@ def test_two_hosts_that_differ_give_the_same_bytes_over_a_takeover(
     with ExitStack() as hosts:
         hosts.enter_context(Engine(own.cluster, "coordinator", "c1", {}))
         berlin = hosts.enter_context(Engine(own.cluster, "worker", "w1", BERLIN))
-        apply(own, tmp_path / "hosts", TOLD, "told", TOLD_CODE)
+        apply(own, tmp_path / "hosts", LOOKED, "looked", LOOKED_CODE)
         own.produce("hosts-in", [json.dumps(r).encode() for r in rows[:200]])
         until(lambda: len(own.rows("hosts-out")) >= 40, WAIT_S, "the first host to write")
         assert own.worker_of("hosts") == "w1"
@@ -203,7 +203,7 @@ def test_a_wall_clock_that_jumps_expires_nothing_and_freezes_no_timer(
         for ahead_s in (HOUR_S, -HOUR_S):
             clock.set(ahead_s)
             step()
-        events = own.wait_job("clocked", lambda j: bool(j["events"]), "told of")["events"]
+        events = own.wait_job("clocked", lambda j: bool(j["events"]), "reported")["events"]
         assert any("ahead of token time" in line for line in events), events
         first.kill()
         hosts.enter_context(Engine(own.cluster, "coordinator", "c2", wrong.environment))

@@ -125,7 +125,7 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
         for writer in writers:
             resumed.callback(resume, writer)
             writer.suspend()
-        holder, epoch = fed(lambda j: left_behind(running, j, writers), "a part that waits")
+        holder, epoch = fed(lambda j: left_over(running, j, writers), "a part that waits")
         holder.kill()
 
     def complete(job: dict[str, Any]) -> bool:
@@ -205,7 +205,7 @@ def resume(process: psutil.Process) -> None:
         process.resume()
 
 
-def left_behind(
+def left_over(
     running: RunningCluster, job: dict[str, Any], writers: list[psutil.Process]
 ) -> tuple[psutil.Process, int] | None:
     """A process whose writer has not written a part, and the part's epoch.

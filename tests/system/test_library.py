@@ -156,7 +156,7 @@ def input_(running: RunningCluster, folder: Path) -> Iterator[Input]:
     running.do("jobs", "remove", "library", "--purge")
 
 
-def told(running: RunningCluster, name: str) -> Rows:
+def output(running: RunningCluster, name: str) -> Rows:
     return running.rows(f"library-{name}")
 
 
@@ -175,27 +175,27 @@ def test_library_operators_compute_what_plain_python_does(
         seen[row["g"]].add(row["w"])
         if len(row["w"]) == 2:
             weights[row["g"]][row["w"]] += 1
-    last = {r["g"]: r["distinct"] for r in told(running, "users")}
+    last = {r["g"]: r["distinct"] for r in output(running, "users")}
     assert last == {g: len(values) for g, values in seen.items()}
-    ranked = {(r["g"], r["rank"]): (r["w"], r["n"]) for r in told(running, "top")}
+    ranked = {(r["g"], r["rank"]): (r["w"], r["n"]) for r in output(running, "top")}
     assert ranked == {
         (g, place): pair
         for g, counts in weights.items()
         for place, pair in enumerate(sorted(counts.items(), key=lambda p: (-p[1], p[0]))[:3], 1)
     }
-    heavy = {r["w"]: r["n"] for r in told(running, "heavy")}
+    heavy = {r["w"]: r["n"] for r in output(running, "heavy")}
     assert heavy == {word: n for word, n in words.items() if n >= 100}
 
     def ended() -> list[dict[str, Any]] | None:
         """The first minute's window: its end comes with a token behind its rows'."""
-        found = told(running, "modes")
+        found = output(running, "modes")
         return found if len(found) == 3 else None
 
     for mode in until(ended, 60, "the first window of three keys"):
         xs = [r["x"] for r in rows if r["g"] == mode["g"] and r["ms"] < MINUTE]
         assert (mode["start"], mode["points"]) == (0, len(xs))
         assert mode["x"] == pytest.approx(sum(xs) / len(xs))
-    models = told(running, "model")
+    models = output(running, "model")
     records = Counter(m["partition"] for m in models)
     assert 18 <= len(models) <= 20
     assert all(m["records"] % 100 == 0 and 0 < m["loss"] < 1 for m in models)
@@ -205,7 +205,7 @@ def test_library_operators_compute_what_plain_python_does(
     )
     left = Counter(row["g"] for row in rows)
     right = Counter(row["g"] for row in rows if row["n"] == 1)
-    newest = {r["partition"]: r["estimate"] or 0 for r in told(running, "size")}
+    newest = {r["partition"]: r["estimate"] or 0 for r in output(running, "size")}
     assert sum(newest.values()) == pytest.approx(sum(left[g] * right[g] for g in left))
 
 
@@ -245,7 +245,7 @@ def judge(running: RunningCluster, folder: Path) -> None:
         wanted.run(token, values)
     with ThreadPoolExecutor(READERS) as pool:
         written = dict(
-            zip(wanted.job.sinks, pool.map(partial(told, running), wanted.job.sinks), strict=True)
+            zip(wanted.job.sinks, pool.map(partial(output, running), wanted.job.sinks), strict=True)
         )
     for name, sink in wanted.job.sinks.items():
         seen, made = written[name], wanted.made[sink.input]

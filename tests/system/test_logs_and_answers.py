@@ -88,11 +88,11 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     beside = Job(running, tmp_path / "neighbour", "neighbour")
     path = paths.spec(job.name)
     with damaged(running, path):
-        told = until(
+        reported = until(
             lambda: [f for f in faults(running) if f.startswith(f"job {job.name}: ")],
             SEEN_S, "the damaged entry to be told",
         )  # fmt: skip
-        assert path in told[0]
+        assert path in reported[0]
         found = finding(running, f"entry of job {job.name}")
         assert (found["level"], found["expected"]) == ("problem", "a readable entry")
         for each in (job, beside):

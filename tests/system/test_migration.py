@@ -79,9 +79,9 @@ def test_state_is_migrated_once_whoever_dies_and_dealt_out_anew(
 
     refused = running.run("jobs", "apply", revision(tmp_path / "refused", FLOATS))
     assert refused.code == 3, refused
-    told = json.dumps(refused.document) + refused.stderr
-    assert "int64 -> double" in told
-    assert "migrate" in told
+    reported = json.dumps(refused.document) + refused.stderr
+    assert "int64 -> double" in reported
+    assert "migrate" in reported
 
     running.do("jobs", "apply", revision(tmp_path / "raises", FLOATS + RAISES))
     failed = running.wait_job(JOB, lambda j: j["state"] == "failed", "failed")

@@ -132,8 +132,8 @@ def test_the_page_is_true(running: RunningCluster, tmp_path: Path) -> None:
     shown = running.wait_caught_up(JOB)
     assert shown["failures"] == 0
     assert not [e for e in shown["events"] if e.startswith("failure")]  # handed over, not lost
-    told = [path.read_text(errors="replace") for path in running.cluster.home.logs.glob("w?.log")]
-    assert any("took a checkpoint before it leaves [job=wordcount" in text for text in told)
+    logs = [path.read_text(errors="replace") for path in running.cluster.home.logs.glob("w?.log")]
+    assert any("took a checkpoint before it leaves [job=wordcount" in text for text in logs)
     pause_s = longest_pause_s(running)
     print(f"the longest pause of the output: {pause_s:.1f} s")
     assert pause_s < PAUSE_MAX_S

@@ -146,13 +146,13 @@ def test_poison_alone_becomes_dead_letters(running: RunningCluster, orders: Orde
         running.produce("poison-orders", orders.some())
     judge(running, orders)
     assert len(orders.poison) > 10
-    told = _headers(running)
-    assert set(told) == {"checked", "spent", "ranked"}
-    assert told["spent"]["__connect.errors.exception.message"] == b"a negative amount"
-    for headers in told.values():
+    reported = _headers(running)
+    assert set(reported) == {"checked", "spent", "ranked"}
+    assert reported["spent"]["__connect.errors.exception.message"] == b"a negative amount"
+    for headers in reported.values():
         assert b"poison.py" in headers["__connect.errors.exception.stacktrace"]
         assert int(headers["perseid.epoch"]) > 0
-    place = [told["checked"][f"__connect.errors.{n}"] for n in ("topic", "partition", "offset")]
+    place = [reported["checked"][f"__connect.errors.{n}"] for n in ("topic", "partition", "offset")]
     assert place[0] == b"poison-orders"
     (record,) = [
         r for r in read_topic(running.kafka, "poison-orders")
@@ -243,9 +243,9 @@ def test_without_bisection_the_job_stops_at_the_epoch_and_says_which_row(
     assert "`errors: {operator: bisect}` sends such records" in text
     shown = json.dumps(running.do("jobs", "show", "stopping"))
     assert "KeyError" in shown
-    told = running.logs()
-    assert any("KeyError: '<user>'" in text for text in told.values())
-    for path, text in told.items():
+    reported = running.logs()
+    assert any("KeyError: '<user>'" in text for text in reported.values())
+    for path, text in reported.items():
         assert SECRET not in text, path
     assert SECRET not in shown
 

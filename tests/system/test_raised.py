@@ -41,10 +41,10 @@ GOOD = "ann.of.the.valley@example.org"
 
 @pytest.mark.drawn(3, group="field")
 @pytest.mark.parametrize(
-    ("kind", "told"), [("ValueError", "PermanentError"), ("MemoryError", "UnexpectedError")]
+    ("kind", "reported"), [("ValueError", "PermanentError"), ("MemoryError", "UnexpectedError")]
 )
 def test_the_job_fails_within_three_tries_and_its_status_stays_short(
-    running: RunningCluster, tmp_path: Path, kind: str, told: str
+    running: RunningCluster, tmp_path: Path, kind: str, reported: str
 ) -> None:
     """The records quote the mark of an error that passes."""
     job = f"raised-{kind.lower()}"
@@ -59,7 +59,7 @@ def test_the_job_fails_within_three_tries_and_its_status_stays_short(
     running.produce(f"{job}-orders", [*good, bad])
     failed = running.wait_job(job, lambda j: j["state"] == "failed", "failed")
     error = failed["error"]
-    assert error["kind"] == told
+    assert error["kind"] == reported
     assert "operator spent (Spent), partition " in error["text"]
     assert f", epoch {failed['committed_epoch'] + 1}: process raised {kind}" in error["text"]
     assert failed["committed_epoch"] >= done

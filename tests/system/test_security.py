@@ -169,8 +169,8 @@ def test_no_secret_is_in_a_record(ran: Secured) -> None:
     assert f"perseid.{JOB}.tokens" in topics
     for topic in topics:
         for message in _messages(ran, topic):
-            told = repr((message.key(), message.value(), message.headers()))
-            _assert_clean(ran, told.encode(), topic)
+            reported = repr((message.key(), message.value(), message.headers()))
+            _assert_clean(ran, reported.encode(), topic)
 
 
 @pytest.mark.security("5.14")
@@ -194,9 +194,9 @@ def test_no_secret_is_in_an_error(ran: Secured, part: str, monkeypatch: pytest.M
     monkeypatch.setenv(f"PERSEID_{part}_PASSWORD_FILE", str(ran.folder / "wrong"))
     for command in ("status", "doctor"):
         said = ran.running.run(command)
-        told = f"{said.document}{said.stderr}"
-        assert part.lower() in told.lower()
-        _assert_clean(ran, told.encode(), command)
+        text = f"{said.document}{said.stderr}"
+        assert part.lower() in text.lower()
+        _assert_clean(ran, text.encode(), command)
 
 
 def _messages(ran: Secured, topic: str) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from perseid.topics.admin import TopicAdmin
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 PARTS = 6  # of the input: it comes in so many pieces, so in several epochs
-KILL_BEHIND = 2  # of them
+KILL_AFTER = 2  # of them
 END_MS = PARTS * 50 * MINUTE + 10 * HOUR  # behind all that is sent, and all windows
 Row = dict[str, Any]
 
@@ -50,7 +50,7 @@ def visitors_and_hot_pages_are_those_of_all_views(running: RunningCluster, tmp_p
         ]  # fmt: skip
         feed(running, "site-views", some)
         views += some
-        if part == KILL_BEHIND:
+        if part == KILL_AFTER:
             running.kill_owner("audience")
         else:
             running.wait_caught_up("audience")
@@ -132,7 +132,7 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
     for part in range(PARTS):
         for topic, found in shop.next(part).items():
             feed(running, topic, found)
-        if part == KILL_BEHIND:
+        if part == KILL_AFTER:
             running.kill_owner("orders")
         else:
             running.wait_caught_up("orders")
@@ -163,8 +163,8 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
         if row["order"] != "last"
     )
     assert paid == Counter(shop.met())
-    told = sorted(running.rows("shop-join-size"), key=lambda row: row["left"] + row["right"])
-    size = {row["partition"]: row for row in told}  # the newest; the sink's `order` is free
+    newest = sorted(running.rows("shop-join-size"), key=lambda row: row["left"] + row["right"])
+    size = {row["partition"]: row for row in newest}  # the newest; the sink's `order` is free
     assert sum(row["left"] for row in size.values()) == real + 1
     assert sum(row["right"] for row in size.values()) == len(shop.payments) + 1
     truth = 1 + sum(o["customer"] == p["customer"] for o in shop.orders for p in shop.payments)

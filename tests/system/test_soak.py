@@ -66,14 +66,14 @@ class Soak:
         deadline_s = time.monotonic() + HEALED_S
         while self.progress.committed_records < self._load.sent:
             self._follower.poll(0.05)
-            assert time.monotonic() < deadline_s, self._told("the last line")
+            assert time.monotonic() < deadline_s, self._timeout_text("the last line")
 
     def _kill(self, what: str) -> int:
         """Kills one process; how many epochs were committed by then."""
         deadline_s = time.monotonic() + HEALED_S
         while (victim := self._nemesis.find(what)) is None:
             self._follower.poll(0.1)  # it is being started again
-            assert time.monotonic() < deadline_s, self._told(f"a process to kill: {what}")
+            assert time.monotonic() < deadline_s, self._timeout_text(f"a process to kill: {what}")
         before = self._nemesis.owner_id()
         assert self._nemesis.kill(victim)
         self._follower.poll(0.0)
@@ -87,13 +87,13 @@ class Soak:
         deadline_s = time.monotonic() + HEALED_S
         while self.progress.committed_epochs <= epochs:
             self._follower.poll(0.05)
-            assert time.monotonic() < deadline_s, self._told("a committed epoch")
+            assert time.monotonic() < deadline_s, self._timeout_text("a committed epoch")
 
     def _follow_until(self, time_s: float) -> None:
         while time.monotonic() < time_s:
             self._follower.poll(0.1)
 
-    def _told(self, missing: str) -> str:
+    def _timeout_text(self, missing: str) -> str:
         kills = [f"{r.at_s} s {r.what}" for r in self.reports[-3:]]
         return f"{missing} did not come within {HEALED_S:.0f} s; last kills: {', '.join(kills)}"
 

@@ -28,7 +28,7 @@ from perseid.coordinator.model import (
     Positions,
     confirmed_epoch,
     issued_token,
-    positions_behind,
+    positions_past,
 )
 from perseid.jobs.model.layout import Layout, build, upstream
 from perseid.jobs.model.spec import JobSpec
@@ -71,17 +71,17 @@ def adopted(
     )  # fmt: skip
     job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
-    told = list(_told(job, loaded.progress))
-    if told:
-        job = replace(job, state_bytes=told[-1][1].state_bytes)
-    records = [record for _, record in told]
+    reported = list(_reported(job, loaded.progress))
+    if reported:
+        job = replace(job, state_bytes=reported[-1][1].state_bytes)
+    records = [record for _, record in reported]
     job = replace(
         job, totals=job.totals.loaded(job.done, records),
         record_bytes=reduce(input_bytes.seen, records, job.record_bytes),
     )  # fmt: skip
-    job = timing.read_back(job, [one for one in told if one[1].epoch > seen], now)
+    job = timing.read_back(job, [one for one in reported if one[1].epoch > seen], now)
     if unheard:
-        job = checkpoints.aborted(job.told(unheard), "word of its parts may be lost")
+        job = checkpoints.aborted(job.with_events(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)
 
 
@@ -89,10 +89,10 @@ def _in_phase(
     job: JobState, loaded: JobLoaded, workers: Mapping[str, WorkerInfo], now: Now
 ) -> JobState:
     status, entry, plan = loaded.status, loaded.entry, job.plan
-    told = status if status is not None and status.job_uuid == entry.uuid else None
-    error = told.error if told is not None else None
+    recorded = status if status is not None and status.job_uuid == entry.uuid else None
+    error = recorded.error if recorded is not None else None
     job = replace(job, error=error)
-    if told is not None and (told.state, told.counter) == ("failed", entry.counter):
+    if recorded is not None and (recorded.state, recorded.counter) == ("failed", entry.counter):
         return job.move(Phase.FAILED, now, "loaded: it had failed")
     if entry.desired == "stopped" and (plan is None or plan.owner is None):
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
@@ -107,7 +107,7 @@ def _in_phase(
 
 def _positions(loaded: JobLoaded) -> Positions:
     tokens = (issued.token for issued in loaded.tokens)
-    return positions_behind(loaded.program.spec, dict(loaded.starts), tokens)
+    return positions_past(loaded.program.spec, dict(loaded.starts), tokens)
 
 
 def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
@@ -159,7 +159,7 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
     return job
 
 
-def _told(
+def _reported(
     job: JobState, records: tuple[ProgressRecord, ...]
 ) -> Iterator[tuple[Issued, EpochDone]]:
     """The reports of done epochs whose tokens are remembered, one for each epoch."""
@@ -185,6 +185,6 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
         if c.epoch > carried_to
     }
     checks = tuple(found[key] for key in sorted(found))
-    return input_checks.told(replace(job, checks=(), checks_to=carried_to), checks)
+    return input_checks.with_checks(replace(job, checks=(), checks_to=carried_to), checks)
 
 

@@ -29,9 +29,9 @@ def due(job: JobState, now: Now) -> bool:
         return False
     if asked(job, now):
         return True
-    behind = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
-    worth = job.backlog > 0 or any(r.end > r.start for t in behind for r in ranges_of(t))
-    return (worth or len(behind) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
+    since = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
+    worth = job.backlog > 0 or any(r.end > r.start for t in since for r in ranges_of(t))
+    return (worth or len(since) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
 
 
 def asked(job: JobState, now: Now) -> bool:
@@ -93,7 +93,7 @@ def not_stored(job: JobState, why: str) -> JobState:
     after_s = job.collecting.since_s + failing.delay_s(unwritten)
     held = holding.is_full(job)
     job = aborted(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
-    return job if held or not holding.is_full(job) else job.told(holding.reason(job))
+    return job if held or not holding.is_full(job) else job.with_events(holding.reason(job))
 
 
 def base_expired(job: JobState) -> JobState:
@@ -141,9 +141,9 @@ def aborted(job: JobState, why: str) -> JobState:
     """Drops the checkpoint; the next token that can takes another one."""
     if job.collecting is None:
         return job
-    told = job.told(f"checkpoint of epoch {job.collecting.epoch} aborted: {why}")
+    logged = job.with_events(f"checkpoint of epoch {job.collecting.epoch} aborted: {why}")
     return replace(
-        timing.retry_pending(told), collecting=None, checkpoint_ready=False,
+        timing.retry_pending(logged), collecting=None, checkpoint_ready=False,
         totals=job.totals.gave_up_a_checkpoint(),
     )  # fmt: skip
 

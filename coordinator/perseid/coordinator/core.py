@@ -58,7 +58,7 @@ from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
 LOAD_RETRY_S = 0.5   # between attempts to read a job whose Kafka or store does not answer
-LOAD_TOLD_S = 60.0   # what a load takes at most, with clients that give up after 20 s
+LOAD_REPORTED_S = 60.0   # what a load takes at most, with clients that give up after 20 s
 _APPENDS = {kind.__name__ for kind in (AppendBegin, AppendRewind, AppendToken)}
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 
@@ -144,7 +144,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
             if job.collecting is not None and job.collecting.epoch == epoch:
                 job = checkpoints.not_stored(job, text)
         case ev.LogsTrimmed(error=error):
-            job = trimming.told(job, error)
+            job = trimming.with_result(job, error)
     return job, actions
 
 
@@ -173,7 +173,7 @@ def _with_clock_events(job: JobState, now: Now) -> JobState:
     ahead_ms = now.wall_ms - token_time.passed(job.time, now.time_ms, now).ms
     if abs(ahead_ms - job.apart_ms) < token_time.JUMP_MS:
         return job
-    return replace(job.told(token_time.apart_text(ahead_ms)), apart_ms=ahead_ms)
+    return replace(job.with_events(token_time.apart_text(ahead_ms)), apart_ms=ahead_ms)
 
 
 def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
@@ -303,7 +303,7 @@ def _registry_seen(
             job = failing.left(job, now, job.plan.owner)
         damage = event.damaged.get(name, "")
         if damage and damage not in job.events:
-            job = job.told(damage)  # the job keeps running on its last known entry
+            job = job.with_events(damage)  # the job keeps running on its last known entry
         state = state.with_job(job)
     return state, actions
 
@@ -345,13 +345,13 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
 
 def _unanswered(job: JobState, now: Now) -> JobState:
     """A load that neither ends nor fails: a network share that is away answers never."""
-    if now.monotonic_s - job.loading_s < LOAD_TOLD_S:
+    if now.monotonic_s - job.loading_s < LOAD_REPORTED_S:
         return job
     text = (
-        f"job {job.name} is being read, and for {LOAD_TOLD_S:.0f} s ZooKeeper, Kafka or the store "
-        "have not answered; `perseid doctor` asks each of them"
+        f"job {job.name} is being read, and for {LOAD_REPORTED_S:.0f} s ZooKeeper, Kafka or the "
+        "store have not answered; `perseid doctor` asks each of them"
     )
-    job = job if text in job.events else job.told(text)
+    job = job if text in job.events else job.with_events(text)
     unloaded = failing.counted(job.unloaded, job, now, text)
     return replace(job, loading_s=now.monotonic_s, unloaded=unloaded)
 
@@ -382,10 +382,10 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
         return job
     job, text, final = failing.settled(job, "program", event.kind, event.text, now)
     if not (event.permanent or final):  # no input is named meanwhile, so users must see why
-        told = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
-        return job if told in job.events else job.told(told)
-    told = f"the applied revision cannot run, the old one continues: {text}"
-    return replace(job.told(told), rejected=event.archive)
+        line = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
+        return job if line in job.events else job.with_events(line)
+    line = f"the applied revision cannot run, the old one continues: {text}"
+    return replace(job.with_events(line), rejected=event.archive)
 
 
 def _ends_seen(
@@ -424,7 +424,7 @@ def _topics_seen(
     actions: list[Action] = []
     for job in list(state.jobs.values()):
         if job.phase not in _ENDED and job.phase is not Phase.LOADING:
-            looked = sink_topics.told(epoch_timeout.looked(job, now), event.sinks)
+            looked = sink_topics.with_answers(epoch_timeout.looked(job, now), event.sinks)
             checked, more = _with_topics(looked, event, now)
             state = state.with_job(checked)
             actions += more
@@ -453,7 +453,7 @@ def _settled(
     first = "topics" not in job.answers
     job, text, final = failing.settled(job, "topics", TransientAnswer.__name__, str(error), now)
     if first:
-        job = job.told(
+        job = job.with_events(
             f"if the broker repeats this for {settling.FINAL_S['TransientAnswer']:.0f} s, "
             f"the job fails: {error}"
         )

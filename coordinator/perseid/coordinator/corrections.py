@@ -33,7 +33,7 @@ from perseid.coordinator.model import (
     Tip,
     first_positions,
     issued_token,
-    positions_behind,
+    positions_past,
 )
 from perseid.errors import ProcessDied, RetryableError
 from perseid.jobs.model.layout import build
@@ -82,7 +82,7 @@ def give_way(job: JobState, now: Now) -> Step:
     kind = ProcessDied.__name__ if dies else RetryableError.__name__
     error = failing.status_error(job, kind, last, failing.advice(job.name))
     error = {**error, AGAIN: is_under_way(job)}
-    return _as_failed_before(job.told(text), now, error, text)
+    return _as_failed_before(job.with_events(text), now, error, text)
 
 
 def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> Step:
@@ -93,7 +93,7 @@ def fail(job: JobState, now: Now, kind: str, text: str, next_step: str = "") -> 
     error = failing.status_error(job, kind, text, next_step)
     error = {**error, AGAIN: is_under_way(job)}
     why = f"revision {job.plan.revision if job.plan else ''} failed: {kind}"
-    return _as_failed_before(job.told(why), now, error, why)
+    return _as_failed_before(job.with_events(why), now, error, why)
 
 
 def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: str) -> Step:
@@ -194,7 +194,7 @@ def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> S
     job = replace(
         job, plan=plan, generation=plan.generation, program=target, next_program=None,
         next_starts={}, layout=build(target.spec, plan.layout), rewind_to=None,
-    ).told(reason)  # fmt: skip
+    ).with_events(reason)  # fmt: skip
     job, actions = failing.forgotten(job, now)
     return job, [PutPlan(job.name, plan), *actions]
 
@@ -207,7 +207,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
     )
     if job.error is not None and job.error["kind"] in _TRANSIENT:
         # A host may be the cause, so the old revision is retried; the other one may follow it.
-        return replace(job.told(text), next_program=None, rewind_to=None), []
+        return replace(job.with_events(text), next_program=None, rewind_to=None), []
     advice = (
         f"apply a revision first that only corrects keyed operators or settings of {before}, and "
         f"this one when it runs; or `perseid jobs start {job.name} --from scratch`"
@@ -223,7 +223,7 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
         spec = job.program.spec
         # A source may first be named by a token that is rolled back.
         moved = first_positions(spec, (issued.token for issued in job.tokens))
-        moved = positions_behind(spec, moved, (issued.token for issued in kept))
+        moved = positions_past(spec, moved, (issued.token for issued in kept))
     collecting = job.collecting
     if collecting is not None and collecting.epoch > record.epoch:
         collecting = None
@@ -233,7 +233,7 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
         job, appending=False, tokens=kept, positions=moved, cut=False, time=time,
         collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
         checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
-    ).told(f"epochs above {record.epoch} taken back")  # fmt: skip
+    ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip
 
 
 def _up_to(job: JobState, epoch: int) -> tuple[Issued, ...]:

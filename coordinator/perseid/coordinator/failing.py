@@ -69,7 +69,7 @@ def transient(job: JobState, now: Now, text: str, *, died: bool = False) -> Step
         tries=job.tries + 1,
         retry_s=now.monotonic_s + delay_s(failures.count),
         fragment="",
-    ).told(f"failure {failures.count}: {headline(failures.text)}")
+    ).with_events(f"failure {failures.count}: {headline(failures.text)}")
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
 
 
@@ -103,7 +103,7 @@ def settled(
     answer = settling.heard(job.answers.get(where), where, kind, now.monotonic_s)
     if answer is None or not answer.is_final:
         return _with_answer(job, where, answer), text, False
-    return answered(job, where), settling.told(text, answer), True
+    return answered(job, where), settling.final_text(text, answer), True
 
 
 def answered(job: JobState, where: str) -> JobState:
@@ -127,7 +127,7 @@ def left(job: JobState, now: Now, worker: str) -> JobState:
 
 
 def _passed_on(job: JobState, now: Now, text: str) -> JobState:
-    job = replace(job, fragment="", retry_s=now.monotonic_s).told(text)
+    job = replace(job, fragment="", retry_s=now.monotonic_s).with_events(text)
     return job.move(Phase.WAITING, now, text)
 
 
@@ -148,7 +148,7 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
         job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
         unexpected=0, unloaded=None,
     )  # fmt: skip
-    job = job.told(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
+    job = job.with_events(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)
     return job, [*actions, *disown(job, f"failed: {kind}")[1]] if has_owner(job) else actions
 

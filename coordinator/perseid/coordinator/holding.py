@@ -19,7 +19,7 @@ def is_full(job: JobState) -> bool:
     """Whether only a token that retries a checkpoint may be issued."""
     if not job.unwritten:
         return False
-    return _behind(job) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
+    return _since_checkpoint(job) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
 
 
 def reason(job: JobState) -> str:
@@ -27,13 +27,13 @@ def reason(job: JobState) -> str:
     if not is_full(job):
         return ""
     return (
-        f"epochs are held back: {_behind(job)} follow the newest checkpoint, and the checkpoint "
-        f"store has not taken the last {job.unwritten}; the job continues when it accepts "
-        "one (is it full, or out of reach? `perseid doctor` shows it)"
+        f"epochs are held back: {_since_checkpoint(job)} follow the newest checkpoint, and the "
+        f"checkpoint store has not taken the last {job.unwritten}; the job continues when it "
+        "accepts one (is it full, or out of reach? `perseid doctor` shows it)"
     )
 
 
-def _behind(job: JobState) -> int:
+def _since_checkpoint(job: JobState) -> int:
     """The number of tokens after the newest checkpoint; earlier ones do not grow in number."""
     newest = job.newest
     return len(job.tokens) if newest is None else max(0, job.tip.epoch - newest.epoch)
@@ -42,4 +42,4 @@ def _behind(job: JobState) -> int:
 def _ranges(job: JobState) -> int:
     some = job.tokens[-_SAMPLE:]
     named = sum(len(ranges_of(issued.token)) for issued in some)
-    return named * _behind(job) // max(1, len(some))
+    return named * _since_checkpoint(job) // max(1, len(some))

@@ -29,7 +29,7 @@ def carried(checks: tuple[InputCheck, ...]) -> tuple[InputCheck, ...]:
     return checks
 
 
-def told(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
+def with_checks(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
     """The job with another epoch's checks; above the bound, the oldest epochs' are dropped."""
     waiting = job.checks + checks
     total = sum(map(_bytes, waiting))
@@ -41,7 +41,7 @@ def told(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
         waiting = tuple(c for c in waiting if c.epoch != epoch)
     seen = max([job.checks_to, *(c.epoch for c in checks)])
     job = replace(job, checks=waiting, checks_to=seen)
-    return job.told(_said(gone, len(checks))) if gone else job
+    return job.with_events(_said(gone, len(checks))) if gone else job
 
 
 def _said(epochs: Iterable[int], checks: int) -> str:

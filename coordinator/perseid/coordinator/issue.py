@@ -166,7 +166,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         checks=job.checks[len(token.checks):],
     )  # fmt: skip
     if holding.is_full(job) and not held:
-        job = job.told(holding.reason(job))
+        job = job.with_events(holding.reason(job))
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job
 
 

@@ -52,8 +52,8 @@ class InvalidTransition(Exception):
         super().__init__(job, start, finish, transition_log)
 
     def __str__(self) -> str:
-        told = "\n  ".join(self.transition_log)
-        return f"job {self.job} cannot go from {self.start.name} to {self.finish.name}:\n  {told}"
+        log = "\n  ".join(self.transition_log)
+        return f"job {self.job} cannot go from {self.start.name} to {self.finish.name}:\n  {log}"
 
 
 def check(job: str, start: Phase, finish: Phase, transition_log: tuple[str, ...]) -> None:

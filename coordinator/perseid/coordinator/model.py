@@ -258,7 +258,7 @@ class JobState:
         transition_log = (*self.transition_log, line)[-TRANSITIONS_MAX:]
         return replace(self, phase=phase, transition_log=transition_log, loading_s=loading_s)
 
-    def told(self, *lines: str) -> JobState:
+    def with_events(self, *lines: str) -> JobState:
         """The job with more events for users, bounded in number and length as a status needs."""
         events = (*self.events, *(cut(line, EVENT_MAX) for line in lines[-EVENTS_MAX:]))
         return replace(self, events=events[-EVENTS_MAX:])
@@ -308,7 +308,7 @@ def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positi
     return moved
 
 
-def positions_behind(spec: JobSpec, start: Positions, tokens: Iterable[Token]) -> Positions:
+def positions_past(spec: JobSpec, start: Positions, tokens: Iterable[Token]) -> Positions:
     """`start`, advanced past what `tokens` name of the sources of `spec`."""
     for token in tokens:
         start = positions_after(start, ranges_in(spec, token))

@@ -25,7 +25,7 @@ def seen(job: JobState, states: Iterable[OperatorState]) -> JobState:
     fullest, filled = _fullest(job.program.spec, states)
     room = room_at(filled)
     if (room < 1) != (job.room < 1):
-        job = job.told(
+        job = job.with_events(
             f"backpressure: the state of {fullest} fills {filled:.0%} of its `memory:`"
             if room < 1
             else "backpressure has ended: states are well within their `memory:`"

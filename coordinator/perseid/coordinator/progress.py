@@ -39,7 +39,7 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
         case EpochDone():
             return _epoch_done(job, record, now)
         case EventTimes():
-            return watermark.told(job, record), []
+            return watermark.with_event_times(job, record), []
         case PartDone():
             return checkpoints.part_done(job, record), []
         case PartFailed():
@@ -64,7 +64,7 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     A fragment that has ended reports nothing more: records after its end had an unknown outcome and
     arrived late.
     """
-    ours = [r for r in records if _of_owner(job, r) and _says_state(r)]
+    ours = [r for r in records if _of_owner(job, r) and _has_state(r)]
     if not ours:
         return job, []
     ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
@@ -74,7 +74,7 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     return _running(job, now), []
 
 
-def _says_state(record: ProgressRecord) -> bool:
+def _has_state(record: ProgressRecord) -> bool:
     """Whether the record reports the state of the fragment."""
     if isinstance(record, FragmentState):
         return record.state != "warning"
@@ -101,7 +101,8 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     if job.error is not None and epoch > int(job.error.get("epoch", 0)):
         job = replace(job, error=None)  # the failed epoch is done
     if new:
-        job = input_checks.told(job, tuple(c for c in record.checks if c.epoch > job.checks_to))
+        checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
+        job = input_checks.with_checks(job, checks)
         job = replace(
             job,
             size=issue.adapted_size(job, record),
@@ -132,7 +133,7 @@ def _running(job: JobState, now: Now) -> JobState:
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
     if not _of_owner(job, record) or job.phase not in OWNED:
         return job, []
-    job = job.told(*record.events)
+    job = job.with_events(*record.events)
     if record.state == "failed":
         job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
         return _failed(job, record, now)
@@ -142,7 +143,9 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
     if record.state == "running":
         done = max(job.done, min(confirmed_epoch(job, record), job.tip.epoch))
         if record.restored_from:
-            job = job.told(f"generation {record.generation} restored from {record.restored_from}")
+            job = job.with_events(
+                f"generation {record.generation} restored from {record.restored_from}"
+            )
         job = checkpoints.superseded(replace(job, done=done), record.epoch)
         return _running(job, now), []
     if record.state == "repeated":
@@ -158,7 +161,9 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     The end of its last epoch and parts of a checkpoint may be among them.
     """
     done = max(job.done, min(record.epoch, job.tip.epoch))
-    job = replace(job, done=done).told(f"generation {record.generation} reported its state again")
+    job = replace(job, done=done).with_events(
+        f"generation {record.generation} reported its state again"
+    )
     if job.collecting is not None and job.collecting.epoch <= record.epoch:
         job = checkpoints.aborted(job, "word of its parts was lost")
     return _running(job, now)

@@ -21,7 +21,7 @@ def asked(job: JobState) -> frozenset[str]:
     return frozenset(job.program.spec.written_topics)
 
 
-def told(job: JobState, answers: Mapping[str, str]) -> JobState:
+def with_answers(job: JobState, answers: Mapping[str, str]) -> JobState:
     """With an event for each answer about one of its topics, once an epoch."""
     final_s = settling.FINAL_S[TransientAnswer.__name__]
     texts = [
@@ -29,4 +29,4 @@ def told(job: JobState, answers: Mapping[str, str]) -> JobState:
         f"{final_s:.0f} s: {answers[topic]}"
         for topic in sorted(asked(job) & answers.keys())
     ]
-    return job.told(*(text for text in texts if text not in job.events))
+    return job.with_events(*(text for text in texts if text not in job.events))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from perseid.coordinator.model import Held, JobState, Now
 from perseid.topics.admin import Partition
 
-TOLD_S = 10.0  # a producer usually commits in less time
+REPORTED_S = 10.0  # a producer usually commits in less time
 
 
 def looked(job: JobState, highs: Mapping[Partition, int], now: Now) -> JobState:
@@ -44,11 +44,11 @@ def records(job: JobState) -> int:
     return found
 
 
-def told(job: JobState, now: Now) -> Iterator[dict[str, object]]:
+def reported(job: JobState, now: Now) -> Iterator[dict[str, object]]:
     """The partitions that have been held back for a while, for users."""
     for (topic, partition), one in sorted(job.held.items()):
         for_s = now.monotonic_s - one.since_s
-        if for_s >= TOLD_S:
+        if for_s >= REPORTED_S:
             high = job.highs.get((topic, partition), one.offset)
             yield {
                 "topic": topic, "partition": partition, "offset": one.offset,

@@ -125,7 +125,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
         rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
     )  # fmt: skip
     if sizes:
-        job = job.told(f"rescaled after epoch {job.tip.epoch}: {sizes}")
+        job = job.with_events(f"rescaled after epoch {job.tip.epoch}: {sizes}")
     sources = {name: source.topic for name, source in target.spec.sources.items()}
     kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.next_starts, **kept}
@@ -133,7 +133,9 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
         job, plan=plan, generation=plan.generation, program=target, next_program=None,
         next_starts={}, layout=build(target.spec, plan.layout), positions=positions, cut=False,
         fragment="", reached_s=now.monotonic_s,
-    ).told(f"switched to revision {target.revision} after epoch {job.tip.epoch}")  # fmt: skip
+    ).with_events(
+        f"switched to revision {target.revision} after epoch {job.tip.epoch}"
+    )  # fmt: skip
     if job.phase in OWNED:
         job = job.move(Phase.RESTORING, now, plan.reason)
     job, actions = failing.forgotten(job, now)

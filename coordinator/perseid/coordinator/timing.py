@@ -47,7 +47,7 @@ def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
     return replace(job, timing=_fed(timing, record, now.monotonic_s)) if timing else job
 
 
-def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
+def read_back(job: JobState, reported: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
     """The timing of a job that has just been loaded, from the reports of remembered epochs.
 
     Epochs that this leader has seen end are left out: they are in the timing that it has.
@@ -60,7 +60,7 @@ def read_back(job: JobState, told: Iterable[tuple[Issued, EpochDone]], now: Now)
     if begun:
         last_s = _issued_s(job, begun[-1], now)
         timing = timing.again(max(last_s, now.monotonic_s - timing.period_s), last_s)
-    for issued, record in told:
+    for issued, record in reported:
         timing = _fed(timing, record, _issued_s(job, issued, now))
     return replace(job, timing=timing)
 

@@ -53,9 +53,9 @@ class Totals:
             states=record.states,
         )
 
-    def loaded(self, done: int, told: Iterable[EpochDone]) -> Totals:
+    def loaded(self, done: int, reported: Iterable[EpochDone]) -> Totals:
         """After a load: epochs before the first load do not count; missed ones are added later."""
-        found = list(told)
+        found = list(reported)
         if self.epoch is None:
             newest = found[-1] if found else None
             return replace(

@@ -20,7 +20,7 @@ from perseid.records import BackupMark, Plan
 
 TRIM_S = 20.0  # between two trims of a job: each looks at all ledger partitions
 BACKUPS_MS = 7 * 86_400_000  # the default retention of sources
-TOLD_FAILURES = 3  # in a row before an event reports it: a broker may be away for a moment
+REPORTED_FAILURES = 3  # in a row before an event reports it: a broker may be away for a moment
 
 
 def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
@@ -34,16 +34,16 @@ def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
 
 
-def told(job: JobState, error: str) -> JobState:
+def with_result(job: JobState, error: str) -> JobState:
     """The job after a trim, which succeeded or failed with `error`."""
     if not error:
         return replace(job, untrimmed=0)
     job = replace(job, untrimmed=job.untrimmed + 1)
-    if job.untrimmed != TOLD_FAILURES:
+    if job.untrimmed != REPORTED_FAILURES:
         return job
-    return job.told(
-        f"token log and ledger grow: {TOLD_FAILURES} times in a row what is older than the oldest "
-        f"checkpoint could not be deleted: {error}"
+    return job.with_events(
+        f"token log and ledger grow: {REPORTED_FAILURES} times in a row what is older than the "
+        f"oldest checkpoint could not be deleted: {error}"
     )
 
 

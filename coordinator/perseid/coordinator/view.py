@@ -88,7 +88,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
         "failures": job.failures.count if job.failures is not None else 0,
-        "stalled_input": list(stalled.told(job, now)),
+        "stalled_input": list(stalled.reported(job, now)),
         "failing": report.failing(failures_of(job), int(now.time_ms)),
         "error": statuses.error_of(job),
         "held_back": holding.reason(job) or None,

@@ -36,7 +36,7 @@ def moves(job: JobState) -> bool:
     return last is not None and next_ms(job) != last.watermark_ms
 
 
-def told(job: JobState, record: EventTimes) -> JobState:
+def with_event_times(job: JobState, record: EventTimes) -> JobState:
     """The job after a worker's report; ignores one of a rolled-back token."""
     if not confirmed_epoch(job, record):
         return job
@@ -55,7 +55,7 @@ def replay_reports(job: JobState, records: Iterable[ProgressRecord]) -> JobState
     """The job that a new leader has read, with the earlier reports of workers."""
     for record in records:
         if isinstance(record, EventTimes) and record.job_uuid == job.entry.uuid:
-            job = told(job, record)
+            job = with_event_times(job, record)
     return job
 
 

@@ -236,15 +236,15 @@ def opened(kind: type[Operator], identity: Identity, parameters: Mapping[str, An
     except PerseidError:
         raise
     except BaseException as error:  # SystemExit, too
-        says = cut(named(error), QUOTED_MAX)
-        told = (
+        quote = cut(named(error), QUOTED_MAX)
+        message = (
             f"operator {identity.operator} ({kind.__name__}), partition {identity.partition}: it "
-            f"cannot be opened: {says}\n{cut(raised_at(error), QUOTED_MAX)}"
+            f"cannot be opened: {quote}\n{cut(raised_at(error), QUOTED_MAX)}"
         )
         if is_lost(error):
-            raise RetryableError(f"{told}What it asks is away, so it is opened again") from error
+            raise RetryableError(f"{message}What it asks is away, so it is opened again") from error
         raise PermanentError(
-            f"{told}Expected `open(self, identity, parameters)` to end well with the job's "
+            f"{message}Expected `open(self, identity, parameters)` to end well with the job's "
             "`with:`. Correct the class or `with:` and `perseid jobs apply` it again"
         ) from error
     return operator

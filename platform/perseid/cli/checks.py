@@ -173,7 +173,7 @@ def _environment(made: Future[str] | None) -> dict[str, str]:
         return {WHY_NOT: str(error)}
 
 
-def _static(root: Path, told: IO[str]) -> list[str]:
+def _static(root: Path, out: IO[str]) -> list[str]:
     """Runs the static checks, prints their results, returns the names of those that failed."""
     failed = []
     for name, arguments in CHECKS.items():
@@ -182,19 +182,19 @@ def _static(root: Path, told: IO[str]) -> list[str]:
         )
         if ran.returncode != 0:
             failed.append(name)
-            told.write(f"FAILED check: {name}\n{ran.stdout}{ran.stderr}\n")
-    told.flush()
+            out.write(f"FAILED check: {name}\n{ran.stdout}{ran.stderr}\n")
+    out.flush()
     return failed
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One `perseid test`. `folder`: for files of its pytests; `told`: where they print."""
+    """One `perseid test`. `folder`: for files of its pytests; `out`: where they print."""
 
     root: Path
     options: list[str]
     folder: Path
-    told: IO[str] | None  # None: to our own output
+    out: IO[str] | None  # None: to our own output
     made: Future[str] | None = None  # images for the deployment ring
     found: Found = field(default_factory=Found)
 
@@ -211,22 +211,22 @@ class Run:
                 kept = stack.enter_context(tempfile.TemporaryFile("w+"))
                 checked = static and number == 0
                 running.append((pool.submit(self._row, row, kept, static=checked), row, kept))
-            self._row(last, self.told, static=static and not beside)
+            self._row(last, self.out, static=static and not beside)
             for row_run, row, kept in running:
                 if not row_run.done():
                     output.note("waiting for " + ", ".join(r for rings in row for r in rings))
                 row_run.result()
                 kept.seek(0)
-                (self.told or sys.stdout).write(kept.read())
+                (self.out or sys.stdout).write(kept.read())
 
-    def _row(self, row: list[list[str]], told: IO[str] | None, *, static: bool) -> None:
+    def _row(self, row: list[list[str]], out: IO[str] | None, *, static: bool) -> None:
         if static:
-            self.found.checks += _static(self.root, told or sys.stdout)
+            self.found.checks += _static(self.root, out or sys.stdout)
         for rings in row:
-            self.pytest(rings, told, _environment(self.made) if rings == [DEPLOYMENT] else {})
+            self.pytest(rings, out, _environment(self.made) if rings == [DEPLOYMENT] else {})
 
     def pytest(
-        self, rings: Sequence[str], told: IO[str] | None, environment: Mapping[str, str]
+        self, rings: Sequence[str], out: IO[str] | None, environment: Mapping[str, str]
     ) -> None:
         """Runs one pytest, adds to `found`. -I keeps the working directory off the import path."""
         nice = ["nice", "-n", str(NICE)] if set(rings) <= set(COMPUTING) else []
@@ -244,8 +244,8 @@ class Run:
                 "PERSEID_TEST_CONTROLS": str(controls),
                 **environment,
             },
-            stdout=told,
-            stderr=subprocess.STDOUT if told is not None else None,
+            stdout=out,
+            stderr=subprocess.STDOUT if out is not None else None,
         )
         self.found.codes.append(ran.returncode)
         if summary.is_file():

@@ -89,8 +89,8 @@ class Letter:
     @property
     def whole_bytes(self) -> int | None:
         """The full size of a truncated value; None when the letter has all of it."""
-        told = self.headers.get(pointers.VALUE_BYTES, "")
-        return int(told) if told.isdecimal() else None
+        declared = self.headers.get(pointers.VALUE_BYTES, "")
+        return int(declared) if declared.isdecimal() else None
 
     def __str__(self) -> str:
         return f"dead letter {self.partition}:{self.offset} of {self.topic}"

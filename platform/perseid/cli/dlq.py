@@ -190,7 +190,7 @@ def redrive(
         if not dry_run:
             _forget(box)
     if as_json:
-        output.document({"job": job, "topic": box.info.name, "dry_run": dry_run, **_told(outcome)})
+        output.document({"job": job, "topic": box.info.name, "dry_run": dry_run, **_shown(outcome)})
     else:
         output.lines(_outcome_text(job, outcome, dry_run))
 
@@ -295,8 +295,8 @@ def _row(cluster: Any, data: Path | None, spec: JobSpec) -> dict[str, Any]:
     box = Box(cluster, deployment(data).brokers(), spec, info)
     try:
         found = box.letters()
-        told = summary(islice(found, LETTERS_COUNTED_MAX), box.trail.found.__contains__)
-        return {**row, **told, "counted_all": next(found, None) is None}
+        counted = summary(islice(found, LETTERS_COUNTED_MAX), box.trail.found.__contains__)
+        return {**row, **counted, "counted_all": next(found, None) is None}
     finally:
         box.close()
 
@@ -345,7 +345,7 @@ def _place(to: Any) -> str:
     return f"{to.topic}[{to.to_partition}] offsets {to.first} to {to.last}"
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _shown(outcome: Outcome) -> dict[str, Any]:
     return {
         "redriven": len(outcome.redriven),
         "already": outcome.already,

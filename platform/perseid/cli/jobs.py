@@ -176,7 +176,7 @@ def start(
 
     with connected(data) as cluster:
         result = verbs.start(cluster, job, origin, _wait_s(no_wait, timeout), dry_run=dry_run)
-    _tell(result, as_json)
+    _print(result, as_json)
     _exit_if_failed([result])
 
 
@@ -199,7 +199,7 @@ def stop(
         result = verbs.stop(
             cluster, job, _wait_s(no_wait, timeout), checkpoint=checkpoint, dry_run=dry_run
         )
-    _tell(result, as_json)
+    _print(result, as_json)
 
 
 @app.command(epilog="Example: perseid jobs remove wordcount --purge")
@@ -310,7 +310,7 @@ def _wait_s(no_wait: bool, timeout: float) -> float | None:
     return None if no_wait else timeout
 
 
-def _tell(result: dict[str, Any], as_json: bool) -> None:
+def _print(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.document(result)
     else:

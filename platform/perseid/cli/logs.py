@@ -48,7 +48,7 @@ def logs(
         return
     output.lines(loglines.shown(entry, with_process=len(files) > 1) for entry in past)
     if follow:
-        for entry in _news(files, ends, job):
+        for entry in _new_entries(files, ends, job):
             output.lines([loglines.shown(entry, with_process=len(files) > 1)])
 
 
@@ -68,7 +68,7 @@ def _written(path: Path) -> str:
     return "".join(each.read_text(errors="replace") for each in both if each.is_file())
 
 
-def _news(
+def _new_entries(
     files: dict[str, Path], ends: dict[str, int], job: str | None
 ) -> Iterator[loglines.Entry]:
     """Yields new entries of the files without limit; a rotated file is read from its start."""

@@ -292,10 +292,10 @@ def _checked(path: str, value: Any, shape: type[_AnyDocument]) -> _AnyDocument:
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        raise BadInputError("\n".join(_told(path, error))) from error
+        raise BadInputError("\n".join(_described(path, error))) from error
 
 
-def _told(path: str, error: ValidationError) -> Iterator[str]:
+def _described(path: str, error: ValidationError) -> Iterator[str]:
     for problem in error.errors():
         place = ".".join(str(part) for part in problem["loc"]) or "the document"
         yield f"{path}: {place}: {problem['msg']}"

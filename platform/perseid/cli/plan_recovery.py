@@ -55,7 +55,7 @@ def recovery(
         later: dict[str, Any] = {}
     else:
         (problem, plan, plans), elapsed_ms = timed(_planned, file, scheduler)
-        later = {"plans": plans if as_json else [_told(one) for one in plans]}
+        later = {"plans": plans if as_json else [_described(one) for one in plans]}
     if plot is not None:
         from perseid.cli import plan_plots
 
@@ -97,7 +97,7 @@ def _planned(
             "rolls_back": now.plan.rolls_back,
             "assigned": dict(now.plan.assigned),
         })  # fmt: skip
-        now = now.told()
+        now = now.announced()
         for partition, worker in now.missing.items():
             now = now.installed(partition, worker)
         plans[-1]["queries"] = now.answering(problem.queries, file.replicated)
@@ -105,6 +105,6 @@ def _planned(
     return problem, problem.plan(columns), plans
 
 
-def _told(plan: dict[str, Any]) -> str:
+def _described(plan: dict[str, Any]) -> str:
     where = ", ".join(f"{partition} on {worker}" for partition, worker in plan["assigned"].items())
     return f"{plan['number']}: {where}"

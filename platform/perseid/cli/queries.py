@@ -49,9 +49,9 @@ def check(
         known_columns.questions(known_columns.queries(job.spec, columns))
         for job, columns in zip(jobs, known, strict=True)
     ]
-    told = (ask or _remembered)(asked) if any(asked) else [[] for _ in jobs]
+    answers = (ask or _remembered)(asked) if any(asked) else [[] for _ in jobs]
     problems = []
-    for job, columns, found in zip(jobs, known, told, strict=True):
+    for job, columns, found in zip(jobs, known, answers, strict=True):
         root = yamlfile.read(job.tree.files[JOB_FILE].decode("utf-8"))
         label = f"{job.tree.name}/{JOB_FILE}"
         wrong: list[known_columns.Found] = []
@@ -74,11 +74,11 @@ def _remembered(asked: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]
     missing = [i for i, found in enumerate(known) if found is None and asked[i]]
     if missing:
         try:
-            told = _spark([asked[i] for i in missing])
+            answers = _spark([asked[i] for i in missing])
         except PerseidError as error:
             output.note(f"perseid: SQL was not checked, a worker does when the job starts: {error}")
-            told = [[] for _ in missing]
-        for i, found in zip(missing, told, strict=True):
+            answers = [[] for _ in missing]
+        for i, found in zip(missing, answers, strict=True):
             known[i] = found
             if found:
                 _write(places[i], found)

@@ -21,7 +21,7 @@ from perseid.errors import PermanentError
 TRIES_MAX = 3  # a machine with more stalls is unsuitable for benchmarks
 GAP_MAX_S = 2.0  # a pause of a garbage collector, or a scheduler's slice on a busy core, is shorter
 _LOOK_S = 0.05
-_TOLD_S = 0.5  # shorter gaps are not reported
+_REPORTED_S = 0.5  # shorter gaps are not reported
 _PRIORITY = -15
 
 
@@ -45,8 +45,8 @@ class HostStallDetector:
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.terminate()
-            told = process.communicate(timeout=30)[0]
-            self.gaps_s += [float(json.loads(line)["gap_s"]) for line in told.splitlines()]
+            printed = process.communicate(timeout=30)[0]
+            self.gaps_s += [float(json.loads(line)["gap_s"]) for line in printed.splitlines()]
 
     @property
     def longest_s(self) -> float:
@@ -111,7 +111,7 @@ def watch(core: int) -> None:
     while True:
         time.sleep(_LOOK_S)
         now_s = time.monotonic()
-        if now_s - before_s - _LOOK_S > _TOLD_S:
+        if now_s - before_s - _LOOK_S > _REPORTED_S:
             print(json.dumps({"gap_s": round(now_s - before_s - _LOOK_S, 2)}), flush=True)
         before_s = now_s
 

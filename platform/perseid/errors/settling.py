@@ -48,11 +48,11 @@ def heard(known: Repeated | None, where: str, kind: str, now_s: float) -> Repeat
     return Repeated(where, kind, now_s, known.for_s + pause_s)
 
 
-def told(text: str, answer: Repeated) -> str:
+def final_text(text: str, answer: Repeated) -> str:
     """The text of a final answer."""
     return f"{text} (the same answer for {answer.for_s:.0f} s)"
 
 
 def final(error: TransientAnswer, answer: Repeated) -> PermanentError:
     """The permanent error for a final answer."""
-    return PermanentError(told(str(error), answer))
+    return PermanentError(final_text(str(error), answer))

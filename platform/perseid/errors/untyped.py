@@ -34,9 +34,9 @@ def typed(error: BaseException, where: str, quote: Callable[[str], str] = str) -
     """`error` as one of the tree. `where`: what raised it; `quote`: masks its text."""
     if isinstance(error, PerseidError):
         return error
-    says = cut(quote(named(error)[:_QUOTED_MAX]), QUOTED_MAX)
-    told = f"{where} raised {says}\n{_frames(error)}"
-    return RetryableError(told) if is_lost(error) else UnexpectedError(told)
+    quoted = cut(quote(named(error)[:_QUOTED_MAX]), QUOTED_MAX)
+    message = f"{where} raised {quoted}\n{_frames(error)}"
+    return RetryableError(message) if is_lost(error) else UnexpectedError(message)
 
 
 def _is_lost(one: BaseException) -> bool:

@@ -92,8 +92,8 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowInvalid as error:
-        told = f"{len(column)} rows at once have {column.nbytes} bytes in one column"
-        raise too_much(told) from error
+        what = f"{len(column)} rows at once have {column.nbytes} bytes in one column"
+        raise too_much(what) from error
 
 
 def text_bytes(array: pa.Array) -> int:

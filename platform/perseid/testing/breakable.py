@@ -17,7 +17,7 @@ from perseid.embedded import Cluster
 from perseid.embedded.paths import state_root
 from perseid.embedded.prepare import Outside
 from perseid.errors import PerseidError
-from perseid.testing.broker import KafkaBehind
+from perseid.testing.broker import ProxiedKafka
 from perseid.testing.disks import Disk
 from perseid.testing.proxy import Proxy
 from perseid.testing.running import RunningCluster
@@ -44,7 +44,7 @@ class BreakableCluster:
         with ExitStack() as opened:
             for disk in self.disks.values():
                 opened.enter_context(disk)
-            self.kafka = KafkaBehind(self._folder / "kafka")
+            self.kafka = ProxiedKafka(self._folder / "kafka")
             opened.enter_context(self.kafka.proxy)
             opened.enter_context(self.kafka)
             self.zookeeper = opened.enter_context(ZooKeeperServer(self._folder / "zookeeper"))

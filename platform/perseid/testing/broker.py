@@ -104,7 +104,7 @@ class KafkaServer(Server):
             return False
 
 
-class KafkaBehind(KafkaServer):
+class ProxiedKafka(KafkaServer):
     """A broker whose clients connect through a proxy that a test cuts; `proxy` leads to it."""
 
     def __init__(self, folder: Path) -> None:

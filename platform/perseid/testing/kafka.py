@@ -49,8 +49,8 @@ class FakeLogReader:
             raise LogTruncated(topic, partition, offset, log.end)
         end = max(log.stable_end, offset)
         found = _entries(self._kafka.readable(topic, partition, offset, end))[:max_records]
-        behind = found[-1].offset + 1 if found else offset
-        self._stands[place] = behind, len(self._kafka.lost_tails)
+        next_offset = found[-1].offset + 1 if found else offset
+        self._stands[place] = next_offset, len(self._kafka.lost_tails)
         if not found and timeout_s:
             self._kafka.clock.sleep(timeout_s)
         return found

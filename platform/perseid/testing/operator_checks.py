@@ -3,8 +3,8 @@
     check(Path("my-job"), "spent", [{"customer": ["ann"], "amount": [3]}, None])
 
 Each check runs the same epochs again with an irrelevant change; an AssertionError names the epoch
-and the different result. None is an epoch without input; `Behind(5000, rows)` an epoch whose token
-has the watermark 5000.
+and the different result. None is an epoch without input; `WithWatermark(5000, rows)` an
+epoch whose token has the watermark 5000.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Behind:
+class WithWatermark:
     """The input of an epoch whose token has this watermark, in milliseconds since 1970."""
 
     watermark: int
     rows: Inputs = None
 
 
-Epoch: TypeAlias = "Inputs | Behind"
+Epoch: TypeAlias = "Inputs | WithWatermark"
 Question = tuple[Path, str, Sequence[Epoch]]
 _others: dict[int, subprocess.Popen[bytes]] = {}  # by seed; they live until this process ends
 
@@ -105,7 +105,7 @@ def check_order_free(
     for attempt in range(tries):
         harness = _harness(folder, operator)
         for epoch, (rows, first) in enumerate(zip(epochs, wanted, strict=True), 1):
-            mixed = _shuffled(harness, _told(harness, rows), chance)
+            mixed = _shuffled(harness, _rows_of(harness, rows), chance)
             harness.epoch(mixed, int(chance.integers(1, 5)))
             again = _unordered(_seen(harness))
             _same(f"{operator}, epoch {epoch}, shuffle {attempt} of seed {seed}", first, again)
@@ -121,12 +121,12 @@ def run(harness: Harness, epochs: Sequence[Epoch]) -> list[Seen]:
 
 
 def _feed(harness: Harness, given: Epoch) -> None:
-    harness.epoch(_told(harness, given))
+    harness.epoch(_rows_of(harness, given))
 
 
-def _told(harness: Harness, given: Epoch) -> Inputs:
+def _rows_of(harness: Harness, given: Epoch) -> Inputs:
     """Sets the harness's watermark to the epoch's; returns the rows."""
-    if not isinstance(given, Behind):
+    if not isinstance(given, WithWatermark):
         return given
     harness.watermark = given.watermark
     return given.rows

@@ -26,7 +26,7 @@ class TlsFront:
         own = authority.issue("redis", ["localhost"])
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(own.cert, own.key)
-        self._behind = port
+        self._server_port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._pool = ThreadPoolExecutor(8, "tls-front")
@@ -47,10 +47,10 @@ class TlsFront:
     def _serve(self, plain: socket.socket) -> None:
         """Serves one connection, alternating a question and its answer."""
         with suppress(OSError), plain, self._context.wrap_socket(plain, server_side=True) as line:
-            with socket.create_connection(("127.0.0.1", self._behind)) as behind:
+            with socket.create_connection(("127.0.0.1", self._server_port)) as upstream:
                 while asked := line.recv(65536):
-                    behind.sendall(asked)
-                    line.sendall(behind.recv(65536))
+                    upstream.sendall(asked)
+                    line.sendall(upstream.recv(65536))
 
 
 class RedisServer(Server):

@@ -60,7 +60,7 @@ class Subjects:
         place = int(number) - 1
         if not 0 <= place < len(self.schemas):
             raise ApiError(404, 40403, f"Schema {number} not found")
-        return _told(self.schemas[place])
+        return _document(self.schemas[place])
 
     def _ids(self, subject: str) -> list[int]:
         if subject not in self.versions:
@@ -73,13 +73,13 @@ class Subjects:
         if not 0 < place <= len(ids):
             raise ApiError(404, 40402, f"Version {version} not found.")
         number = ids[place - 1]
-        told = _told(self.schemas[number - 1])
-        return {"subject": subject, "version": place, "id": number, **told}
+        document = _document(self.schemas[number - 1])
+        return {"subject": subject, "version": place, "id": number, **document}
 
     def _found(self, subject: str, schema: dict[str, str]) -> dict[str, Any]:
         for version, number in enumerate(self._ids(subject), 1):
             if self.schemas[number - 1] == schema:
-                return {"subject": subject, "version": version, "id": number, **_told(schema)}
+                return {"subject": subject, "version": version, "id": number, **_document(schema)}
         raise ApiError(404, 40403, "Schema not found")
 
     def _register(self, subject: str, schema: dict[str, str]) -> int:
@@ -152,7 +152,7 @@ def _schema(body: dict[str, Any]) -> dict[str, str]:
     return {"schemaType": kind, "schema": json.dumps(parsed, separators=(",", ":"))}
 
 
-def _told(schema: dict[str, str]) -> dict[str, str]:
+def _document(schema: dict[str, str]) -> dict[str, str]:
     """Answers as the real one, which omits the type of an Avro schema."""
     if schema["schemaType"] == "AVRO":
         return {"schema": schema["schema"]}
@@ -177,8 +177,8 @@ def serve(port: int, auth: str | None) -> ThreadingHTTPServer:
                     raise ApiError(401, 401, "Unauthorized")
                 self._send(200, subjects.answer(self.command, parts, json.loads(raw or b"{}")))
             except ApiError as error:
-                told = {"error_code": error.code, "message": error.message}
-                self._send(error.status, told)
+                document = {"error_code": error.code, "message": error.message}
+                self._send(error.status, document)
 
         do_GET = do_POST = _do
 

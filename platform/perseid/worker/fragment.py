@@ -64,7 +64,7 @@ BATCH_S = 5.0  # duration of one micro-batch of the query
 WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 REPORT_FOR_S = 60.0  # how long a broker may reject the final report before the worker exits
-EXIT_UNTOLD = 6  # exit code of a worker that could not report how its fragment ended
+EXIT_UNREPORTED = 6  # exit code of a worker that could not report how its fragment ended
 end_worker = os._exit
 
 
@@ -156,15 +156,15 @@ class Fragment:
     def _live(self) -> None:
         logs.bind(job=self.plan.job, generation=self.plan.generation)
         try:
-            told = self._run_and_report()
-            while told is not None and not self._stopping.wait(last_word.LOOK_S):
-                progress, record = told
+            failure = self._run_and_report()
+            while failure is not None and not self._stopping.wait(last_word.LOOK_S):
+                progress, record = failure
                 progress.look(record)
         except BaseException as error:
             # Without a report the coordinator would wait for a fragment that no longer exists.
             log.critical("the worker ends: how its fragment ended cannot be reported: %s",
                          cut(said(error)), exc_info=error)  # fmt: skip
-            end_worker(EXIT_UNTOLD)
+            end_worker(EXIT_UNREPORTED)
 
     def _run_and_report(self) -> tuple[LastWord, FragmentState] | None:
         """The reported failure and the log it was reported to; None after a regular stop."""
@@ -304,9 +304,9 @@ class Fragment:
     def _report_event_times(
         self, progress: Appender, order: EpochOrder, counts: Counts
     ) -> None:
-        told = reports.event_times(self.plan, order, counts)
-        if told.times:
-            progress.append(told)
+        report = reports.event_times(self.plan, order, counts)
+        if report.times:
+            progress.append(report)
 
     def _report_last_event_times(
         self, clients: Clients, context: FragmentContext, feed: EpochFeed

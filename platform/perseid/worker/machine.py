@@ -140,7 +140,7 @@ class MachineWatch:
                 self._warned.discard((job, "short"))
                 return ()
             self._short_s = self._short_s if self._short_s is not None else now_s
-            told = (
+            text = (
                 f"the machine (or container) has {memory.left // MIB} MiB of its "
                 f"{memory.total // MIB} MiB left, after epoch {epoch} of job {job}, whose state "
                 f"has {size / MIB:.1f} MiB as a snapshot and up to {RESIDENT} times that in use"
@@ -148,8 +148,8 @@ class MachineWatch:
             if self._has_to_stop(job, memory, now_s):
                 self._next_s = now_s + GIVEN_BACK_S
                 pace = self._held.pop(job).pace(now_s)
-                raise PermanentError(_stop(told, epoch, pace))
-            return self._once(job, "short", told)
+                raise PermanentError(_stop(text, epoch, pace))
+            return self._once(job, "short", text)
 
     def forget(self, job: str) -> None:
         """Drops a job that no longer runs here."""
@@ -164,16 +164,16 @@ class MachineWatch:
         fastest = max(paces, key=lambda name: paces[name])
         return fastest == job and paces[job] * RESIDENT * HORIZON_S > memory.left
 
-    def _once(self, job: str, what: str, told: str) -> tuple[str, ...]:
+    def _once(self, job: str, what: str, text: str) -> tuple[str, ...]:
         if (job, what) in self._warned:
             return ()
         self._warned.add((job, what))
-        return (f"warning: {told}",)
+        return (f"warning: {text}",)
 
 
-def _stop(told: str, epoch: int, pace: float) -> str:
+def _stop(text: str, epoch: int, pace: float) -> str:
     return (
-        f"{told}: it grows by {pace / 1024:.1f} KiB/s, the fastest here, and soon the kernel would "
+        f"{text}: it grows by {pace / 1024:.1f} KiB/s, the fastest here, and soon the kernel would "
         f"kill a process. The job is stopped after epoch {epoch}, its state is kept. Give the "
         "worker more memory or fewer jobs, let the operators keep less, or bound them with "
         "`memory:` in job.yaml; then `perseid jobs start` it"

@@ -99,7 +99,7 @@ def _side(
         wanted = enough if has_room(window.window_s, settings.period_s) else None
         row, (timeline,) = measured([job], window, enough=wanted)
         changed = job.changed_shares(timeline)
-        row |= told(timeline, changed, row["window_s"], settings.period_s, shape.state_bytes)
+        row |= figures(timeline, changed, row["window_s"], settings.period_s, shape.state_bytes)
         output.note(f"to be restored: {row}")
         job.forget_log()
         place.cluster.up(workers=0, coordinators=None)
@@ -120,7 +120,7 @@ def enough(timeline: Timeline) -> bool:
     )
 
 
-def told(
+def figures(
     timeline: Timeline, changed: list[float], window_s: float, period_s: float, state_bytes: int
 ) -> dict[str, Any]:
     """The columns of the checkpoints in the window. Pure.

@@ -155,11 +155,11 @@ class KeyedJob:
         """What the owner says when it runs; the first `before` words of fragments are old."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            for _, told in self.progress().fragments[before:]:
-                if told.state == "failed":
-                    raise PermanentError(f"{self.names.job} failed: {told.error}")
-                if told.state == "running":
-                    return told
+            for _, reported in self.progress().fragments[before:]:
+                if reported.state == "failed":
+                    raise PermanentError(f"{self.names.job} failed: {reported.error}")
+                if reported.state == "running":
+                    return reported
             time.sleep(_LOOK_S)
         raise PermanentError(f"{self.names.job} does not run {timeout_s:.0f} s after its start")
 

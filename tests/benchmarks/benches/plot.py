@@ -28,8 +28,8 @@ def _figure(value: float) -> str:
 
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each row: what tells them apart, the system where nothing does. Pure."""
-    told = [c for c in NAMING if len({row.get(c) for row in rows}) > 1] or ["system"]
-    return [", ".join(str(row[c]) for c in told if row.get(c) is not None) for row in rows]
+    reported = [c for c in NAMING if len({row.get(c) for row in rows}) > 1] or ["system"]
+    return [", ".join(str(row[c]) for c in reported if row.get(c) is not None) for row in rows]
 
 
 def draw(result: dict[str, Any], *paths: Path) -> None:

@@ -155,10 +155,10 @@ def _kill_again_and_again(
     return moments, state_bytes
 
 
-def _seconds(news_ms: list[int | None], moments: list[int]) -> list[float]:
-    if None in news_ms:
-        raise PermanentError(f"no output after the kill at {moments[news_ms.index(None)]} ms")
-    return [(n - m) / 1000 for n, m in zip(news_ms, moments, strict=True) if n is not None]
+def _seconds(first_ms: list[int | None], moments: list[int]) -> list[float]:
+    if None in first_ms:
+        raise PermanentError(f"no output after the kill at {moments[first_ms.index(None)]} ms")
+    return [(n - m) / 1000 for n, m in zip(first_ms, moments, strict=True) if n is not None]
 
 
 def _commas(numbers: list[int]) -> str:

@@ -128,9 +128,9 @@ def _once(place: Place, job: KeyedJob, drawn: int) -> dict[str, Any]:
 
 def restore_seconds(job: KeyedJob, before: int) -> float:
     """From the fragment's word that it restores to its word that it runs."""
-    told = job.progress().fragments[before:]
-    begun = min(time_ms for time_ms, state in told if state.state == "restoring")
-    ran = min(time_ms for time_ms, state in told if state.state == "running")
+    reported = job.progress().fragments[before:]
+    begun = min(time_ms for time_ms, state in reported if state.state == "restoring")
+    ran = min(time_ms for time_ms, state in reported if state.state == "running")
     return max(ran - begun, 1) / 1000
 
 

@@ -56,18 +56,18 @@ class Timeline:
         found = cls()
         open_: dict[tuple[int, int], list[PartDone]] = {}
         for record in records:
-            told = codec.decode(record.value)
-            match told:
+            decoded = codec.decode(record.value)
+            match decoded:
                 case EpochDone():
                     found.epochs.append(
-                        Epoch(told.epoch, record.time_ms, told.duration_ms, told.rows_in,
-                              told.state_bytes)
+                        Epoch(decoded.epoch, record.time_ms, decoded.duration_ms, decoded.rows_in,
+                              decoded.state_bytes)
                     )  # fmt: skip
                 case FragmentState():
-                    found.fragments.append((record.time_ms, told))
+                    found.fragments.append((record.time_ms, decoded))
                 case PartDone():
-                    one = open_.setdefault((told.generation, told.epoch), [])
-                    one.append(told)
+                    one = open_.setdefault((decoded.generation, decoded.epoch), [])
+                    one.append(decoded)
                     if len(one) == parts:
                         found.checkpoints.append(_checkpoint(one, record.time_ms))
         return found
@@ -122,8 +122,8 @@ def tokens_of(place: Place, job: str) -> list[Token]:
     found = [(r.offset, codec.decode(r.value)) for r in read_topic(place, names.tokens(job))]
     offset, begin = next((o, r) for o, r in found if isinstance(r, Begin))
     chain = Chain(Base(begin.job_uuid, begin.epoch, offset))
-    behind = [(o, r) for o, r in found if o >= offset]
-    return list(valid_tokens(chain, behind).values())  # type: ignore[arg-type]
+    later = [(o, r) for o, r in found if o >= offset]
+    return list(valid_tokens(chain, later).values())  # type: ignore[arg-type]
 
 
 def ends_at(tokens: Iterable[Token], epoch: int) -> dict[int, int]:

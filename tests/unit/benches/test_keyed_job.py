@@ -17,9 +17,9 @@ def test_it_counts_every_key_and_says_how_many_records_it_has_seen(tmp_path: Pat
     starts: dict[int, int] = {}
     for ends in (ends_of(keys, 0), ends_of(keys, 4_000), ends_of(keys, 4_400)):
         sent = [m for p in ends for m in keys.messages(p, starts.get(p, 0), ends[p])]
-        told = counts.epoch({"value": [m["value"].decode() for m in sent]})
+        reported = counts.epoch({"value": [m["value"].decode() for m in sent]})
         starts = ends
-        assert sum(row["records"] for row in told) == sum(ends.values())
+        assert sum(row["records"] for row in reported) == sum(ends.values())
         counts.crash()
     found = {int(row["key"]): row["n"] for row in counts.rows("total")}
     assert [found[key] for key in range(500)] == keys.counts(starts).tolist()

@@ -57,15 +57,15 @@ def test_the_share_of_changed_keys_is_that_of_the_offsets_between() -> None:
 
 
 def done(epoch: int, end_ms: int, duration_ms: int) -> Record:
-    told = EpochDone("u", 1, "w", epoch, epoch, 10, 10, duration_ms, state_bytes=5)
-    return Record(epoch, codec.encode(told), end_ms)
+    measured = EpochDone("u", 1, "w", epoch, epoch, 10, 10, duration_ms, state_bytes=5)
+    return Record(epoch, codec.encode(measured), end_ms)
 
 
 def part(
     epoch: int, partition: int, size: int, end_ms: int, chain: tuple[PartFile, ...] = ()
 ) -> Record:
-    told = PartDone("u", 1, epoch, 1, "counts", partition, "p", size, 1, 0.5, chain)
-    return Record(epoch, codec.encode(told), end_ms)
+    measured = PartDone("u", 1, epoch, 1, "counts", partition, "p", size, 1, 0.5, chain)
+    return Record(epoch, codec.encode(measured), end_ms)
 
 
 def test_a_timeline_knows_what_ran_while_a_checkpoint_was_made() -> None:
@@ -116,12 +116,12 @@ def taken(*links: int) -> Timeline:
     return Timeline(epochs, [], made)
 
 
-def told(timeline: Timeline, changed: list[float], size: int = 10_000_000) -> dict[str, Any]:
-    return checkpoint.told(timeline, changed, 75.0, 10, size)
+def measured(timeline: Timeline, changed: list[float], size: int = 10_000_000) -> dict[str, Any]:
+    return checkpoint.figures(timeline, changed, 75.0, 10, size)
 
 
 def test_the_columns_of_checkpoints() -> None:
-    assert told(taken(2, 0, 1, 2, 3, 0), [0.2, 0.3, 0.4]) == {
+    assert measured(taken(2, 0, 1, 2, 3, 0), [0.2, 0.3, 0.4]) == {
         "checkpoints_taken": 6, "full_snapshots": 2, "chain": 3, "changed_share": 0.3,
         "checkpoint_bytes": 100, "longest_epoch": 1.0,
     }  # fmt: skip
@@ -139,7 +139,7 @@ def test_checkpoints_that_cost_too_little_are_no_result(
     timeline: Timeline, changed: list[float], said: str
 ) -> None:
     with pytest.raises(PermanentError, match=said):
-        told(timeline, changed)
+        measured(timeline, changed)
 
 
 class Slow:
@@ -173,7 +173,7 @@ def test_a_window_goes_on_until_enough_was_seen(
 
 
 def test_of_a_large_state_the_changed_share_is_only_told() -> None:
-    found = told(taken(0, 1, 0, 1, 0, 1), [0.01], size=100_000_000)
+    found = measured(taken(0, 1, 0, 1, 0, 1), [0.01], size=100_000_000)
     assert found["changed_share"] == 0.01
 
 

@@ -38,13 +38,13 @@ INFO = TopicInfo("t", "id", partitions=2)
 
 def letter(**row: Any) -> Letter:
     """One as a worker writes it and a consumer gets it."""
-    told = {
+    reported = {
         "topic": "lines", "partition": 1, "offset": 7, "key": b"k", "value": b"v",
         "kind": "BadInputError", "reason": "no UTF-8", "operator": None, "input": "input",
         "operator_partition": 0, "trace": "...", **row,
     }  # fmt: skip
-    headers = refused.headers(told, "shop", 9)
-    record = ModelRecord(3, told["key"], told["value"], headers, 1000)
+    headers = refused.headers(reported, "shop", 9)
+    record = ModelRecord(3, reported["key"], reported["value"], headers, 1000)
     return dead_letters.letter_of("shop-dlq", 0, FakeMessage(record))
 
 
@@ -156,7 +156,7 @@ def test_a_refusal_shows_some_letters_and_the_ways_out() -> None:
 
 def test_a_summary_counts_kinds_operators_and_what_was_redriven() -> None:
     found = [letter(), letter(kind="LateRecord", operator="o"), letter(kind="LateRecord")]
-    told = dead_letters.summary(found, lambda place: place == (0, 3))
-    assert told == {"letters": 3, "of_operators": 1, "redriven": 3, "last_ms": 1000,
+    reported = dead_letters.summary(found, lambda place: place == (0, 3))
+    assert reported == {"letters": 3, "of_operators": 1, "redriven": 3, "last_ms": 1000,
                     "kinds": {"LateRecord": 2, "BadInputError": 1}}  # fmt: skip
     assert dead_letters.summary([], lambda _: True)["last_ms"] is None

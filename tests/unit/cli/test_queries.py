@@ -30,7 +30,7 @@ sinks:
 Questions = list[list[dict[str, Any]]]
 
 
-def told(operator: str, columns: pa.Schema | None, refused: str | None = None) -> dict[str, Any]:
+def answer(operator: str, columns: pa.Schema | None, refused: str | None = None) -> dict[str, Any]:
     text = None if columns is None else known_columns.text_of(columns)
     return {"operator": operator, "columns": text, "refused": refused}
 
@@ -52,7 +52,7 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_is_behind(tmp_path
 
     def ask(found: Questions) -> Questions:
         asked.extend(found)
-        return [[told("first", first), told("second", pa.schema([("id", pa.int64())]))]]
+        return [[answer("first", first), answer("second", pa.schema([("id", pa.int64())]))]]
 
     said = check(tmp_path, JOB, ask).splitlines()
     ((one, other),) = asked
@@ -65,7 +65,7 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_is_behind(tmp_path
 
 
 def test_a_query_that_cannot_run_is_told_with_its_line(tmp_path: Path) -> None:
-    said = check(tmp_path, JOB, lambda _: [[told("first", None, "SQL of operator first: no")]])
+    said = check(tmp_path, JOB, lambda _: [[answer("first", None, "SQL of operator first: no")]])
     assert "job.yaml:6: operators.first.sql: SQL of operator first: no" in said
     assert len(said.splitlines()) == 1  # nothing of what is behind it
 
@@ -88,7 +88,7 @@ def test_what_was_asked_once_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def spark(found: Questions) -> Questions:
         asked.extend(found)
-        return [[told("first", None, "no")]]
+        return [[answer("first", None, "no")]]
 
     monkeypatch.setattr(queries, "_spark", spark)
     (tmp_path / "job").mkdir()

@@ -109,9 +109,9 @@ def test_a_followed_repository_is_shown(capsys: pytest.CaptureFixture[str]) -> N
             RepoJob("b", "job-b", "gone", "t", "1" * 40, "x", "goes on"))  # fmt: skip
     url = "https://git.example/jobs.git"
     found = RepoRecord(url, "main", 60, "applied", 0, "1" * 40, "2" * 40, rewritten=True, jobs=jobs)
-    told = seen()
-    told.repository = asking.document(found, 0)
-    shown = status.document(SETTINGS, PROCESSES, told)
+    reported = seen()
+    reported.repository = asking.document(found, 0)
+    shown = status.document(SETTINGS, PROCESSES, reported)
     assert json.loads(json.dumps(shown))["repository"]["jobs"][1]["result"] == "gone"
     assert shown["repository"]["faults"] == ["repository: job-b gone: goes on"]
     status.show(shown)

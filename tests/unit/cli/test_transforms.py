@@ -47,9 +47,9 @@ def test_a_function_of_a_file_or_of_a_module_here(folder: Path, module: str) -> 
     ],
 )
 def test_what_is_no_function_is_bad_usage(folder: Path, text: str, words: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         transforms.load(text)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_what_is_no_function_is_bad_usage(folder: Path, text: str, words: str) -
     [("wrong", "raised KeyError: 'user'"), ("text", "returned str, expected bytes")],
 )
 def test_a_function_that_fails_is_told_with_its_letter(folder: Path, name: str, words: str) -> None:
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         transforms.corrected(transforms.load(f"mending.py:{name}"), name, LETTER)
-    assert f"dead letter 0:5 of dlq: transform {name} {words}" in str(told.value)
+    assert f"dead letter 0:5 of dlq: transform {name} {words}" in str(caught.value)

@@ -323,8 +323,8 @@ def test_each_call_that_changes_something_is_logged_with_its_principal(
     served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop")
     served.client(Role.VIEWER).get(JOBS)
     job = "/api/v1/jobs/{job}"
-    told = [r.getMessage() for r in caplog.records if r.name == "perseid.coordinator.api.guard"]
-    assert told == [
+    reported = [r.getMessage() for r in caplog.records if r.name == "perseid.coordinator.api.guard"]
+    assert reported == [
         f"operator asks: POST {job}/start of job {JOB} (from scratch), answered with 409",
         f"viewer asks: DELETE {job} of job {JOB}, answered with 403",
         f"somebody asks: POST {job}/stop of job {JOB}, answered with 401",

@@ -232,8 +232,8 @@ def test_a_checkpoint_that_takes_too_long_is_given_up(world: World, leader: Lead
 def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader: Leader) -> None:
     """Given up after 300 s whatever its size, it was begun again for ever."""
     token = checkpoint_token(world, leader)
-    told = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
-    say(world, leader, told)
+    reported = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
+    say(world, leader, reported)
     successor = Leader(world)
     for one in (leader, successor):
         one.look()
@@ -314,13 +314,13 @@ def test_an_idle_job_takes_a_checkpoint_only_when_the_replay_gets_long(
 ) -> None:
     epoch(world, leader)
     epoch(world, leader, PERIOD_S)
-    behind = 0
+    since = 0
     while world.pointers[JOB].pointers[0].epoch == 2:
         leader.tick(10)
         world.work(JOB)
         leader.listen()
-        behind += 1
-    assert behind == checkpoints.REPLAY_TOKENS_MAX + 1
+        since += 1
+    assert since == checkpoints.REPLAY_TOKENS_MAX + 1
 
 
 def test_a_job_without_state_completes_with_its_epoch(world: World, leader: Leader) -> None:

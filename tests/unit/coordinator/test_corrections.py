@@ -284,8 +284,8 @@ def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader
     new_revision(world, leader)
     assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
     assert (last(world), world.plans[JOB].revision) == (bad, "r2")
-    told = "revision r2 ends epoch 3: it has no input that another epoch could have"
-    assert told in world.statuses[JOB].events
+    text = "revision r2 ends epoch 3: it has no input that another epoch could have"
+    assert text in world.statuses[JOB].events
 
 
 def test_nothing_is_placed_while_a_correction_is_loaded(world: World, leader: Leader) -> None:
@@ -352,9 +352,9 @@ def test_other_changes_leave_the_last_epoch_without_input_to_the_old_revision(
     assert world.plans[JOB].revision == "r2"
 
 
-@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("resumed", [True, False])
 def test_where_the_old_revision_cannot_end_the_changed_one_does(
-    world: World, leader: Leader, behind: bool
+    world: World, leader: Leader, resumed: bool
 ) -> None:
     """It fails in the epoch without input, or behind it, while its correction is applied."""
     failed_in_flight(world, leader)
@@ -363,7 +363,7 @@ def test_where_the_old_revision_cannot_end_the_changed_one_does(
     leader.listen()
     final = last(world)
     assert final.final
-    if behind:
+    if resumed:
         world.work(JOB)
         world.progress[JOB] = [r for r in world.progress[JOB] if not isinstance(r, PartDone)]
     fail(world, leader)

@@ -72,8 +72,8 @@ def test_the_revision_that_waits_gets_it_behind_the_third_death(
     assert not taken_back(world)
     die(world, leader, 1)
     assert taken_back(world)
-    told = world.statuses[JOB].events
-    assert f"in epoch 3 processes of revision r1 died {DEATHS_MAX} times" in "\n".join(told)
+    reported = world.statuses[JOB].events
+    assert f"in epoch 3 processes of revision r1 died {DEATHS_MAX} times" in "\n".join(reported)
 
 
 def test_what_is_committed_in_part_is_ended(world: World, leader: Leader) -> None:
@@ -126,8 +126,8 @@ def test_what_fails_for_as_long_as_nothing_gets_done_counts(
     die(world, leader, FAILURES_MAX - 1, "RetryableError")
     assert world.plans[JOB].revision == "r1"
     die(world, leader, 1, "RetryableError")
-    told = "\n".join(world.statuses[JOB].events)
-    assert f"revision r1 failed {FAILURES_MAX} times, so revision r2 takes it over" in told
+    text = "\n".join(world.statuses[JOB].events)
+    assert f"revision r1 failed {FAILURES_MAX} times, so revision r2 takes it over" in text
     die(world, leader, FAILURES_MAX, "RetryableError")  # nor does it end without input
     tokens = finished(world, leader)
     assert world.plans[JOB].revision == "r2"

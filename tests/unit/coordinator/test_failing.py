@@ -9,7 +9,7 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import view
-from perseid.coordinator.core import LOAD_RETRY_S, LOAD_TOLD_S, decide
+from perseid.coordinator.core import LOAD_REPORTED_S, LOAD_RETRY_S, decide
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.records.entries import FAILING_MIN
@@ -51,8 +51,8 @@ def test_one_that_fails_again_and_again_is_told_with_the_cause_and_how_long(
     }  # fmt: skip
     assert view.failing_s(leader.job(), world.now) == FAILING_MIN * LATER_S
     assert world.failures[JOB].counter == world.entries[JOB].counter
-    told = world.statuses[JOB].events
-    assert f"failure {FAILING_MIN}: ArrowTypeError: Expected bytes, got" in "\n".join(told)
+    reported = world.statuses[JOB].events
+    assert f"failure {FAILING_MIN}: ArrowTypeError: Expected bytes, got" in "\n".join(reported)
     world.say(JOB, "running")
     world.work(JOB)
     leader.listen()
@@ -152,7 +152,7 @@ def test_a_load_that_never_ends_is_told_while_the_other_jobs_go_on(
     job = JobState("other", job_entry("other"), loading_s=world.now.monotonic_s)
     state = leader.state.with_job(job)
     for minute in range(1, FAILING_MIN + 1):
-        world.time_s += LOAD_TOLD_S
+        world.time_s += LOAD_REPORTED_S
         state, actions = decide(state, ev.Tick(), world.now)
         assert act.LoadJob("other", job.entry) not in actions  # that would take one more thread
         shown = view.job_status(state.jobs["other"], world.now)

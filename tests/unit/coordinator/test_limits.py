@@ -31,9 +31,9 @@ def test_never_more_than_burst_and_rate_allow(
     served: list[float] = []
     for wait in waits:
         clock.sleep(wait)
-        told_s = limit.wait_s("ann")
-        if told_s > 0:
-            clock.sleep(told_s + 1e-9)
+        reported_s = limit.wait_s("ann")
+        if reported_s > 0:
+            clock.sleep(reported_s + 1e-9)
             assert limit.wait_s("ann") == 0
         served.append(clock.monotonic_s())
     for i, first_s in enumerate(served):

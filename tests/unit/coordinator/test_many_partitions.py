@@ -47,7 +47,7 @@ def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
     """All that an epoch tells; so they do not become more and more."""
     job = JobState(JOB, job_entry())
     for epoch in range(1, 50):
-        job = input_checks.told(job, checks(epoch, 256 * 40))
+        job = input_checks.with_checks(job, checks(epoch, 256 * 40))
         carried = input_checks.carried(job.checks)
         assert {c.epoch for c in carried} == {epoch}
         job = replace(job, checks=job.checks[len(carried) :])
@@ -58,7 +58,7 @@ def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
 def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_told() -> None:
     job = JobState(JOB, job_entry())
     for epoch in range(1, 30):
-        job = input_checks.told(job, checks(epoch, 20_000))
+        job = input_checks.with_checks(job, checks(epoch, 20_000))
         assert len({c.epoch for c in job.checks}) <= 1 + (epoch > 1)
         carried = input_checks.carried(job.checks)
         job = replace(job, checks=job.checks[len(carried) :])

@@ -76,8 +76,8 @@ def test_of_two_sources_on_one_partition_the_one_behind_counts(world: World) -> 
     job = leader.job(JOB)
     ahead = {key: at for key, at in job.positions.items() if key[0] == "again"}
     moved = {key: type(at)(at.topic, at.topic_id, 7) for key, at in ahead.items()}
-    told = committed(type(job)(**{**vars(job), "positions": {**job.positions, **moved}}))
-    assert told == {("lines", 0): 0, ("lines", 1): 0}
+    reported = committed(type(job)(**{**vars(job), "positions": {**job.positions, **moved}}))
+    assert reported == {("lines", 0): 0, ("lines", 1): 0}
 
 
 def test_a_job_that_is_being_read_or_removed_is_not_mirrored(world: World) -> None:
@@ -113,14 +113,14 @@ def test_an_old_leader_sets_nothing_back(world: World, leader: Leader) -> None:
     new = Mirrored(new_leader, old.groups)
     world.work(JOB)
     new_leader.listen()
-    (told,) = new.look()
+    (reported,) = new.look()
     leader.listen()  # the old one goes on, and thinks for a moment that it leads
     assert old.look(REFRESH_S) == []
     old.leads = False
     assert old.look(REFRESH_S) == []  # it has acquired anew, and writes nothing without a lease
-    assert old.groups.offsets[JOB] == told
+    assert old.groups.offsets[JOB] == reported
     assert new.look(REFRESH_S) == []  # shut out by that
-    assert new.look(REFRESH_S) == [told]
+    assert new.look(REFRESH_S) == [reported]
     assert new.mirror.failed == {JOB: 1}
 
 

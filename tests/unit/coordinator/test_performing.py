@@ -125,8 +125,8 @@ def test_a_job_on_which_loading_raises_something_unexpected_is_that_jobs_affair(
     failed = acting.events.get(timeout=20)
     assert isinstance(failed, ev.JobLoadFailed)
     assert (failed.kind, failed.permanent) == ("UnexpectedError", False)
-    told = f"loading job {JOB} raised ZeroDivisionError: half a pair \\ud800\n"
-    assert failed.text.startswith(told)
+    text = f"loading job {JOB} raised ZeroDivisionError: half a pair \\ud800\n"
+    assert failed.text.startswith(text)
     acting.performer.perform(act.LoadProgram(JOB, "r1", "archive", frozenset()))
     program = acting.events.get(timeout=20)
     assert isinstance(program, ev.ProgramFailed)

@@ -53,8 +53,8 @@ def test_only_of_an_epoch_that_does_not_end_the_topics_are_asked_for(
 def test_what_the_broker_says_is_an_event_once_an_epoch(world: World, leader: Leader) -> None:
     (sink,) = job_spec().written_topics
     wait(leader, {sink: "sink topic counts does not exist", "of-another-job": "so does this"}, 30)
-    told = [event for event in world.statuses[JOB].events if "sink topic" in event]
-    assert told == [
+    reported = [event for event in world.statuses[JOB].events if "sink topic" in event]
+    assert reported == [
         "epoch 1 waits, and the job fails if the broker repeats this for 30 s: "
         "sink topic counts does not exist"
     ]
@@ -81,10 +81,10 @@ def test_the_look_at_sources_says_what_is_wrong_with_sinks(
 
     monkeypatch.setattr(kafka.topics, "identities", asked)
     watcher._look()
-    without, told = seen
-    assert isinstance(without, TopicsSeen) and isinstance(told, TopicsSeen)
+    without, reported = seen
+    assert isinstance(without, TopicsSeen) and isinstance(reported, TopicsSeen)
     assert without.sinks == {}
-    assert told.sinks == {
+    assert reported.sinks == {
         denied: "the broker denies access to the topic",
         "gone": "sink topic gone does not exist; create it with "
         "`perseid topics create gone --partitions N`",

@@ -28,13 +28,13 @@ def test_what_a_transaction_holds_back_is_lag_and_told_with_its_place(
     look(leader, {PLACE: end + 11, ("lines", 1): 0, ("other", 0): 99})
     assert (view.lag(leader.job()), leader.job().backlog) == (11, 0)
     assert view.job_status(leader.job(), world.now)["stalled_input"] == []
-    world.time_s += stalled.TOLD_S
+    world.time_s += stalled.REPORTED_S
     look(leader, {PLACE: end + 12, ("lines", 1): 0})
     assert view.job_status(leader.job(), world.now)["stalled_input"] == [
         {"topic": "lines", "partition": 0, "offset": end, "records": 12,
-         "for_s": stalled.TOLD_S}
+         "for_s": stalled.REPORTED_S}
     ]  # fmt: skip
-    assert stalled.longest_s(leader.job(), world.now) == stalled.TOLD_S
+    assert stalled.longest_s(leader.job(), world.now) == stalled.REPORTED_S
 
 
 def test_it_ends_with_the_transaction(world: World, leader: Leader) -> None:
@@ -56,7 +56,7 @@ def test_another_transaction_is_counted_anew(world: World, leader: Leader) -> No
     run(world, leader)
     for _ in range(9):
         look(leader, {PLACE: leader.job().ends[PLACE] + 5})
-        world.time_s += stalled.TOLD_S / 2
+        world.time_s += stalled.REPORTED_S / 2
         world.produce(0, 5)
         leader.poll()
         look(leader, {PLACE: leader.job().ends[PLACE] + 5})

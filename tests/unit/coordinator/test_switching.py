@@ -382,8 +382,8 @@ def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
     run(world, leader)
     world.produce(0, 10)
     new_revision(world, leader)
-    told = "the applied revision cannot be read yet: source topic more does not exist"
-    assert world.statuses[JOB].events[-1] == told
+    text = "the applied revision cannot be read yet: source topic more does not exist"
+    assert world.statuses[JOB].events[-1] == text
     tokens = len(world.valid(JOB))
     for passed in range(20):
         assert len(world.valid(JOB)) == tokens, passed
@@ -392,7 +392,7 @@ def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
             leader.feed(ev.TopicsSeen({}))
         leader.tick(1.5)
     assert "cannot run, the old one continues" in world.statuses[JOB].events[-1]
-    assert world.statuses[JOB].events.count(told) == 1
+    assert world.statuses[JOB].events.count(text) == 1
     assert last(world).records == 10
 
 
@@ -403,8 +403,8 @@ def test_a_store_that_is_away_while_a_revision_is_read_is_told_once(
     new_revision(world, leader)
     for _ in range(600):
         leader.tick(1.0)
-    told = "the applied revision cannot be read yet: away"
-    assert world.statuses[JOB].events.count(told) == 1
+    text = "the applied revision cannot be read yet: away"
+    assert world.statuses[JOB].events.count(text) == 1
     leader.loads = True
     leader.tick(1.0)
     assert world.plans[JOB].revision == "r2"

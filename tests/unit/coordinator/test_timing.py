@@ -86,10 +86,10 @@ def test_a_new_leader_has_period_and_newest_sizes_back(sized: World) -> None:
     old, new = timing(leader), timing(successor)
     assert new.last_s == before[-1]
     assert new.begin_s == max(before[-1], sized.time_s - PERIOD_S)
-    told = {s.time_s: s.bytes for s in old.samples}
+    reported = {s.time_s: s.bytes for s in old.samples}
     assert len(new.samples) >= 5
     for sample in new.samples[:-1]:
-        assert sample.bytes == told[sample.time_s]
+        assert sample.bytes == reported[sample.time_s]
     after = run(sized, successor, 190)
     both = [*before, *after]
     assert max(b - a for a, b in pairwise(both)) <= 2 * PERIOD_S

@@ -144,7 +144,7 @@ ANY_TEXT = st.builds(
 @given(st.lists(ANY_TEXT, max_size=2 * EVENTS_MAX), ANY_TEXT)
 def test_a_status_always_fits(lines: list[str], text: str) -> None:
     now = Now(1.0, 1)
-    job = JobState(JOB, job_entry()).told(*lines)
+    job = JobState(JOB, job_entry()).with_events(*lines)
     assert len(job.events) == min(len(lines), EVENTS_MAX)
     assert all(len(event.encode()) <= EVENT_MAX for event in job.events)
     job, (put,) = failing.transient(job, now, text)

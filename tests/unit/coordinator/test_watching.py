@@ -86,7 +86,7 @@ def test_a_broker_that_does_not_tell_its_ends_holds_no_epoch_up(
     assert seen == []
 
 
-def told(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
+def append_states(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
     """By a producer of its own each time: one of before is refused where the log was cut."""
     assert kafka.model is not None
     log = ProgressLog(job, writer=FakeLogWriter(kafka.model))
@@ -132,7 +132,7 @@ def test_what_is_no_progress_is_told_with_its_place_and_not_read_for_ever(value:
     job, seen = kafka.job(), list[Event]()
     kafka.topics.create(names.progress(job), 1)
     watcher = progress_watcher(kafka, job, seen)
-    told(kafka, job, "running")
+    append_states(kafka, job, "running")
     kafka.writer.append(names.progress(job), 0, value)
     while not watcher.stopped:
         assert watcher.turn() == 0.0
@@ -167,11 +167,11 @@ def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
     assert kafka.model is not None
     kafka.topics.create(names.progress(job), 1)
     watcher = progress_watcher(kafka, job, seen)
-    told(kafka, job, *["running"] * 10)
+    append_states(kafka, job, *["running"] * 10)
     watcher._look()
     assert len(seen) == 10
     ModelDisk(kafka.model).cut((names.progress(job), 0), 4)
-    told(kafka, job, "failed", *["warning"] * grown)
+    append_states(kafka, job, "failed", *["warning"] * grown)
     watcher._look()
     assert watcher.stopped
     lost = LogTruncated(names.progress(job), 0, 10, 5 + grown)
@@ -183,12 +183,12 @@ def test_a_progress_topic_that_was_made_again_is_told_however_long_it_is() -> No
     job = kafka.job()
     topic = names.progress(job)
     kafka.topics.create(topic, 1)
-    told(kafka, job, "running")
+    append_states(kafka, job, "running")
     watcher = progress_watcher(kafka, job, seen, lambda: clock_s[0])
     watcher._look()
     kafka.topics.delete([topic])
     kafka.topics.create(topic, 1)
-    told(kafka, job, "failed", "warning", "warning")
+    append_states(kafka, job, "failed", "warning", "warning")
     clock_s[0] = IDENTITY_S
     watcher._look()
     (_, lost) = seen

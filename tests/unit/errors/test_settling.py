@@ -55,6 +55,6 @@ def test_the_final_error_says_for_how_long() -> None:
 
 @pytest.mark.parametrize("kind", [TransientAnswer, UndecidedTransaction])
 def test_its_kind_survives_the_way_through_spark(kind: type[TransientAnswer]) -> None:
-    told = carried.describe(kind("no topic t"), "token")
-    found = carried.parse(f"RuntimeError: {told}", "token")
+    reported = carried.describe(kind("no topic t"), "token")
+    found = carried.parse(f"RuntimeError: {reported}", "token")
     assert type(found) is kind

@@ -379,11 +379,11 @@ def test_waiting_takes_only_the_answer_to_this_request(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "counter", "archive", "told"),
+    ("count", "counter", "archive", "is_reported"),
     [(3, 0, "", True), (2, 0, "", False), (9, -1, "", False), (9, 0, "of before", False)],
 )
 def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
-    world: World, count: int, counter: int, archive: str, told: bool
+    world: World, count: int, counter: int, archive: str, is_reported: bool
 ) -> None:
     world.apply(world.write())
     entry = world.entry()
@@ -391,8 +391,8 @@ def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
     world.plan(archive or entry.archive)
     world.fail(count, entry.counter + counter, "ValueError: 7\nin m.py")
     answer = steering.answered(world.registry, entry)
-    assert (answer is not None) is told
-    if told:
+    assert (answer is not None) is is_reported
+    if is_reported:
         found = verbs.answer(world.cluster, entry, 1)
         assert found["state"] == "failing"
         assert found["error"]["text"] == "fails again and again (3 times in 5 s): ValueError: 7"

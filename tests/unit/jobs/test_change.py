@@ -298,20 +298,20 @@ def test_a_file_of_a_keyed_operator_counts_where_another_may_import_it() -> None
 
 def test_operators_behind_keyed_ones_do_not_count() -> None:
     """Rows come to a writer from where they are, whatever is in them."""
-    behind = ("sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n")
+    downstream = ("sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n")
     files = {**FILES, "late.py": b"raises"}
-    job = spec(behind, ("{input: o, topic", "{input: late, topic"))
+    job = spec(downstream, ("{input: o, topic", "{input: late, topic"))
     assert fingerprint(job, files) == fingerprint(job, {**files, "late.py": b"corrected"})
 
 
 def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_another() -> None:
     """Behind a correction it could refuse a row that one of them has taken, or the reverse."""
     files = {**FILES, "late.py": b"raises"}
-    behind = "sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n"
+    downstream = "sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n"
     bisects = "sinks:\n", "  late: {input: o, use: 'late:L', errors: {operator: bisect}}\nsinks:\n"
     read = "{input: o, topic", "{input: late, topic"
     corrected = {**files, "late.py": b"corrected"}
-    for place, same in ((behind, True), (bisects, False)):
+    for place, same in ((downstream, True), (bisects, False)):
         job = spec(place, read)
         assert (fingerprint(job, files) == fingerprint(job, corrected)) is same
 

@@ -47,8 +47,8 @@ def test_visitors_and_hot_pages_are_those_of_the_pages_alone() -> None:
             seen.setdefault(row["page"], set()).add(row["user"])
             times.setdefault(row["page"], []).append(row["ms"])
         rows = table(found, VIEWS)
-        told = {row["page"]: row["distinct"] for row in visitors.epoch(rows)}
-        assert told.items() <= {page: len(users) for page, users in seen.items()}.items()
+        emitted = {row["page"]: row["distinct"] for row in visitors.epoch(rows)}
+        assert emitted.items() <= {page: len(users) for page, users in seen.items()}.items()
         for row in hot.epoch(rows):
             ages = [max(times[row["page"]]) - ms for ms in times[row["page"]]]
             assert row["sum"] == pytest.approx(sum(0.5 ** (age / (10 * MINUTE)) for age in ages))
@@ -110,8 +110,8 @@ def test_orders_meet_the_price_of_their_time_and_the_payments_of_their_hour() ->
         for payment in payments
         if order["customer"] == payment["customer"] and order["ms"] // HOUR == payment["ms"] // HOUR
     ]  # fmt: skip
-    told = [(row["order"], row["cents"], row["right_ms"]) for row in found["paid"]]
-    assert sorted(told) == sorted(met)
+    emitted = [(row["order"], row["cents"], row["right_ms"]) for row in found["paid"]]
+    assert sorted(emitted) == sorted(met)
     truth = sum(o["customer"] == p["customer"] for o in orders for p in payments)
     estimate = sum(row["estimate"] for row in found["pairs"])
     error = sum(row["error"] ** 2 for row in found["pairs"]) ** 0.5

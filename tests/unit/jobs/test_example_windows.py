@@ -49,7 +49,7 @@ def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
     affected = Harness(job_folders.example("incidents"), "affected", parallelism=2)
     vehicles: list[Row] = []
     incidents: list[Row] = []
-    told: list[Row] = []
+    emitted: list[Row] = []
     for epoch in range(60):  # 20 s each
         ms = epoch * 20_000
         came = [
@@ -64,7 +64,7 @@ def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
         speeds.watermark = affected.watermark = max(0, ms - 5_000)
         windows = speeds.epoch(pa.Table.from_pylist(came, VEHICLES))
         right = pa.Table.from_pylist(windows, speeds.operator_class.output)
-        told += affected.epoch({"left": pa.Table.from_pylist(seen, INCIDENTS), "right": right})
+        emitted += affected.epoch({"left": pa.Table.from_pylist(seen, INCIDENTS), "right": right})
         if epoch % 9 == 0:
             speeds.crash()
             affected.crash()
@@ -81,7 +81,7 @@ def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
                                  "ms": incident["ms"], "end": end, "vehicles": len(inside),
                                  "total": sum(inside), "slowest": min(inside)})  # fmt: skip
     assert len(expected) > 100
-    assert sorted(told, key=repr) == sorted(expected, key=repr)
+    assert sorted(emitted, key=repr) == sorted(expected, key=repr)
 
 
 def test_the_join_gives_the_same_in_every_process_and_through_every_crash() -> None:

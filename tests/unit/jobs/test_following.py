@@ -101,12 +101,12 @@ def test_an_unfinished_look_is_done_again_although_the_ref_has_gone_back() -> No
 
 def test_a_job_that_is_gone_is_told_and_goes_on_until_prune() -> None:
     before, here = record(applied("a"), applied("b")), [Found("a", "t1", "a")]
-    told = work(before, TWO, here, ENTRIES, prune=False)
-    assert told.remove == ()
-    (gone,) = [job for job in told.kept if job.result == "gone"]
+    planned = work(before, TWO, here, ENTRIES, prune=False)
+    assert planned.remove == ()
+    (gone,) = [job for job in planned.kept if job.result == "gone"]
     assert gone.job == "b"
     assert "perseid jobs remove b" in gone.text
-    after = record(*told.kept, commit=TWO)
+    after = record(*planned.kept, commit=TWO)
     assert not deciding.is_settled(after, TWO)  # somebody may remove it, or set --prune
     assert work(after, TWO, here, {"a": ENTRIES["a"]}, prune=False).kept == (applied("a"),)
     assert work(after, TWO, here, ENTRIES, prune=True).remove == (gone,)

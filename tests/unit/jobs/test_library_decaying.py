@@ -50,9 +50,9 @@ def test_any_epochs_and_crashes_give_the_sum_over_all_rows(tmp_path: Path, seed:
             hot.crash(hot.number - 1)  # this epoch again
             assert hot.epoch(table if part else None) == out
         at += len(part)
-        told = {row["user"]: row for row in out}
-        assert told.keys() == {user for user, _, _ in part}
-        for user, row in told.items():
+        emitted = {row["user"]: row for row in out}
+        assert emitted.keys() == {user for user, _, _ in part}
+        for user, row in emitted.items():
             mine = [(ms, x) for name, ms, x in rows[:at] if name == user]
             newest = max(ms for ms, _ in mine)
             faded = sum(x * 0.5 ** ((newest - ms) / HALF_MS) for ms, x in mine)

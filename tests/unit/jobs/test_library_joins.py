@@ -76,17 +76,17 @@ def epochs_of(chance: random.Random) -> list[Epoch]:
 
 def run(chance: random.Random, joined: Harness, epochs: Sequence[Epoch]) -> list[list[Row]]:
     """What each epoch emitted, through crashes that take some of them back."""
-    told: list[list[Row]] = []
+    emitted: list[list[Row]] = []
     while joined.number < len(epochs):
         joined.watermark, left, right = epochs[joined.number]
-        told.append(
+        emitted.append(
             joined.epoch({"left": pa.Table.from_pylist(left, LEFT),
                           "right": pa.Table.from_pylist(right, RIGHT)})
         )  # fmt: skip
         if chance.random() < 0.3:
             joined.crash(chance.randrange(max(0, joined.number - 4), joined.number + 1))
-            del told[joined.number :]
-    return told
+            del emitted[joined.number :]
+    return emitted
 
 
 def pair(left: Row, right: Row | None) -> Row:
@@ -124,14 +124,14 @@ def test_any_epochs_and_crashes_give_the_pairs_of_two_loops(
     chance = random.Random(seed)
     epochs = epochs_of(chance)
     joined = Harness(job(tmp_path, "Join", f"{reach}, {SIDES}"), "joined", parallelism=2)
-    told = run(chance, joined, epochs)
+    emitted = run(chance, joined, epochs)
     lefts, rights = all_of(epochs)
     expected = [
         pair(left, right) for left in lefts for right in rights
         if same_key(left, right) and REACHES[reach](left["ms"], right["ms"])
     ]  # fmt: skip
     assert len(expected) > 50
-    assert ordered([row for out in told for row in out]) == ordered(expected)
+    assert ordered([row for out in emitted for row in out]) == ordered(expected)
     assert joined.rows("left") == joined.rows("right") == []
 
 
@@ -158,7 +158,7 @@ def test_as_of_finds_the_newest_row_at_or_before(
     epochs = epochs_of(chance)
     with_ = SIDES + (f", within: {within}ms" if within else "")
     joined = Harness(job(tmp_path, "AsOf", with_), "joined", parallelism=2)
-    told = run(chance, joined, epochs)
+    emitted = run(chance, joined, epochs)
     lefts, rights = all_of(epochs)
     expected = []
     for left in lefts:
@@ -171,9 +171,9 @@ def test_as_of_finds_the_newest_row_at_or_before(
         at_once = [right for right in known if right["ms"] == newest]
         expected.append(pair(left, at_once[-1] if at_once else None))
     assert within is None or any(row["y"] is None for row in expected)
-    assert ordered([row for out in told for row in out]) == ordered(expected)
+    assert ordered([row for out in emitted for row in out]) == ordered(expected)
     assert joined.rows("left") == joined.rows("right") == []
-    for (watermark, *_), out in zip(epochs, told, strict=True):
+    for (watermark, *_), out in zip(epochs, emitted, strict=True):
         assert all(row["left_ms"] < (watermark or 0) for row in out)
 
 
@@ -184,8 +184,8 @@ def test_as_of_answers_late_rows_out_of_what_it_kept(tmp_path: Path) -> None:
     joined.watermark = 1_500
     joined.epoch({"left": none, "right": prices})
     late = {"user": ["a"] * 3, "day": [0] * 3, "ms": [999, 1_000, 1_400], "x": [1, 2, 3]}
-    told = joined.epoch({"left": late, "right": none})
-    assert [(row["x"], row["y"]) for row in told] == [(1, None), (2, "p"), (3, "p")]
+    emitted = joined.epoch({"left": late, "right": none})
+    assert [(row["x"], row["y"]) for row in emitted] == [(1, None), (2, "p"), (3, "p")]
     joined.epoch({"left": none, "right": {**prices, "ms": [900], "y": ["older"]}})
     assert [row["y"] for row in joined.rows("newest")] == ["p"]
     joined.watermark = 2_001 + 1_000

@@ -126,17 +126,17 @@ def test_any_epochs_and_crashes_give_the_windows_of_a_list(
     chance = random.Random(seed)
     rows = rows_of(chance, 150)
     windows = Harness(job(tmp_path, of(kind)), "windows", parallelism=2)
-    told: list[list[Row]] = [[]]
+    emitted: list[list[Row]] = [[]]
     epochs = list(cut(chance, rows))
     while windows.number < len(epochs):
         windows.watermark, part = epochs[windows.number]
         out = windows.epoch(table(part), splits=2)
         assert all(row["end"] <= (windows.watermark or 0) for row in out)
-        told.append(out)
+        emitted.append(out)
         if chance.random() < 0.3:
             windows.crash(chance.randrange(max(0, windows.number - 4), windows.number + 1))
-            del told[windows.number + 1 :]
-    assert ordered([row for out in told for row in out]) == expected(KINDS[kind], rows)
+            del emitted[windows.number + 1 :]
+    assert ordered([row for out in emitted for row in out]) == expected(KINDS[kind], rows)
     assert windows.rows("panes") == []
 
 
@@ -224,12 +224,12 @@ def test_splits_are_combined_unless_floats_would_round(tmp_path: Path, total: st
     rows = rows_of(random.Random(1), 100)
     windows.epoch(table(rows), splits=4)
     windows.watermark = 10**9
-    told = {(row["user"], row["day"], row["start"]): row["total"] for row in windows.epoch()}
+    emitted = {(row["user"], row["day"], row["start"]): row["total"] for row in windows.epoch()}
     expected: dict[tuple[str, int, int], float] = {}
     for row in rows:
         key = row["user"], row["day"], row["ms"] // 1_000 * 1_000
         expected[key] = expected.get(key, 0) + (row[total[4]] or 0)
-    assert told == expected
+    assert emitted == expected
 
 
 def test_timestamps_and_the_records_own_time(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ JOIN = (
 )
 
 
-def told(folder: Path, window: str = TUMBLING, join: str = JOIN, *kept_ms: int) -> list[str]:
+def problems(folder: Path, window: str = TUMBLING, join: str = JOIN, *kept_ms: int) -> list[str]:
     (folder / "job.yaml").write_text(JOB.replace("WITH", window).replace("JOIN", join))
     spec = parse.load(folder)
     infos = {t: TopicInfo(t, "id", 1, retention_ms=ms)
@@ -45,15 +45,15 @@ def told(folder: Path, window: str = TUMBLING, join: str = JOIN, *kept_ms: int) 
 
 def test_windows_and_joins_behind_each_other_add_up(tmp_path: Path) -> None:
     needed_ms = HOUR_MS + HOUR_MS // 2 + 60_000  # and the watermark's delay
-    assert told(tmp_path, TUMBLING, JOIN, needed_ms, HOUR_MS // 2) == []
-    (said,) = told(tmp_path, TUMBLING, JOIN, needed_ms - 1, DAY_MS)
+    assert problems(tmp_path, TUMBLING, JOIN, needed_ms, HOUR_MS // 2) == []
+    (said,) = problems(tmp_path, TUMBLING, JOIN, needed_ms - 1, DAY_MS)
     assert said == (
         "source a: topic in keeps its records for 5459999ms (retention.ms=5459999), and operator o "
         "with operator j looks 91m back: a start from scratch or an audit would not find all rows "
         "of its window; type `kafka-configs --alter --entity-type topics --entity-name in "
         "--add-config retention.ms=5460000`, or make the window shorter"
     )
-    (said,) = told(tmp_path, TUMBLING, JOIN, -1, 60_000)
+    (said,) = problems(tmp_path, TUMBLING, JOIN, -1, 60_000)
     assert said.startswith("source b: topic other keeps its records for 1m (retention.ms=60000), "
                            "and operator j looks 30m back")  # fmt: skip
 
@@ -63,12 +63,12 @@ def test_what_reads_another_output_of_a_window_adds_up_too(tmp_path: Path) -> No
     code = (
         "from perseid.jobs import Operator, pa\n\nclass Sided(Operator):\n    history_ms = 1\n"
         f'    outputs = {{"late": pa.schema([("k", pa.string())])}}\n{process}'
-        f"class Behind(Operator):\n    history_ms = 2\n{process}"
+        f"class Later(Operator):\n    history_ms = 2\n{process}"
     )
     (tmp_path / "m.py").write_text(code)
     (tmp_path / "job.yaml").write_text(
         "name: job\nsources:\n  a: {topic: in, format: json, columns: {k: string}}\noperators:\n"
-        '  o: {input: a, key: k, use: "m:Sided"}\n  p: {input: o.late, key: k, use: "m:Behind"}\n'
+        '  o: {input: a, key: k, use: "m:Sided"}\n  p: {input: o.late, key: k, use: "m:Later"}\n'
         "sinks:\n  s: {input: p, topic: out, format: json, key: k}\n"
         "  t: {input: o, topic: more, format: json, key: k}\n"
     )
@@ -88,8 +88,8 @@ def test_what_reads_another_output_of_a_window_adds_up_too(tmp_path: Path) -> No
 )
 def test_every_kind_of_window_counts(tmp_path: Path, window: str, minutes: int) -> None:
     needed_ms = (minutes + 31) * 60_000
-    assert told(tmp_path, window, JOIN, needed_ms, -1) == []
-    assert len(told(tmp_path, window, JOIN, needed_ms - 1, -1)) == 1
+    assert problems(tmp_path, window, JOIN, needed_ms, -1) == []
+    assert len(problems(tmp_path, window, JOIN, needed_ms - 1, -1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_every_kind_of_window_counts(tmp_path: Path, window: str, minutes: int) 
 )
 def test_every_kind_of_join_counts(tmp_path: Path, way: str, minutes: int) -> None:
     join = JOIN.replace('within: "30m"', way)
-    assert told(tmp_path, TUMBLING, join, -1, minutes * 60_000) == []
-    assert len(told(tmp_path, TUMBLING, join, -1, minutes * 60_000 - 1)) == 1
+    assert problems(tmp_path, TUMBLING, join, -1, minutes * 60_000) == []
+    assert len(problems(tmp_path, TUMBLING, join, -1, minutes * 60_000 - 1)) == 1
 
 
 def test_what_a_replay_needs_counts_without_windows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perseid.jobs.library import catalogue
-from perseid.testing.operator_checks import Behind, Epoch, check
+from perseid.testing.operator_checks import Epoch, WithWatermark, check
 from perseid.testing.operators import Harness
 
 TIMED = {"column": "at", "watermark": "1s", "late": "update"}
@@ -65,8 +65,8 @@ def epochs_of(chance: random.Random, joins: bool) -> Sequence[Epoch]:
     for epoch in range(EPOCHS):
         rows: Any = rows_of(chance, epoch)
         rows = {"left": rows, "right": rows_of(chance, epoch)} if joins else rows
-        found.append(Behind(epoch * 500 - 1000, rows))
-    return [*found, None, Behind(10**6)]
+        found.append(WithWatermark(epoch * 500 - 1000, rows))
+    return [*found, None, WithWatermark(10**6)]
 
 
 @pytest.mark.parametrize(("use", "with_"), USES, ids=lambda v: str(v)[:40])
@@ -80,14 +80,15 @@ def test_every_operator_passes_every_check(job: Any, use: str, with_: dict[str, 
     folder: Path = job(use, with_, eventTime=TIMED, **more)
     epochs = epochs_of(random.Random(1), joins)
     check(folder, "tried", epochs)
-    assert told(folder, epochs) > EPOCHS, "what emits nothing passes all checks"
+    assert emitted(folder, epochs) > EPOCHS, "what emits nothing passes all checks"
 
 
-def told(folder: Path, epochs: Sequence[Epoch]) -> int:
+def emitted(folder: Path, epochs: Sequence[Epoch]) -> int:
     harness, rows = Harness(folder, "tried", parallelism=2), 0
     for given in epochs:
-        harness.watermark = given.watermark if isinstance(given, Behind) else harness.watermark
-        rows += len(harness.epoch(given.rows if isinstance(given, Behind) else given))
+        if isinstance(given, WithWatermark):
+            harness.watermark = given.watermark
+        rows += len(harness.epoch(given.rows if isinstance(given, WithWatermark) else given))
     return rows
 
 

@@ -30,25 +30,25 @@ def live(harness: Any) -> Any:
 def test_every_heavy_key_is_found_and_few_others(harness: Any) -> None:
     heavy = harness("HeavyHitters", {"share": 0.01}, key="w")
     counts: Counter[str] = Counter()
-    told: dict[str, int] = {}
+    emitted: dict[str, int] = {}
     for epoch in range(5):
         rows = words(20_000, epoch)
         counts.update(rows)
         for row in heavy.epoch({"w": rows}, splits=2):
-            told.pop(row["w"], None)
+            emitted.pop(row["w"], None)
             if row["heavy"]:
-                told[row["w"]] = row["n"]
+                emitted[row["w"]] = row["n"]
         heavy.crash()
     total = counts.total()
     assert heavy.rows("total") == [{"value": total}]
     wanted = {w for w, n in counts.items() if n >= 0.01 * total}
-    assert 1 < len(wanted) <= len(told)
+    assert 1 < len(wanted) <= len(emitted)
     slack = math.e / COLUMNS * total
-    for word, n in told.items():
+    for word, n in emitted.items():
         assert counts[word] <= n
         assert counts[word] >= 0.01 * total - slack
-    assert wanted <= told.keys()
-    assert told == {row["w"]: row["n"] for row in heavy.rows("hitters")}
+    assert wanted <= emitted.keys()
+    assert emitted == {row["w"]: row["n"] for row in heavy.rows("hitters")}
 
 
 def test_estimates_are_too_high_as_rarely_as_promised(harness: Any) -> None:

@@ -51,7 +51,7 @@ def plain(rows: Rows) -> set[tuple[Any, ...]]:
     }
 
 
-def told(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+def as_set(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     assert all(row["end"] == row["start"] + MINUTE for row in rows)
     return {(r["g"], r["start"], r["points"], round(r["x"], 9), round(r["y"], 9)) for r in rows}
 
@@ -67,7 +67,7 @@ def test_centroids_of_blobs_are_their_means(harness: Any, partitions: int, cut: 
         modes.crash()
     modes.watermark = 2 * MINUTE - 1
     found = modes.epoch()
-    assert told(found) == plain(first)
+    assert as_set(found) == plain(first)
     assert [row["cluster"] for row in found] == [0, 1, 2] * 2
     assert [row["points"] for row in found[:3]] == sorted(
         (row["points"] for row in found[:3]), reverse=True
@@ -75,7 +75,7 @@ def test_centroids_of_blobs_are_their_means(harness: Any, partitions: int, cut: 
     assert len(modes.rows("points")) == 200  # the second minute's
     modes.crash()
     modes.watermark = 2 * MINUTE
-    assert told(modes.epoch()) == plain(second)
+    assert as_set(modes.epoch()) == plain(second)
     assert modes.rows("points") == [] == modes.epoch()
 
 

@@ -93,7 +93,7 @@ def plain(
     """A record at a time: predictions of each epoch, and the averages of all partitions."""
     weights = np.zeros((PARTITIONS, MODELS, 3))
     common = np.zeros((PARTITIONS, 3))
-    seen, told = [0] * PARTITIONS, [0] * PARTITIONS
+    seen, emitted = [0] * PARTITIONS, [0] * PARTITIONS
     known: set[int] = set()
     reply: Any = None
     total = 0
@@ -115,11 +115,11 @@ def plain(
             if seen[p] % EVERY == 0:
                 weights[p] = newest[p] = weights[p].mean(axis=0)
         predicted.append(found)
-        counts = {p: seen[p] // EVERY * EVERY - told[p] for p in newest}
+        counts = {p: seen[p] // EVERY * EVERY - emitted[p] for p in newest}
         reply = None
         for p, model in newest.items():
             common[p] = model
-            told[p] += counts[p]
+            emitted[p] += counts[p]
         if newest:
             total += sum(counts.values())
             reply = sum(newest[p] * counts[p] for p in newest) / sum(counts.values())
@@ -138,23 +138,23 @@ def epochs() -> list[Epoch]:
 
 def run(folder: Path, epochs: list[Epoch], *, crashing: bool = False) -> Any:
     ring = Ring(folder)
-    told = []
+    emitted = []
     for rows in epochs:
-        told.append(ring.epoch(rows if rows["user"] else None))
+        emitted.append(ring.epoch(rows if rows["user"] else None))
         if crashing:
             ring.model.crash()
             ring.average.restore(ring.average.snapshot())
-    return told, ring.models
+    return emitted, ring.models
 
 
 def test_models_and_predictions_are_those_of_a_record_at_a_time(
     tmp_path: Path, epochs: list[Epoch]
 ) -> None:
-    told, models = run(job(tmp_path), epochs)
-    owner = {row["user"]: row["partition"] for rows in told for row in rows}
+    emitted, models = run(job(tmp_path), epochs)
+    owner = {row["user"]: row["partition"] for rows in emitted for row in rows}
     assert set(owner.values()) == set(range(PARTITIONS))
     predicted, averages = plain(epochs, owner)
-    for rows, wanted in zip(told, predicted, strict=True):
+    for rows, wanted in zip(emitted, predicted, strict=True):
         by_partition = sorted(wanted, key=lambda row: owner[row[0]])  # stable: in their order
         found = [(row["user"], row["label"]) for row in rows]
         assert found == [(user, label) for user, label, _ in by_partition]

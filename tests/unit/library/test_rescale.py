@@ -84,17 +84,17 @@ def changed(harness: Any, use: str, with_: dict[str, Any], **more: Any) -> Itera
 
 def test_a_sketch_loses_no_heavy_key_and_no_count(harness: Any) -> None:
     counts: Counter[str] = Counter()
-    told: dict[str, int] = {}
+    emitted: dict[str, int] = {}
     for heavy, epoch in changed(harness, "HeavyHitters", {"threshold": 22}, key="w"):
         rows = rows_of(epoch)
         counts.update(rows["w"])
-        told |= {row["w"]: row["n"] for row in heavy.epoch(rows)}
+        emitted |= {row["w"]: row["n"] for row in heavy.epoch(rows)}
         wanted = {w for w, n in counts.items() if n >= 22}
-        assert wanted <= told.keys()
+        assert wanted <= emitted.keys()
         assert sum(row["value"] for row in heavy.rows("total")) == counts.total()
     assert len(wanted) > 3
     # 30 keys in 8,000 counters a row: none shares all four of its own with others.
-    assert told == {w: counts[w] for w in wanted}
+    assert emitted == {w: counts[w] for w in wanted}
 
 
 def test_a_full_sketch_is_never_too_low_and_seldom_too_high(harness: Any) -> None:

@@ -43,10 +43,10 @@ def test_each_changed_key_is_told_once_an_epoch_through_crashes(
         keys = list(zip(rows["g"], rows["i"], strict=True))
         for key, amount in zip(keys, amounts, strict=True):
             plain[key] += amount
-        told = totals.epoch(rows if size else None, splits=3)
-        found = {(row["g"], row["i"]): row["n" if column is None else "sum"] for row in told}
+        emitted = totals.epoch(rows if size else None, splits=3)
+        found = {(row["g"], row["i"]): row["n" if column is None else "sum"] for row in emitted}
         assert found == {key: plain[key] for key in keys}
-        assert len(told) == len(found)
+        assert len(emitted) == len(found)
         totals.crash()
 
 

@@ -265,7 +265,7 @@ def test_a_whole_recovery_is_at_most_quadratic() -> None:
     def whole(n: int) -> None:
         problem = failed(n // 3, n)
         now = Recovery(frozenset(p.id for p in problem.failed))
-        now = now.planned(problem.failed, problem.queries, [Worker("w", 2.0 * n)]).told()
+        now = now.planned(problem.failed, problem.queries, [Worker("w", 2.0 * n)]).announced()
         for partition, worker in now.missing.items():
             now = now.installed(partition, worker)
         assert not now.failed

@@ -48,8 +48,8 @@ def test_a_checkpoint_comes_with_the_first_growth_behind_a_drop() -> None:
     """Windows of 130 s in periods of 200 s: every period has one drop or two."""
     changes = saw_tooth(130.0, 3000.0)
     taken = played(changes, PERIOD_S, 3000.0)
-    behind_s = [time_s % 130.0 for time_s in taken[2:]]  # those before show that
-    assert max(behind_s) <= 2 * EPOCH_S
+    lag_s = [time_s % 130.0 for time_s in taken[2:]]  # those before show that
+    assert max(lag_s) <= 2 * EPOCH_S
     assert len(taken) in (14, 15)
 
 

@@ -206,8 +206,8 @@ def test_queries_that_did_not_fail_are_not_counted() -> None:
 
 
 def test_the_baseline_takes_upstream_first() -> None:
-    cheap_behind = [Partition("a", 0.6), Partition("b", 0.1, upstream=("a",))]
-    problem = RecoveryProblem(cheap_behind, [Query("q", 1, ("a", "b"))], {"a", "b"}, 0.5)
+    cheap_downstream = [Partition("a", 0.6), Partition("b", 0.1, upstream=("a",))]
+    problem = RecoveryProblem(cheap_downstream, [Query("q", 1, ("a", "b"))], {"a", "b"}, 0.5)
     assert operator_centric(problem).recover == ()
 
 

@@ -96,18 +96,18 @@ def test_only_the_first_plan_rolls_back_and_one_is_under_way_at_a_time() -> None
     assert first.plan == Plan(1, {"p3": "w1"})
     more = [Worker("w1", 1.0), Worker("w2", 4.0)]
     assert first.planned(PARTITIONS, [WIDE, NARROW], more) == first
-    second = first.told().installed("p3", "w1").planned(PARTITIONS, [WIDE, NARROW], more)
+    second = first.announced().installed("p3", "w1").planned(PARTITIONS, [WIDE, NARROW], more)
     assert second.plan == Plan(2, {"p1": "w2", "p2": "w2"})
     assert (Plan(1, {}).rolls_back, Plan(2, {}).rolls_back) == (True, False)
 
 
 def test_an_interrupted_plan_goes_on_with_what_is_missing() -> None:
-    running = Recovery(ALL).planned(PARTITIONS, [WIDE], [Worker("w1", 2.0)]).told()
+    running = Recovery(ALL).planned(PARTITIONS, [WIDE], [Worker("w1", 2.0)]).announced()
     again = running.installed("p2", "w1").interrupted()
     assert again.plan is not None
     assert again.plan.phase is Phase.INTERRUPTED
     assert again.missing == {"p1": "w1", "p3": "w1"}
-    done = again.told().installed("p1", "w1").installed("p3", "w1")
+    done = again.announced().installed("p1", "w1").installed("p3", "w1")
     assert done.plan is not None
     assert done.plan.phase is Phase.DONE
     assert done.interrupted() == done
@@ -116,7 +116,7 @@ def test_an_interrupted_plan_goes_on_with_what_is_missing() -> None:
 
 def test_a_lost_worker_gives_its_partitions_back() -> None:
     workers = [Worker("w1", 1.0), Worker("w2", 1.5)]
-    running = Recovery(ALL).planned(PARTITIONS, [WIDE], workers).told()
+    running = Recovery(ALL).planned(PARTITIONS, [WIDE], workers).announced()
     assert running.missing == {"p1": "w2", "p2": "w1", "p3": "w2"}
     left = running.installed("p1", "w2").installed("p2", "w1").lost("w2")
     assert left.plan == Plan(1, {"p2": "w1"}, Phase.DONE)
@@ -127,7 +127,7 @@ def test_a_lost_worker_gives_its_partitions_back() -> None:
 
 def test_steps_outside_of_the_table_are_refused() -> None:
     with pytest.raises(InvalidStep, match="no recovery plan is there to become RUNNING"):
-        Recovery(ALL).told()
+        Recovery(ALL).announced()
     for start in Phase:
         for finish in set(Phase) - ALLOWED[start] - {start}:
             with pytest.raises(InvalidStep, match=f"3 cannot go from {start.name} to") as caught:
@@ -174,7 +174,7 @@ def test_invariants_of_random_recoveries(seed: int) -> None:
             recovery = recovery.interrupted()
             assert recovery.recovered == before.recovered
         elif event == "tell" and recovery.missing:
-            recovery = recovery.told()
+            recovery = recovery.announced()
         elif event == "install" and recovery.plan and recovery.plan.phase is Phase.RUNNING:
             partition, worker = random.choice(sorted(recovery.missing.items()))
             recovery = recovery.installed(partition, worker)
@@ -203,4 +203,4 @@ def test_a_recovery_is_data() -> None:
     """So that another coordinator goes on with what was stored."""
     recovery = Recovery(ALL).planned(PARTITIONS, [WIDE], [Worker("w1", 2.0)])
     assert pickle.loads(pickle.dumps(recovery)) == recovery
-    assert replace(recovery).told().missing == recovery.missing
+    assert replace(recovery).announced().missing == recovery.missing

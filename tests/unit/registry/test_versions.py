@@ -52,9 +52,9 @@ def test_entries_of_a_version_that_says_more_can_be_read() -> None:
         said: str = "more"
 
     More.__name__ = "WorkerInfo"
-    told = codec.encode(More(**dataclasses.asdict(entry)))
-    assert b'"said"' in told
-    assert codec.decode(told, WorkerInfo, "/workers/w1-a") == entry
+    reported = codec.encode(More(**dataclasses.asdict(entry)))
+    assert b'"said"' in reported
+    assert codec.decode(reported, WorkerInfo, "/workers/w1-a") == entry
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def netted(schema: Any, deltas: list[pa.Table]) -> pa.Table:
     return ipc_table(ipc_bytes(merging.net(schema, deltas)))
 
 
-def put_behind_each_other(schema: Any, deltas: list[pa.Table]) -> pa.Table:
+def concatenated(schema: Any, deltas: list[pa.Table]) -> pa.Table:
     """As a part of a checkpoint may have them, and then netted by its reader."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed, "JOINED_ROWS", 0)
@@ -172,7 +172,7 @@ def put_behind_each_other(schema: Any, deltas: list[pa.Table]) -> pa.Table:
     return netted(schema, [ipc_table(ipc_bytes(found))])
 
 
-@pytest.mark.parametrize("merged", [netted, put_behind_each_other])
+@pytest.mark.parametrize("merged", [netted, concatenated])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.sets(st.integers(1, EPOCHS - 1)), st.integers(0, 3))

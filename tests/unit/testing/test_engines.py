@@ -19,11 +19,11 @@ WAITING = """
 import os, sys
 from confluent_kafka import Consumer, TopicPartition
 
-def told(_):
+def on_error(_):
     print("waits", flush=True)
 
 consumer = Consumer({
-    "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told,
+    "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": on_error,
 })
 consumer.assign([TopicPartition("t", 0, 0)])
 consumer.consume(1, float(sys.argv[1]))

@@ -9,12 +9,12 @@ from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics.transactions import PartitionBatch
 
 
-def logs(flushed: int, behind: int, partitions: int = 2) -> tuple[ModelKafka, ModelDisk]:
+def logs(flushed: int, unflushed: int, partitions: int = 2) -> tuple[ModelKafka, ModelDisk]:
     """Partitions with so many records below and behind a flush."""
     kafka = ModelKafka()
     FakeTopics(kafka).create("t", partitions)
     disk = ModelDisk(kafka)
-    for count in (flushed, behind):
+    for count in (flushed, unflushed):
         for partition in range(partitions):
             for _ in range(count):
                 kafka.append(("t", partition), None, b"v")

@@ -65,6 +65,6 @@ def test_the_matrix_has_every_operator_at_every_point_that_can_be_its() -> None:
     cells = {
         (p.name, kill.operator) for p in POINTS for kill in matrix(p, "self", OPERATORS, ("o3",))
     }
-    told_apart = [p for p in POINTS if p.of != "job"]
-    own = {(p.name, o) for p in told_apart for o in OPERATORS if p.of == "writer" or o != "o3"}
+    distinguished = [p for p in POINTS if p.of != "job"]
+    own = {(p.name, o) for p in distinguished for o in OPERATORS if p.of == "writer" or o != "o3"}
     assert cells == own | {(p.name, "") for p in POINTS if p.of == "job"}

@@ -103,7 +103,7 @@ def test_what_is_no_answer_is_wrong(answer: Record, said: str) -> None:
 def test_of_a_cut_run_a_partition_is_read_until_nothing_is_answered_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "BEHIND_RECORDS", 3)
+    monkeypatch.setattr(answers, "UNANSWERED_RECORDS", 3)
     first = [record(i, {"account": "a", "amount": 1, "sent": i}) for i in range(100)]
     second = [record(i, {"account": "b", "amount": 1, "sent": i}, partition=1) for i in range(100)]
     check = AnswerCheck(JOBS["balances"]())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perseid.testing.meter import __main__ as meter
-from perseid.testing.meter.counted import first_news, percentile, speed
+from perseid.testing.meter.counted import first_progress, percentile, speed
 from perseid.testing.verify.read import Record
 
 
@@ -48,7 +48,7 @@ def test_speed_stops_at_the_window() -> None:
 def test_news_is_the_first_record_that_raises_a_count() -> None:
     one = [count("a", 1, 100), count("a", 2, 200), count("a", 2, 1_100), count("a", 5, 1_500)]
     other = [count("b", 4, 150), count("b", 1, 1_050), count("b", 7, 1_700)]
-    assert first_news([one, other], [1_000, 1_600, 2_000]) == [1_500, 1_700, None]
+    assert first_progress([one, other], [1_000, 1_600, 2_000]) == [1_500, 1_700, None]
 
 
 def test_percentile_is_the_nearest_rank() -> None:

@@ -126,14 +126,14 @@ def test_what_code_that_has_no_row_says_may_be_of_the_state_and_is_left_out(
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(HOOKS.replace("HOOK", hook))
     harness = Harness(tmp_path, "o")
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         for _ in range(2):
             harness.epoch({"k": ["a"], "x": [1.0]})
-    said = str(told.value)
+    said = str(caught.value)
     name = hook.partition("(")[0]
     assert f"{name} raised ValueError (its text is left out" in said
     assert 'raise ValueError("nothing' in said, "the line of code is the user's own"
-    assert "ValueError: nothing" not in "".join(traceback.format_exception(told.value))
+    assert "ValueError: nothing" not in "".join(traceback.format_exception(caught.value))
 
 
 COMBINING = """\
@@ -164,11 +164,11 @@ def test_a_combiner_that_returns_something_else_than_rows(
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         Harness(tmp_path, "o").epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
-    assert str(told.value).startswith("operator o (O), partition 0, epoch 1: ")
-    assert said in str(told.value)
-    assert "secret" not in str(told.value)
+    assert str(caught.value).startswith("operator o (O), partition 0, epoch 1: ")
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.security("5.15")
@@ -187,13 +187,13 @@ def test_a_combiner_that_raises_stops_the_job_and_names_the_row(
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
     harness = Harness(tmp_path, "o")
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         harness.epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
-    assert said in str(told.value)
-    assert "secret" not in str(told.value)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
     row, size = (2, 6) if "KeyError" in said else (1, 1)
-    assert f"row {row} of 2 (of input input): {{k: string of {size} char" in str(told.value)
-    assert "`errors: {operator: bisect}` sends such records" in str(told.value)
+    assert f"row {row} of 2 (of input input): {{k: string of {size} char" in str(caught.value)
+    assert "`errors: {operator: bisect}` sends such records" in str(caught.value)
     assert harness.letters == []
 
 
@@ -287,8 +287,8 @@ def test_a_row_of_either_input_without_a_part_of_the_key_is_a_letter(
     harness, without = (Harness(tmp_path, "o", parallelism=2) for _ in range(2))
     found = harness.epoch({"left": left, "right": right})
     other = without.epoch({"left": left.take([0, 2]), "right": right.slice(0, 1)})
-    told = [(r["input"], r["reason"]) for r in harness.letters]
-    assert told == [("left", "key column k of operator o is null"),
+    reported = [(r["input"], r["reason"]) for r in harness.letters]
+    assert reported == [("left", "key column k of operator o is null"),
                     ("right", "key column i of operator o is null")]  # fmt: skip
     harness.watermark = without.watermark = 100
     found += harness.epoch({"left": left.slice(0, 0), "right": right.slice(0, 0)})
@@ -305,9 +305,9 @@ def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str
     raising = f"    {method}\n        raise KeyError('limit')\n\n    def process"
     code = CODE.replace("    def process", raising)
     (tmp_path / "m.py").write_text(code.replace("STEP", "pass"))
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         Harness(tmp_path, "o")
-    said = str(told.value)
+    said = str(caught.value)
     assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'\n")
     assert re.search(r'm\.py", line \d+, in (open|__init__)\n    raise KeyError', said)
     assert "Correct the class or `with:`" in said

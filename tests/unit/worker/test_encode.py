@@ -181,15 +181,15 @@ CANNOT = {
 
 
 @pytest.mark.parametrize(
-    ("format_", "kind", "told"), [(f, *one) for f, kinds in CANNOT.items() for one in kinds.items()]
+    ("format_", "kind", "why"), [(f, *one) for f, kinds in CANNOT.items() for one in kinds.items()]
 )
 def test_a_column_that_cannot_be_written_is_known_without_a_row(
-    format_: str, kind: pa.DataType, told: str
+    format_: str, kind: pa.DataType, why: str
 ) -> None:
     schema = pa.schema([("c", kind)])
-    with pytest.raises(BadInputError, match=told):
+    with pytest.raises(BadInputError, match=why):
         encode.check(schema, format_, None, None)
-    with pytest.raises(BadInputError, match=told):
+    with pytest.raises(BadInputError, match=why):
         encode.values(schema.empty_table(), format_, None)
 
 
@@ -226,7 +226,7 @@ AVRO = {
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "why"),
     [
         ({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}, None),
         ({"id": pa.int32(), "at": pa.timestamp("ms", "UTC"), "kind": pa.string()}, None),
@@ -240,11 +240,11 @@ AVRO = {
     ],
 )
 def test_columns_are_held_against_the_avro_schema(
-    columns: dict[str, pa.DataType], told: str | None
+    columns: dict[str, pa.DataType], why: str | None
 ) -> None:
     schema = pa.schema(list(columns.items()))
-    if told is None:
+    if why is None:
         encode.check(schema, "avro", None, AVRO)
     else:
-        with pytest.raises(BadInputError, match=told):
+        with pytest.raises(BadInputError, match=why):
             encode.check(schema, "avro", None, AVRO)

@@ -75,20 +75,20 @@ def carried(work: Callable[[], None]) -> str:
     try:
         list(task(cast(Any, SimpleNamespace(token=TOKEN))))
     except BaseException as error:
-        told = "".join(traceback.TracebackException.from_exception(error, compact=True).format())
-        text = told.encode("utf-8").decode()  # else the worker process says nothing and ends
+        shown = "".join(traceback.TracebackException.from_exception(error, compact=True).format())
+        text = shown.encode("utf-8").decode()  # else the worker process says nothing and ends
         return f"Job aborted due to stage failure: PythonException: {text}\nCaused by: {text}"
     raise AssertionError("it raises")
 
 
 def record_of(text: str) -> FragmentState:
     """The record of a fragment that ends with it, as it comes out of Kafka."""
-    told: list[Any] = []
+    shown: list[Any] = []
     plan = Plan(JOB, "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
     fragment = Fragment(cast(Any, None), cast(Any, None), plan, "w1-a", Path(), Path())
     fragment._token = TOKEN
-    fragment._end_with(cast(Any, SimpleNamespace(append=told.append)), ValueError(text))
-    record = codec.decode(codec.encode(told[0]))
+    fragment._end_with(cast(Any, SimpleNamespace(append=shown.append)), ValueError(text))
+    record = codec.decode(codec.encode(shown[0]))
     assert isinstance(record, FragmentState)
     return record
 

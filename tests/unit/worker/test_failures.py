@@ -38,9 +38,9 @@ def over_spark(work: Any) -> PerseidError:
         work()
         yield from ()
 
-    with pytest.raises(RuntimeError) as told:
+    with pytest.raises(RuntimeError) as caught:
         list(task(CONTEXT))
-    text = f"PythonException: Traceback (most recent call last):\n  RuntimeError: {told.value}"
+    text = f"PythonException: Traceback (most recent call last):\n  RuntimeError: {caught.value}"
     text.encode("utf-8")
     return classify(ValueError(f"{SPARK}{text}\nCaused by: {text}"), TOKEN)
 

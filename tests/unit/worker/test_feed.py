@@ -136,15 +136,15 @@ def test_checks_of_later_tokens_reach_the_replay_of_an_earlier_epoch() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("collect_epoch", "told"), [(10, 10), (11, None), (14, None)])
+@pytest.mark.parametrize(("collect_epoch", "collected"), [(10, 10), (11, None), (14, None)])
 def test_what_a_replay_has_still_to_pass_is_not_collected(
-    collect_epoch: int, told: int | None
+    collect_epoch: int, collected: int | None
 ) -> None:
     feed = EpochFeed(past(LOG), 10, 1, GENERATION)
     feed.feed(1, LOG[1], None)
     order = feed.feed(2, LOG[2], collect_epoch)
     assert order is not None
-    assert (order.token.epoch, order.collect_epoch) == (11, told)
+    assert (order.token.epoch, order.collect_epoch) == (11, collected)
 
 
 @pytest.mark.parametrize(("collect_epoch", "wanted"), [(None, True), (10, True), (11, False)])

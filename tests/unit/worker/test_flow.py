@@ -87,8 +87,8 @@ def test_poison_goes_to_the_dead_letters_and_the_rest_to_the_consumer(tmp_path: 
     spent = of(rows, {t.gid for t in job.layout.of("spent")})
     assert sorted(spent["n"].to_pylist()) == [1, 2]
     letters = of(rows, {writer.gid})
-    told = [(r["topic"], r["partition"], r["offset"], r["reason"]) for r in letters.to_pylist()]
-    assert told == [("orders-in", 1, 41, "negative"), ("orders-in", 1, 43, "negative")]
+    reported = [(r["topic"], r["partition"], r["offset"], r["reason"]) for r in letters.to_pylist()]
+    assert reported == [("orders-in", 1, 41, "negative"), ("orders-in", 1, 43, "negative")]
     assert letters["operator_partition"].to_pylist() == [5, 5]
     assert refused.of_operators(letters) == 2
     assert {row.target for row in rows} == {t.gid for t in job.layout.tasks}

@@ -253,12 +253,12 @@ def of_fields(*kinds: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": fields}
 
 
-@pytest.mark.parametrize(("kind", "told"), UNREADABLE)
-def test_avro_fields_of_other_types_are_refused(kind: Any, told: str) -> None:
+@pytest.mark.parametrize(("kind", "shown"), UNREADABLE)
+def test_avro_fields_of_other_types_are_refused(kind: Any, shown: str) -> None:
     with pytest.raises(BadInputError) as refused:
         make("avro", None, of_fields(kind, "long"))
     said = str(refused.value)
-    assert f"has fields that a source cannot read: {told}; expected string, bytes, int" in said
+    assert f"has fields that a source cannot read: {shown}; expected string, bytes, int" in said
 
 
 def test_all_avro_fields_that_cannot_be_read_are_named_at_once() -> None:

@@ -17,7 +17,7 @@ from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
 from perseid.worker.dataflow.failures import DIED
-from perseid.worker.fragment import EXIT_UNTOLD, Clients, Fragment
+from perseid.worker.fragment import EXIT_UNREPORTED, Clients, Fragment
 
 TOKEN = "drawn-for-this-life"
 PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
@@ -28,7 +28,7 @@ class Progress:
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
-        self.told: list[FragmentState] = []
+        self.reported: list[FragmentState] = []
         self.on_failure: Any = lambda: None
 
     def append(self, record: FragmentState) -> int:
@@ -36,7 +36,7 @@ class Progress:
             self.failures -= 1
             self.on_failure()
             raise RetryableError("append was not acknowledged")
-        self.told.append(record)
+        self.reported.append(record)
         return 0
 
 
@@ -74,7 +74,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:
     progress = Progress(failures=3)
     ended(progress, error)
-    (record,) = progress.told
+    (record,) = progress.reported
     assert (record.state, record.error_kind, record.permanent) == ("failed", kind, permanent)
     assert (record.generation, record.epoch) == (3, 7)
 
@@ -84,7 +84,7 @@ def test_it_is_not_told_any_more_when_a_newer_plan_has_come() -> None:
     found = made()
     progress.on_failure = found._stopping.set
     found._end_with(cast(ProgressLog, progress), RetryableError("the broker is away"))
-    assert progress.told == []
+    assert progress.reported == []
     assert progress.failures == 10**6 - 1
 
 
@@ -140,13 +140,13 @@ class Refusing(Progress):
 def test_where_the_broker_takes_less_a_short_record_is_told() -> None:
     progress = Refusing(most=EVENT_MAX)
     ended(progress, PermanentError("x" * 2_000_000))
-    assert [(r.state, r.error_kind) for r in progress.told] == [("failed", "PermanentError")]
+    assert [(r.state, r.error_kind) for r in progress.reported] == [("failed", "PermanentError")]
 
 
 def test_events_of_any_size_are_told() -> None:
     progress = Progress(failures=0)
     made()._report(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
-    assert [len(event) <= EVENT_MAX for event in progress.told[0].events] == [True, True]
+    assert [len(event) <= EVENT_MAX for event in progress.reported[0].events] == [True, True]
 
 
 def refuse(*_: Any) -> None:
@@ -164,7 +164,7 @@ def test_an_end_that_cannot_be_told_ends_the_worker_and_not_in_silence(
     deployment: Any = SimpleNamespace(brokers=lambda job: "127.0.0.1:1")
     found = Fragment(cast(Any, None), deployment, PLAN, "w1-a", Path(), Path())
     found._live()
-    assert codes == [EXIT_UNTOLD]
+    assert codes == [EXIT_UNREPORTED]
     assert found.ended
     assert "how its fragment ended cannot be reported" in caplog.text
 

@@ -37,11 +37,11 @@ def partition(partition: Any) -> Any:
 def look(partition: Any, tmp_path: Path) -> Look:
     def look_(*places: Place) -> tuple[Moment, dict[str, int]]:
         """The moment and totals; each try is told the next of `places`, the last ever after."""
-        told = iter(places)
+        reported = iter(places)
         last = [places[0]]
 
         def place() -> Place:
-            last[0] = next(told, last[0])
+            last[0] = next(reported, last[0])
             return last[0]
 
         inspector = Inspector(

@@ -34,7 +34,7 @@ class Site:
         self.word = LastWord(self.job, log, self.kafka.topics, self.kafka.reader)
         self.word.append(RUNNING)
 
-    def told(self) -> list[object]:
+    def recorded(self) -> list[object]:
         return [codec.decode(value) for value in self.kafka.values(self.topic)]
 
 
@@ -47,7 +47,7 @@ def test_a_word_that_is_there_is_not_repeated(site: Site) -> None:
     assert not site.word.look(AGAIN)
     ModelDisk(site.model).flush()
     assert not site.word.look(AGAIN)
-    assert site.told() == [RUNNING] * 4
+    assert site.recorded() == [RUNNING] * 4
 
 
 def test_a_word_that_was_cut_off_is_told_again_once(site: Site) -> None:
@@ -57,7 +57,7 @@ def test_a_word_that_was_cut_off_is_told_again_once(site: Site) -> None:
     assert site.word.look(AGAIN)
     assert site.word.look(AGAIN)  # up to behind the one that is lost
     assert not site.word.look(AGAIN)
-    assert site.told() == [RUNNING, RUNNING, AGAIN, AGAIN, AGAIN]
+    assert site.recorded() == [RUNNING, RUNNING, AGAIN, AGAIN, AGAIN]
 
 
 def test_a_word_in_whose_place_another_writer_told_something_is_told_again(site: Site) -> None:
@@ -67,7 +67,7 @@ def test_a_word_in_whose_place_another_writer_told_something_is_told_again(site:
     assert not site.word.look(AGAIN)  # the producer that wrote before is refused
     assert site.word.look(AGAIN)
     assert not site.word.look(AGAIN)
-    assert site.told() == [RUNNING, RUNNING, RUNNING, PARTS, AGAIN]
+    assert site.recorded() == [RUNNING, RUNNING, RUNNING, PARTS, AGAIN]
 
 
 def test_a_word_that_came_in_place_of_a_lost_one_is_told_again_behind_it(site: Site) -> None:
@@ -80,7 +80,7 @@ def test_a_word_that_came_in_place_of_a_lost_one_is_told_again_behind_it(site: S
     assert site.word.look(AGAIN)  # at 4
     assert site.word.look(AGAIN)  # at 5, where nothing was read yet
     assert not site.word.look(AGAIN)
-    assert site.told() == [RUNNING] * 3 + [AGAIN] * 3
+    assert site.recorded() == [RUNNING] * 3 + [AGAIN] * 3
 
 
 @pytest.mark.parametrize("records", [0, 9])
@@ -92,7 +92,7 @@ def test_a_topic_that_was_made_again_has_not_heard_it(site: Site, records: int) 
     for _ in range(records):
         site.kafka.writer.append(site.topic, 0, codec.encode(RUNNING))
     assert site.word.look(AGAIN)
-    assert site.told()[-1] == AGAIN
+    assert site.recorded()[-1] == AGAIN
 
 
 def test_a_broker_that_is_away_proves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,4 +102,4 @@ def test_a_broker_that_is_away_proves_nothing(site: Site, monkeypatch: pytest.Mo
     monkeypatch.setattr(site.kafka.topics, "identities", away)
     assert not site.word.look(AGAIN)
     monkeypatch.undo()
-    assert site.told() == [RUNNING] * 4
+    assert site.recorded() == [RUNNING] * 4

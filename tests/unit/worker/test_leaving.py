@@ -25,15 +25,15 @@ ENTRY = JobEntry("shop", "uuid", "r1", "archive", "running", 1, 0)
 
 
 class Ending:
-    """A fragment whose epoch needs `needs_s`; `told` is what happened to it, in order."""
+    """A fragment whose epoch needs `needs_s`; `calls` is what happened to it, in order."""
 
     def __init__(self, clock: ManualClock, needs_s: float, plan: Plan = PLAN) -> None:
         self.clock, self.needs_s, self.plan = clock, needs_s, plan
         self.ended, self.epoch = False, 41
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def finish(self) -> None:
-        self.told.append("finish")
+        self.calls.append("finish")
 
     def finished(self, timeout_s: float) -> bool:
         waited_s = min(self.needs_s, max(0.0, timeout_s))
@@ -42,7 +42,7 @@ class Ending:
         return self.needs_s <= 0
 
     def stop(self, timeout_s: float) -> None:
-        self.told.append("stop")
+        self.calls.append("stop")
         self.ended = True
 
 
@@ -75,7 +75,7 @@ def test_epochs_end_before_anything_is_stopped(registry: Registry) -> None:
     clock = Clock(0.0)
     first, second = Ending(clock, 0.4), Ending(clock, 0.3)
     assert left(registry, clock, [first, second], Leaving()) == pytest.approx(0.7)
-    assert first.told == second.told == ["finish", "stop"]
+    assert first.calls == second.calls == ["finish", "stop"]
     assert registry.workers() == (replace(ME, leaving=True),)
 
 
@@ -85,7 +85,7 @@ def test_an_epoch_that_takes_too_long_is_given_up(
     clock = Clock(0.0)
     stuck = Ending(clock, 100.0)
     assert left(registry, clock, [stuck], Leaving(limit_s=5.0)) == pytest.approx(5.0)
-    assert stuck.told == ["finish", "stop"]
+    assert stuck.calls == ["finish", "stop"]
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "did not end within 5 s" in record.getMessage()
     assert (vars(record)["job"], vars(record)["epoch"]) == ("shop", 42)
@@ -101,7 +101,7 @@ def test_a_checkpoint_is_taken_first_and_waited_for(registry: Registry) -> None:
     fragment = Ending(clock, 0.0)
 
     def complete() -> None:
-        assert fragment.told == []  # its epochs go on, as the checkpoint is one of them
+        assert fragment.calls == []  # its epochs go on, as the checkpoint is one of them
         stored = registry.job_entry("shop")
         assert stored is not None and stored.value.checkpoint_above == 41
         if clock.monotonic_s() >= 2.0 and registry.pointers("shop") is None:
@@ -110,7 +110,7 @@ def test_a_checkpoint_is_taken_first_and_waited_for(registry: Registry) -> None:
     clock.paused = complete
     took_s = left(registry, clock, [fragment], Leaving(60.0, checkpoint=True))
     assert 2.0 <= took_s < 2.5
-    assert fragment.told == ["finish", "stop"]
+    assert fragment.calls == ["finish", "stop"]
 
 
 def test_a_checkpoint_that_does_not_come_leaves_time_for_the_epoch(registry: Registry) -> None:
@@ -139,7 +139,7 @@ def test_without_zookeeper_the_epochs_are_ended_all_the_same() -> None:
     clock = Clock(0.0)
     fragment = Ending(clock, 1.0)
     assert left(registry, clock, [fragment], Leaving(checkpoint=True)) == pytest.approx(1.0)
-    assert fragment.told == ["finish", "stop"]
+    assert fragment.calls == ["finish", "stop"]
 
 
 class NoTokens:

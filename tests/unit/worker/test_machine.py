@@ -51,9 +51,9 @@ def test_the_job_that_grows_is_stopped_and_told_what_to_do(host: Machine) -> Non
     host.judge("a", 300, 300)
     host.memory = SHORT
     host.judge("a", 300, 305, after_s=1.0)
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         host.judge("a", 300, 320, after_s=SHORT_S)
-    text = str(told.value)
+    text = str(caught.value)
     assert "has 400 MiB of its 16000 MiB left, after epoch 3 of job a" in text
     assert "whose state has 620.0 MiB" in text
     assert "it grows by 6826.7 KiB/s" in text
@@ -74,8 +74,8 @@ def test_a_moment_without_memory_stops_nobody(host: Machine) -> None:
 def test_a_job_that_does_not_grow_only_warns_and_once_each_time(host: Machine) -> None:
     host.judge("a", 1)
     host.memory = SHORT
-    (told,) = host.judge("a", 1, after_s=1.0)
-    assert told.startswith("warning: the machine (or container) has 400 MiB")
+    (reported,) = host.judge("a", 1, after_s=1.0)
+    assert reported.startswith("warning: the machine (or container) has 400 MiB")
     assert host.grows("a", *[1] * 20) == [()] * 20
     host.memory = PLENTY
     assert host.judge("a", 1) == ()
@@ -212,6 +212,6 @@ def test_what_cannot_be_read_is_said_once_and_stops_nobody() -> None:
         raise PermissionError("memory.max")
 
     watch = MachineWatch(unreadable)
-    (told,) = watch.judge("a", 1, [{"gid": 0, "state_bytes": 1}])
-    assert told == "warning: what memory is left cannot be read: memory.max"
+    (reported,) = watch.judge("a", 1, [{"gid": 0, "state_bytes": 1}])
+    assert reported == "warning: what memory is left cannot be read: memory.max"
     assert watch.judge("a", 2, [{"gid": 0, "state_bytes": 2}]) == ()

@@ -34,15 +34,15 @@ def reports(*sizes: int) -> list[dict[str, int]]:
 
 def test_one_warning_when_four_fifths_are_reached(watch: MemoryWatch) -> None:
     assert watch.look(1, reports(10**12, 79 * MIB, 0)) == ()
-    (told,) = watch.look(2, reports(10**12, 81 * MIB, 0))
-    assert told.startswith("warning: operator held, partition 0: its state has 81.0 MiB")
-    assert "of the 100.0 MiB that `memory:` gives it" in told
-    assert "after epoch 2" in told
+    (reported,) = watch.look(2, reports(10**12, 81 * MIB, 0))
+    assert reported.startswith("warning: operator held, partition 0: its state has 81.0 MiB")
+    assert "of the 100.0 MiB that `memory:` gives it" in reported
+    assert "after epoch 2" in reported
     assert watch.look(3, reports(10**12, 82 * MIB, 0)) == ()
     assert watch.look(4, reports(10**12, 50 * MIB, 0)) == ()
     watch.look(5, reports(10**12, 75 * MIB, 75 * MIB))
     both = watch.look(6, reports(10**12, 80 * MIB, 80 * MIB))
-    assert [told.split(":")[1] for told in both] == [
+    assert [reported.split(":")[1] for reported in both] == [
         " operator held, partition 0", " operator held, partition 1",
     ]  # fmt: skip
 
@@ -50,9 +50,9 @@ def test_one_warning_when_four_fifths_are_reached(watch: MemoryWatch) -> None:
 def test_the_stop_is_in_front_of_the_limit(watch: MemoryWatch) -> None:
     for epoch, size in enumerate((60, 70, 80, 90), 1):
         watch.look(epoch, reports(0, 0, size * MIB))
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         watch.look(5, reports(0, 0, 95 * MIB + MIB // 2 + 5 * MIB))
-    text = str(told.value)
+    text = str(caught.value)
     assert "operator held, partition 1: its state has 100.5 MiB" in text
     assert "after epoch 5" in text
     assert "the last epoch has added 10.5 MiB" in text

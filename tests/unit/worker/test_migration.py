@@ -128,9 +128,9 @@ def test_without_a_migrate_the_difference_is_told(
 ) -> None:
     monkeypatch.setattr(Wider, "migrate", Operator.migrate)
     partition.files.delete("/state")
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         partition.restore(2, 3, (switched,), **SWITCH)
-    text = str(told.value)
+    text = str(caught.value)
     assert text.startswith("operator totals (Wider), partition 0: its state is of other primitives")
     assert "total has 4 rows of (key string, n int64), and is of (key string, n double, " in text
     assert "rows is gone" in text

@@ -121,8 +121,8 @@ def test_a_record_of_a_source_has_its_own_bytes_and_place_in_its_letter(
 ) -> None:
     table, count = read(context(tmp_path, **how))
     assert table["n"].to_pylist() == [1, 2, 3, 4], "others may read such rows"
-    told = [(r.place, r.kind, r.key, json.loads(r.value or b"")["n"]) for r in count.refused]
-    assert told == [
+    reported = [(r.place, r.kind, r.key, json.loads(r.value or b"")["n"]) for r in count.refused]
+    assert reported == [
         ("topic orders-in, partition 3, offset 41", "NullKey", b"k1", 2),
         ("topic orders-in, partition 3, offset 42", "NullKey", b"k2", 3),
     ]
@@ -131,9 +131,9 @@ def test_a_record_of_a_source_has_its_own_bytes_and_place_in_its_letter(
 
 
 def test_where_it_stops_the_job_the_record_and_both_remedies_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         read(context(tmp_path))
-    said = str(told.value)
+    said = str(caught.value)
     assert said.startswith(
         "topic orders-in, partition 3, offset 41: key column user of operator direct is null. "
     )
@@ -179,9 +179,9 @@ def test_a_row_behind_sql_is_a_letter_of_the_operator(
 
 
 def test_behind_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path, TOLERANCE="all"), "direct")
-    said = str(told.value)
+    said = str(caught.value)
     assert said.startswith("operator ranked, epoch 7: key column user of operator ranked is null ")
     assert "in row 2 of 4 that direct emitted" in said
     assert "to the dead-letter topic: `errors: {operator: bisect}` of ranked;" in said
@@ -192,9 +192,9 @@ def test_behind_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
 
 
 def test_a_job_stops_at_a_row_behind_sql_without_what_it_says(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path), "named")
-    assert "in row 2 of 4 that named emitted: {user: null, n: int64}" in str(told.value)
+    assert "in row 2 of 4 that named emitted: {user: null, n: int64}" in str(caught.value)
 
 
 ONE = """
@@ -235,9 +235,9 @@ def test_a_record_on_which_a_combiner_raises_tells_its_place(tmp_path: Path) -> 
     (letter,) = come_to(job, rows, "direct", 1).to_pylist()
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("orders-in", 1, 43)
     assert (letter["key"], letter["reason"]) == (b"k3", "four")
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         rows_of(context(tmp_path, ONE), "orders", Places(runs))
-    said = str(told.value)
+    said = str(caught.value)
     assert "(of input input, topic orders-in, partition 1, offset 43): {user: string of 1" in said
 
 

@@ -192,8 +192,8 @@ def test_each_output_goes_to_its_own_readers(job: Any) -> None:
     sums = [got(gid, "input")["input"]["n"] for gid in (2, 3)]
     assert sorted(sums) == [[], [1, 3]]
     assert flow.graph_of(context).streams("sums") == ("sums", "sums.large")
-    behind = list(flow.rows_of(context, order().token, "sums.large", table, 2))
-    assert {row.target for row in behind} == {4}
+    downstream = list(flow.rows_of(context, order().token, "sums.large", table, 2))
+    assert {row.target for row in downstream} == {4}
     assert list(flow.rows_of(context, order().token, "sums", table, 2)) == []
 
 
@@ -304,7 +304,7 @@ def test_whole_epochs_give_each_sink_its_output(
         for key, n in large.items():
             again[key] = again.get(key, 0) + n
 
-        def told(topic: str) -> dict[str, int]:
+        def emitted(topic: str) -> dict[str, int]:
             rows = fragment.sent.get(topic, [])
             assert len({row["key"] for row in rows}) == len(rows)
             return {row["key"]: row["n"] for row in rows}
@@ -312,9 +312,9 @@ def test_whole_epochs_give_each_sink_its_output(
         in_any_order = {t: sorted(map(str, fragment.sent.get(t, []))) for t in ("even", "odd")}
         assert in_any_order["odd"] == sorted(map(str, odd))
         assert in_any_order["even"] == sorted(str(row) for row in given if not row["n"] % 2)
-        assert (told("sums"), told("large")) == (changed, large)
-        assert told("again") == {key: again[key] for key in large}
-        assert told("more") == {key: again[key] for key in large if again[key] > 10}
+        assert (emitted("sums"), emitted("large")) == (changed, large)
+        assert emitted("again") == {key: again[key] for key in large}
+        assert emitted("more") == {key: again[key] for key in large if again[key] > 10}
         assert len(fragment.transactions) == len(fragment.context.layout.tasks)
 
 

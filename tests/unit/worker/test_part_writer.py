@@ -211,8 +211,8 @@ def test_a_writer_gives_way_to_everything_else(tmp_path: Path, order: PartOrder)
     assert os.getpriority(os.PRIO_PROCESS, pid) == part_writer.NICE
     assert os.getsid(pid) == pid
     grouping = Path(f"/proc/{pid}/autogroup")
-    if grouping.exists() and (told := grouping.read_text()):  # empty where a cgroup groups it
-        assert told.split()[-2:] == ["nice", "19"]
+    if grouping.exists() and (reported := grouping.read_text()):  # empty where a cgroup groups it
+        assert reported.split()[-2:] == ["nice", "19"]
 
 
 def test_a_paced_process_takes_its_share_of_a_core() -> None:

@@ -35,11 +35,11 @@ def test_an_epoch_that_the_log_holds_is_handed_out_and_not_processed(partition: 
 
 def test_what_an_epoch_changed_is_told_whether_it_is_processed_or_retained(partition: Any) -> None:
     first = partition.begun()
-    told = partition.run(first, 1).changed_bytes
+    reported = partition.run(first, 1).changed_bytes
     sections = partition.log().entry(1).sections
     deltas = [data for name, data in sections.items() if name.startswith("state.")]
-    assert told == sum(map(len, deltas)) > 0
-    assert partition.run(partition.state(), 1).changed_bytes == told
+    assert reported == sum(map(len, deltas)) > 0
+    assert partition.run(partition.state(), 1).changed_bytes == reported
 
 
 def test_of_two_attempts_at_once_the_first_file_is_the_epoch(
@@ -98,15 +98,15 @@ def test_a_copy_that_is_ahead_goes_back(partition: Any, totals_at: Any) -> None:
 def test_a_copy_whose_next_deltas_are_collected_loads_the_snapshot(
     partition: Any, totals_at: Any
 ) -> None:
-    one, behind = partition.begun(), partition.state()
+    one, older = partition.begun(), partition.state()
     partition.run(one, 1)
-    behind.bring_to(1)
+    older.bring_to(1)
     for epoch in (2, 3, 4):
         partition.run(one, epoch)
     partition.snapshot(one, 3)
     one.log.collect(3)
-    behind.bring_to(4)
-    assert partition.totals(behind) == totals_at(4)
+    older.bring_to(4)
+    assert partition.totals(older) == totals_at(4)
 
 
 def test_an_operator_that_raises_leaves_a_dirty_copy_that_is_rebuilt(
@@ -115,11 +115,12 @@ def test_an_operator_that_raises_leaves_a_dirty_copy_that_is_rebuilt(
     state = partition.begun()
     partition.run(state, 1)
     state.operator.failing = True
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         partition.run(state, 2)
     text = "operator totals (Totals), partition 0, epoch 2: process raised ValueError: as the test"
-    assert str(told.value).startswith(text)
-    assert "row 1 of 2 (of input input): {key: string of 3 characters, n: int64}" in str(told.value)
+    assert str(caught.value).startswith(text)
+    place = "row 1 of 2 (of input input): {key: string of 3 characters, n: int64}"
+    assert place in str(caught.value)
     assert (state.epoch, partition.log().epochs()) == (None, [1])
     state.operator.failing = False
     partition.run(state, 2)

@@ -313,7 +313,7 @@ def test_a_damaged_file_of_a_chain_is_never_an_empty_state(
 
 
 @pytest.mark.parametrize(
-    ("state_bytes", "behind_bytes", "expected"),
+    ("state_bytes", "delta_bytes", "expected"),
     [
         (100, parts.MERGED_BYTES, True),
         (100, parts.MERGED_BYTES - 1, False),  # merged in no time
@@ -323,9 +323,9 @@ def test_a_damaged_file_of_a_chain_is_never_an_empty_state(
     ],
 )
 def test_a_small_state_that_changed_much_is_copied_at_once(
-    state_bytes: int, behind_bytes: int, expected: bool
+    state_bytes: int, delta_bytes: int, expected: bool
 ) -> None:
-    assert parts.at_once(state_bytes, behind_bytes) == expected
+    assert parts.at_once(state_bytes, delta_bytes) == expected
 
 
 def test_a_copy_is_the_part(begin: Callable[[int], History]) -> None:
@@ -336,8 +336,8 @@ def test_a_copy_is_the_part(begin: Callable[[int], History]) -> None:
     history.complete(history.order())
     asked: list[tuple[int, int]] = []
 
-    def always(state_bytes: int, behind_bytes: int) -> bool:
-        asked.append((state_bytes, behind_bytes))
+    def always(state_bytes: int, delta_bytes: int) -> bool:
+        asked.append((state_bytes, delta_bytes))
         return True
 
     history.state.at_once = always

@@ -27,8 +27,8 @@ ROW: dict[str, Any] = {
 
 
 def letters(value: bytes | None, key: bytes | None = None, **row: Any) -> SinkBatch:
-    told = refused.headers({**ROW, "key": key, "value": value, **row}, "shop", 9)
-    return SinkBatch("dlq", [key], [value], [told], letters=True)
+    reported = refused.headers({**ROW, "key": key, "value": value, **row}, "shop", 9)
+    return SinkBatch("dlq", [key], [value], [reported], letters=True)
 
 
 def size(batch: SinkBatch) -> int:

@@ -144,9 +144,9 @@ def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
             raise PermanentError("operator x raised")
 
     words = pa.table({"word": ["a", "b", "secret", "c"], "x": [1.0, math.nan, math.nan, None]})
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         stop_at(on_secret, {"input": words})
-    text = str(told.value)
+    text = str(caught.value)
     assert "row 3 of 4 (of input input): {word: string of 6 characters, x: nan}" in text
     assert "errors: {operator: bisect}" in text
     assert "secret" not in text
@@ -163,24 +163,24 @@ def raising(words: list[str], is_bad: Callable[[list[str]], bool]) -> str:
             except KeyError as error:
                 raise Raised("process raised ", f"KeyError: {error}", "\nEnd") from error
 
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         stop_at(attempt, {"input": pa.table({"word": words, "n": list(range(len(words)))})})
-    return "".join(traceback.format_exception(told.value))
+    return "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.security("5.15")
 def test_what_an_exception_quotes_of_the_row_is_blotted_out() -> None:
-    told = raising(["ann", "bob", "secret"], lambda got: "secret" in got)
-    assert "process raised KeyError: [{'word': '<word>', 'n': <n>}]\nEnd" in told
-    assert "row 3 of 3" in told
-    assert not re.search("secret|ann|bob", told)
+    reported = raising(["ann", "bob", "secret"], lambda got: "secret" in got)
+    assert "process raised KeyError: [{'word': '<word>', 'n': <n>}]\nEnd" in reported
+    assert "row 3 of 3" in reported
+    assert not re.search("secret|ann|bob", reported)
 
 
 @pytest.mark.security("5.15")
 def test_where_a_row_is_bad_only_behind_others_nothing_of_them_is_told() -> None:
-    told = raising(["ann", "bob", "secret"], lambda got: "secret" in got and "ann" in got)
-    assert "process raised KeyError (its text is left out" in told
-    assert not re.search("secret|ann|bob", told)
+    reported = raising(["ann", "bob", "secret"], lambda got: "secret" in got and "ann" in got)
+    assert "process raised KeyError (its text is left out" in reported
+    assert not re.search("secret|ann|bob", reported)
 
 
 @pytest.mark.security("5.15")
@@ -194,10 +194,10 @@ def test_a_batch_that_cannot_be_bisected_quotes_no_row() -> None:
             except ValueError as error:
                 raise Raised("process raised ", str(error), "") from error
 
-    with pytest.raises(PermanentError) as told:
+    with pytest.raises(PermanentError) as caught:
         sift(attempt, {"input": pa.table({"word": ["ann", "bob"]})})
-    assert "The batch was bisected: " in str(told.value)
-    assert not re.search("ann|bob", str(told.value))
+    assert "The batch was bisected: " in str(caught.value)
+    assert not re.search("ann|bob", str(caught.value))
 
 
 def test_a_dead_letter_of_an_exception_that_cannot_be_written_is_one() -> None:

@@ -11,10 +11,10 @@ from perseid.worker.epoch.reports import operator_states
 def test_partitions_of_an_operator_are_summed_and_what_has_no_state_is_left_out() -> None:
     layout = build(job_spec(parallelism=2), 1)
     first, second = (task.gid for task in layout.stateful_tasks)
-    told = [
+    reported = [
         {"gid": first, "state_bytes": 100, "changed_bytes": 7},
         {"gid": 99, "process_ms": 3},
         {"gid": second, "state_bytes": 20, "changed_bytes": 1},
     ]
-    assert operator_states(layout, told) == (OperatorState("counts", 120, 8),)
+    assert operator_states(layout, reported) == (OperatorState("counts", 120, 8),)
     assert operator_states(layout, []) == ()

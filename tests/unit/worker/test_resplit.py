@@ -170,9 +170,9 @@ def test_state_without_a_key_is_never_emptied() -> None:
 
 def test_a_rescale_that_raises_says_where() -> None:
     said = r"operator o \(Raising\), partition 0, epoch 9: rescale raised ValueError"
-    with pytest.raises(PermanentError, match=said) as told:
+    with pytest.raises(PermanentError, match=said) as caught:
         split(Raising, [counts("a")], 2, ("word",))
-    assert "ValueError: 0" not in "".join(traceback.format_exception(told.value))
+    assert "ValueError: 0" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 3), (3, 2), (2, 5), (4, 4), (7, 1)])

@@ -85,7 +85,7 @@ def test_people_are_told_how_fast_it_went() -> None:
         g: Restored(g, 7, 8, source, rows=1_500_000, bytes=30_000_000)
         for g, source in enumerate(("log", "checkpoint:7"))
     }
-    assert resume.told(restored, 2.0) == (
+    assert resume.summary(restored, 2.0) == (
         "checkpoint:7, log (3,000,000 rows, 60.0 MB in 2.0 s: 1,500,000 rows/s, 30.0 MB/s)"
     )
-    assert resume.told({}, 2.0) == ""
+    assert resume.summary({}, 2.0) == ""

@@ -77,8 +77,9 @@ def test_a_damaged_node_of_one_job_is_nothing_to_the_others(
     )))  # fmt: skip
     assert sorted(look(registry, service)) == ["b", "c"]
     assert before["a"].stopped
-    told = [r.getMessage() for r in caplog.records if "what runs of it continues" in r.getMessage()]
-    assert len(told) == (0 if node is paths.checkpoint else 1)
+    messages = [r.getMessage() for r in caplog.records]
+    logged = [text for text in messages if "what runs of it continues" in text]
+    assert len(logged) == (0 if node is paths.checkpoint else 1)
 
 
 def test_what_a_job_of_a_damaged_entry_has_here_is_kept(

@@ -115,10 +115,10 @@ def test_an_epoch_that_takes_longer_is_given_longer_and_the_next_small_one_less(
 
 def test_what_no_transaction_has_time_for_ends_in_a_sentence() -> None:
     kafka, slow, sink = made(1.0)
-    with pytest.raises(PermanentError, match=r"0, epoch 1 of job: .* 400 records") as told:
+    with pytest.raises(PermanentError, match=r"0, epoch 1 of job: .* 400 records") as caught:
         sink.commit(1, 1, 1, outputs(400))
     for part in ("300 s", "epoch.maxRecords", "transaction.max.timeout.ms", "for out"):
-        assert part in str(told.value)
+        assert part in str(caught.value)
     assert slow.lasting == [None, 120.0, 300.0]
     at_s = kafka.clock.monotonic_s()
     with pytest.raises(PermanentError):
@@ -144,11 +144,11 @@ def test_the_longest_transaction_is_that_of_the_strictest_broker_that_tells_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "transaction.max.timeout.ms"
-    told: dict[int, dict[str, str]] = {1: {name: "900000"}, 2: {}, 3: {name: "60000"}}
-    monkeypatch.setattr(TopicAdmin, "brokers", lambda _: told)
+    reported: dict[int, dict[str, str]] = {1: {name: "900000"}, 2: {}, 3: {name: "60000"}}
+    monkeypatch.setattr(TopicAdmin, "brokers", lambda _: reported)
     with closing(KafkaTransactions("nowhere:1")) as transactions:
         assert transactions.longest_s() == 60.0
-        told.clear()
+        reported.clear()
         with pytest.raises(TransientAnswer, match=f"no broker gives its {name}"):
             transactions.longest_s()
 

@@ -39,8 +39,8 @@ def test_what_spark_has_no_type_for_names_the_column() -> None:
 
 def test_what_cannot_leave_spark_names_the_column_and_the_cast() -> None:
     months = spark.StructType([spark.StructField("i", spark.YearMonthIntervalType())])
-    told = r"'i' of its output has type interval year to month, .*`CAST\(i AS STRING\) AS i`"
-    with pytest.raises(BadInputError, match=told):
+    text = r"'i' of its output has type interval year to month, .*`CAST\(i AS STRING\) AS i`"
+    with pytest.raises(BadInputError, match=text):
         spark_types.out_of(months, "SQL of operator o")
 
 

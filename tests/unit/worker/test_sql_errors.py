@@ -32,10 +32,10 @@ DIVIDED = (
     ],
 )  # fmt: skip
 def test_what_data_made_is_told_without_the_data(text: str, said: str) -> None:
-    told = on_data(text, QUERIES, 7, TOKEN)
-    assert told is not None
-    assert str(told).startswith(said)
-    assert "secret" not in str(told)
+    reported = on_data(text, QUERIES, 7, TOKEN)
+    assert reported is not None
+    assert str(reported).startswith(said)
+    assert "secret" not in str(reported)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     assert not list(tmp_path.iterdir())  # the socket is gone
 
 
-def told(task: socket.socket) -> int:
+def read_pid(task: socket.socket) -> int:
     """The id of the process that has begun with the task."""
     return int.from_bytes(task.recv(4, socket.MSG_WAITALL), "big")
 
@@ -96,7 +96,7 @@ def finish(task: socket.socket) -> None:
 
 def run(daemon: Daemon, index: int) -> int:
     with daemon.task(index, b"p") as task:
-        return told(task)
+        return read_pid(task)
 
 
 def lives(pid: int) -> bool:
@@ -111,7 +111,7 @@ def test_a_task_meets_the_process_of_its_index_whoever_ends_first(daemon: Daemon
     seen = set()
     for turn in range(20):
         begun = {index: daemon.task(index, b"w") for index in ((0, 1) if turn % 2 else (1, 0))}
-        seen.add((told(begun[0]), told(begun[1])))
+        seen.add((read_pid(begun[0]), read_pid(begun[1])))
         for index in (0, 1) if turn % 4 < 2 else (1, 0):
             finish(begun[index])
     assert len(seen) == 1
@@ -120,7 +120,7 @@ def test_a_task_meets_the_process_of_its_index_whoever_ends_first(daemon: Daemon
 
 def test_a_second_task_of_an_index_gets_a_process_of_its_own(daemon: Daemon) -> None:
     busy = daemon.task(0, b"w")
-    assert run(daemon, 0) != told(busy)
+    assert run(daemon, 0) != read_pid(busy)
     finish(busy)
 
 
@@ -162,7 +162,7 @@ def test_a_dead_process_is_replaced(daemon: Daemon) -> None:
 def test_a_process_whose_task_was_given_up_is_ended(daemon: Daemon) -> None:
     """By then Spark tries the task elsewhere, and this one may hang for good."""
     with daemon.task(0, b"h") as task:
-        pid = told(task)
+        pid = read_pid(task)
     until(lambda: not lives(pid), 20.0, f"the end of process {pid}")
     assert run(daemon, 0) != pid
 
@@ -170,7 +170,7 @@ def test_a_process_whose_task_was_given_up_is_ended(daemon: Daemon) -> None:
 def test_the_end_of_the_daemon_ends_all(tmp_path: Path) -> None:
     made = Daemon(tmp_path)
     idle, busy = run(made, 0), made.task(1, b"w")
-    at_work = told(busy)
+    at_work = read_pid(busy)
     made.end()
     for pid in (idle, at_work):
         until(lambda pid=pid: not lives(pid), 20.0, f"the end of process {pid}")  # type: ignore[misc]
@@ -181,17 +181,17 @@ def test_a_process_with_work_beside_its_tasks_is_not_idle(tmp_path: Path) -> Non
     """One that wrote a part of a checkpoint was ended after a minute, when no epoch followed."""
     made = Daemon(tmp_path, IDLE_S="0.5")
     with made.task(0, b"k") as task:
-        holding = told(task)
+        holding = read_pid(task)
     with made.task(1, b"p") as task:
-        idle = told(task)
+        idle = read_pid(task)
     until(lambda: not lives(idle), 20.0, f"the end of process {idle}")
     assert lives(holding)
     with made.task(2, b"p") as task:  # a whole time later
-        idle = told(task)
+        idle = read_pid(task)
     until(lambda: not lives(idle), 20.0, f"the end of process {idle}")
     assert lives(holding)
     with made.task(0, b"l") as task:
-        assert told(task) == holding
+        assert read_pid(task) == holding
     until(lambda: not lives(holding), 20.0, f"the end of process {holding}")
     made.end()
 

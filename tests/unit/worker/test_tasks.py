@@ -114,6 +114,6 @@ def test_dead_letters_that_an_earlier_revision_kept_need_a_topic(
     monkeypatch.setattr("perseid.worker.epoch.flow.spec_of", lambda _: job_spec())
     fragment, order = context("u1"), EpochOrder(token(1), 5, None)
     letters = pa.table({"key": [b"k"], "value": [b"v"]})
-    told = r"counts-0 has dead letters of epoch 7.*apply it with"
-    with pytest.raises(PermanentError, match=told):
+    text = r"counts-0 has dead letters of epoch 7.*apply it with"
+    with pytest.raises(PermanentError, match=text):
         list(tasks._sink_batches(fragment, order, fragment.layout.tasks[0], {}, letters))

@@ -46,7 +46,7 @@ def delete(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
 
 def _ask_in_child(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
     what = f"deleting consumer group {group}"
-    order = {"brokers": _told(bootstrap), "group": group, "timeout_s": timeout_s}
+    order = {"brokers": _encoded(bootstrap), "group": group, "timeout_s": timeout_s}
     try:
         child = subprocess.run(
             [sys.executable, "-m", "perseid.topics.group_deletion"], check=False,
@@ -62,17 +62,17 @@ def _ask_in_child(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
         raise (PermanentError if answer["permanent"] else RetryableError)(answer["error"])
 
 
-def _told(bootstrap: Bootstrap) -> dict[str, Any]:
+def _encoded(bootstrap: Bootstrap) -> dict[str, Any]:
     """Contains no secret: the other process reads it from the same place as this one."""
     access = bootstrap.access.model_dump() if isinstance(bootstrap, Brokers) else None
     return {"bootstrap": str(bootstrap), "access": access}
 
 
-def _heard(told: Mapping[str, Any]) -> Bootstrap:
-    access = told["access"]
+def _decoded(encoded: Mapping[str, Any]) -> Bootstrap:
+    access = encoded["access"]
     if access is None:
-        return str(told["bootstrap"])
-    return Brokers(told["bootstrap"], Access.model_validate(access))
+        return str(encoded["bootstrap"])
+    return Brokers(encoded["bootstrap"], Access.model_validate(access))
 
 
 def _ask(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     order = json.load(sys.stdin)
     answer: dict[str, Any] = {"error": None, "permanent": False}
     try:
-        _ask(_heard(order["brokers"]), order["group"], order["timeout_s"])
+        _ask(_decoded(order["brokers"]), order["group"], order["timeout_s"])
     except (PerseidError, TimeoutError) as error:
         said = str(error) or f"no answer in {order['timeout_s']:g} s"
         answer = {"error": said, "permanent": isinstance(error, PermanentError)}

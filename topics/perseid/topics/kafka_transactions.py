@@ -67,7 +67,7 @@ class KafkaTransactions:
 
     def longest_s(self) -> float:
         brokers = TopicAdmin(self._bootstrap).brokers().values()
-        found = [int(told) for settings in brokers if (told := settings.get(_LONGEST))]
+        found = [int(longest) for settings in brokers if (longest := settings.get(_LONGEST))]
         if not found:
             raise TransientAnswer(f"no broker gives its {_LONGEST}")
         return min(found) / 1000

@@ -313,8 +313,8 @@ def _events(messages: np.ndarray[Any, np.dtype[np.uintp]]) -> list[Event]:
         message = _Message.from_address(address)
         if message.err:
             text = _library().rd_kafka_message_errstr(address)
-            told = text.decode(errors="replace") if text else None
-            events.append(Event(_error(message.err, told), message.offset))
+            reason = text.decode(errors="replace") if text else None
+            events.append(Event(_error(message.err, reason), message.offset))
     return events
 
 

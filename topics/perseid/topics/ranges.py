@@ -199,10 +199,10 @@ class ColumnReader(_Ranges[Records]):
 
         Opened one after another, each would wait for an answer of the broker.
         """
-        behind = [self._places.get(place) for place in starts]
+        places = [self._places.get(place) for place in starts]
         elsewhere = {
             place: start
-            for (place, start), seen in zip(starts.items(), behind, strict=True)
+            for (place, start), seen in zip(starts.items(), places, strict=True)
             if seen is None or seen.served_to != start
         }
         if len(self._places.keys() | elsewhere.keys()) <= ALONE_MAX or len(elsewhere) <= 1:

@@ -142,7 +142,7 @@ class HttpSchemaRegistry:
             else:
                 if not _transient(answer.status_code):
                     return self._judged(answer, f"{method} {path}", absent)
-                fault = f"status {answer.status_code} {_told(answer)[1]}"
+                fault = f"status {answer.status_code} {_error_of(answer)[1]}"
             if self._clock.monotonic_s() >= deadline_s:
                 raise RetryableError(
                     f"schema registry {self._name} at {self._url} does not answer {method} {path}: "
@@ -154,7 +154,7 @@ class HttpSchemaRegistry:
         self, answer: httpx.Response, asked: str, absent: frozenset[int] | set[int]
     ) -> dict[str, Any] | None:
         where = f"schema registry {self._name} at {self._url}"
-        code, said = _told(answer)
+        code, said = _error_of(answer)
         if answer.is_success:
             found: dict[str, Any] = answer.json()
             return found
@@ -175,7 +175,7 @@ def _transient(status: int) -> bool:
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
 
 
-def _told(answer: httpx.Response) -> tuple[int, str]:
+def _error_of(answer: httpx.Response) -> tuple[int, str]:
     """Error code and message of an unsuccessful answer."""
     try:
         body = answer.json()

@@ -44,7 +44,7 @@ class Guard:
 
     def __init__(self, tokens: TokenFile | None, limit: RateLimit) -> None:
         self._tokens, self._limit = tokens, limit
-        self._told = ""
+        self._logged_fault = ""
 
     def needs(self, role: Role) -> Admit:
         """A dependency that admits principals of at least this role."""
@@ -83,14 +83,14 @@ class Guard:
         try:
             principal = self._tokens.principal(secret)
         except UsageError as error:
-            self._tell(str(error))
+            self._log_fault(str(error))
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "UsageError",
                 "this coordinator cannot use its token file; its log says why",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             ) from None
-        self._tell("")
+        self._log_fault("")
         if principal is None:
             self._limited(STRANGER)
             raise _unauthorized("the token is none that this coordinator knows")
@@ -105,11 +105,11 @@ class Guard:
                 headers={"Retry-After": str(max(1, round(wait_s)))},
             )  # fmt: skip
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         """Logs a fault of the token file once, not for each request."""
-        if fault and fault != self._told:
+        if fault and fault != self._logged_fault:
             _log.error("every request is refused: %s", fault)
-        self._told = fault
+        self._logged_fault = fault
 
 
 def _unauthorized(what: str) -> Refusal:

@@ -49,17 +49,17 @@ class Completion:
         self._price: dict[str, list[Rates]] = {}
         # Downstream: what reaches a sink, the number of partitions to add, through which partition,
         # and as which of its inputs.
-        self._reach, self._cost_behind = topology.output_weights.copy(), np.zeros(n)
+        self._reach, self._cost_downstream = topology.output_weights.copy(), np.zeros(n)
         self._through, self._as_input = np.full(n, NONE), np.full(n, NONE)
         self._kept_reach, self._offered = np.zeros(n), np.zeros(n)
         for node in topology.nodes:
             self._look_before(node.name)
         for node in reversed(topology.nodes):
-            self._look_behind(node.name)
+            self._look_downstream(node.name)
 
     def density(self) -> Rates:
         """By partition: estimated fidelity gain of its piece per partition; 0 inside the plan."""
-        gain = self._have * self._reach / (1 + self._cost + self._cost_behind)
+        gain = self._have * self._reach / (1 + self._cost + self._cost_downstream)
         return np.asarray(np.where(self._plan, 0.0, gain))
 
     def value(self) -> Rates:
@@ -74,10 +74,10 @@ class Completion:
         """The partition and all that it needs, without what the plan has."""
         found: set[int] = set()
         self._add(number, found)
-        while (behind := int(self._through[number])) != NONE:
+        while (downstream := int(self._through[number])) != NONE:
             came_as = int(self._as_input[number])
-            self._add(behind, found, but=came_as)
-            number = behind
+            self._add(downstream, found, but=came_as)
+            number = downstream
         return frozenset(found)
 
     def _add(self, number: int, found: set[int], but: int = NONE) -> None:
@@ -139,7 +139,7 @@ class Completion:
         brings[here], costs[here], whom[here] = weight * worth[at], price[at], flow.sources[at]
         return brings, costs, whom
 
-    def _look_behind(self, name: str) -> None:
+    def _look_downstream(self, name: str) -> None:
         """Closes this operator's partitions, then offers them to those before it."""
         self._close(self._topology.slice(name))
         node, first = self._topology.node(name), self._topology.slice(name).start
@@ -155,7 +155,7 @@ class Completion:
             reach = part * self._reach[flow.targets]
             lives = self._plan[flow.targets]
             self._kept_reach[flow.sources] += flow.sent(np.where(lives, reach, 0.0))
-            price = 1 + beside + self._cost_behind[flow.targets]
+            price = 1 + beside + self._cost_downstream[flow.targets]
             self._offer(flow, np.where(lives, 0.0, reach), price, index)
 
     def _score(self, value: Rates, price: Rates) -> Rates:
@@ -164,18 +164,18 @@ class Completion:
     def _close(self, place: slice) -> None:
         """All consumers have made their offers: takes the best one if it is worth its price."""
         lives, offered = self._kept_reach[place], self._offered[place]
-        whole = self._score(lives + offered, 1 + self._cost_behind[place])
+        whole = self._score(lives + offered, 1 + self._cost_downstream[place])
         better = ~self._plan[place] & (whole > self._score(lives, np.ones(len(lives))))
         self._reach[place] += lives + np.where(better, offered, 0.0)
-        self._cost_behind[place] *= better
+        self._cost_downstream[place] *= better
         self._through[place] = np.where(better, self._through[place], NONE)
 
     def _offer(self, flow: Flow, reach: Rates, price: Rates, index: int) -> None:
         """Offers a stream's best target to the partitions before it, if it beats earlier ones."""
         at, weight = flow.best_target(self._score(reach, price), alike=self._cheapest)
         sources, reach, price = flow.sources, weight * reach[at], price[at]
-        before = self._score(self._offered[sources], np.maximum(self._cost_behind[sources], 1))
+        before = self._score(self._offered[sources], np.maximum(self._cost_downstream[sources], 1))
         won = self._score(reach, price) > before
         sources, at = sources[won], at[won]
-        self._offered[sources], self._cost_behind[sources] = reach[won], price[won]
+        self._offered[sources], self._cost_downstream[sources] = reach[won], price[won]
         self._through[sources], self._as_input[sources] = flow.targets[at], index

@@ -141,8 +141,8 @@ def loads(topology: Topology, busiest: float = 1.0) -> dict[str, list[float]]:
     if not (math.isfinite(busiest) and busiest >= 0):
         raise BadInputError(f"the busiest partition takes {busiest}: 0 or more cores")
     rows = {node.name: _rows(topology, node.name) for node in topology.nodes}
-    behind = [max(rows[n.name]) for n in topology.nodes if topology.inputs(n.name)]
-    most = max(behind or [max(each) for each in rows.values()])
+    downstream = [max(rows[n.name]) for n in topology.nodes if topology.inputs(n.name)]
+    most = max(downstream or [max(each) for each in rows.values()])
     if most == 0:
         return {name: [busiest] * len(each) for name, each in rows.items()}
     return {name: [busiest * (some / most) for some in each] for name, each in rows.items()}

@@ -14,10 +14,10 @@ step is O(partitions), except `planned`, which schedules.
 >>> partitions = [Partition("p1", 0.5), Partition("p2", 0.5), Partition("p3", 0.7)]
 >>> queries = [Query("q1", 3, ("p1", "p2")), Query("q2", 1, ("p3",))]
 >>> recovery = Recovery(frozenset({"p1", "p2", "p3"}))
->>> recovery = recovery.planned(partitions, queries, [Worker("w1", 2.0, used=0.5)]).told()
+>>> recovery = recovery.planned(partitions, queries, [Worker("w1", 2.0, used=0.5)]).announced()
 >>> recovery.plan.assigned, recovery.plan.rolls_back
 ({'p1': 'w1', 'p2': 'w1'}, True)
->>> recovery = recovery.installed("p1", "w1").interrupted().told()
+>>> recovery = recovery.installed("p1", "w1").interrupted().announced()
 >>> recovery.missing, recovery.plan.phase.name
 ({'p2': 'w1'}, 'RUNNING')
 >>> recovery = recovery.installed("p2", "w1")
@@ -141,7 +141,7 @@ class Recovery:
         number = 1 if self.plan is None else self.plan.number + 1
         return replace(self, plan=Plan(number, assigned))
 
-    def told(self) -> Recovery:
+    def announced(self) -> Recovery:
         """The workers know the plan: for the first time, or again its missing part."""
         return self._step(Phase.RUNNING)
 

@@ -83,7 +83,7 @@ class Planned:
     period_s: float
     best: int
     writes: tuple[float, ...]
-    behind: tuple[float, ...]
+    after: tuple[float, ...]
     waiting: tuple[float, ...]  # the least sum of both from a step on
     equal_bytes: float
 
@@ -106,20 +106,20 @@ class Planned:
         step_s = period_s / STEPS
         sizes, changed = _ahead(seen, length_s, step_s)
         own, end = np.arange(STEPS + 1), PERIODS * STEPS
-        behind = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
+        after = _written(sizes, changed, own + end - STEPS, np.array([end]))[:, 0]
         for period in range(PERIODS - 1, 0, -1):
             before, here = own + (period - 1) * STEPS, own + period * STEPS
-            behind = (_written(sizes, changed, before, here) + behind).min(axis=1)
+            after = (_written(sizes, changed, before, here) + after).min(axis=1)
         known = [-np.inf if last is None else last[name] for name in seen.sizes.operators]
         since = changed[:, own] - np.array(known)[:, None]
         writes = np.minimum(since, sizes[:, own]).sum(axis=0)
-        costs = writes + behind
+        costs = writes + after
         equal_bytes = EQUAL * period_s * sum(seen.rates.values())
         equal = np.flatnonzero(costs <= costs.min() + equal_bytes)
         best = int(equal[np.argmin(np.abs(equal * step_s - last_s))])
         waiting = np.minimum.accumulate(costs[::-1])[::-1]
         return cls(
-            period_s, best, tuple(writes.tolist()), tuple(behind.tolist()),
+            period_s, best, tuple(writes.tolist()), tuple(after.tolist()),
             tuple(waiting.tolist()), equal_bytes,
         )  # fmt: skip
 
@@ -135,7 +135,7 @@ class Planned:
         step = min(int(offset_s / self.period_s * STEPS + 0.5), STEPS - 1)
         if step < self.best - EARLY:
             return False
-        return written + self.behind[step] <= self.waiting[step + 1] + self.equal_bytes
+        return written + self.after[step] <= self.waiting[step + 1] + self.equal_bytes
 
 
 def _ahead(seen: Changes, length_s: float, step_s: float) -> tuple[Numbers, Numbers]:

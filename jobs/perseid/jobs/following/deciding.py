@@ -138,7 +138,7 @@ def work(
     # A folder without a readable job name may be the one that a job has moved to.
     if prune and all(one.job for one in found):
         return Work(tuple(apply), tuple(gone), tuple(kept))
-    return Work(tuple(apply), (), (*kept, *map(_told_gone, gone)))
+    return Work(tuple(apply), (), (*kept, *map(_reported_gone, gone)))
 
 
 def _judged(found: Sequence[Found]) -> list[Found]:
@@ -170,7 +170,7 @@ def _is_ours(job: RepoJob, entries: Mapping[str, JobEntry]) -> bool:
     return entry is not None and entry.archive == job.archive and entry.desired != "removed"
 
 
-def _told_gone(job: RepoJob) -> RepoJob:
+def _reported_gone(job: RepoJob) -> RepoJob:
     text = (
         f"is no longer in the repository and keeps running; `perseid jobs remove {job.job}` "
         "removes it (a follower with --prune does that by itself)"

@@ -47,7 +47,7 @@ class Remote:
             shutil.rmtree(self.copy, ignore_errors=True)
             raise
         unsigned = None if self._settings.signers is None else self._signature_fault(commit)
-        return Seen(commit, unsigned, not before or self._comes_behind(before, commit))
+        return Seen(commit, unsigned, not before or self._follows(before, commit))
 
     def found(self, commit: str) -> list[Found]:
         """The job folders of a commit; none of their code is run.
@@ -91,7 +91,7 @@ class Remote:
                 raise BadInputError(f"git does not accept what the server sends: {error}") from None
             raise RetryableError(str(error)) from None
 
-    def _comes_behind(self, before: str, commit: str) -> bool:
+    def _follows(self, before: str, commit: str) -> bool:
         try:
             git.run(self.copy, ["merge-base", "--is-ancestor", before, commit])
         except git.GitFailed:

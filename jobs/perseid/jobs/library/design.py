@@ -63,12 +63,12 @@ class Design:
     def windows(self, rows: pa.Table, panes: Panes, low: int, high: int) -> pa.Table:
         """The windows over the panes in `rows` with `low < end <= high`, by end, then key."""
         found = self.kind.frames(panes, low, high)
-        told = {name: rows[name].take(pa.array(panes.row[found.lows])) for name in self.keys}
-        told |= {START: pa.array(found.start), END: pa.array(found.end)}
+        columns = {name: rows[name].take(pa.array(panes.row[found.lows])) for name in self.keys}
+        columns |= {START: pa.array(found.start), END: pa.array(found.end)}
         for one in self.aggregates:
             values = one_array(rows[one.name]).take(pa.array(panes.row))
-            told[one.name] = over(one.how, values, found.lows, found.highs)
-        return pa.table(told).take(pa.array(np.argsort(found.end, kind="stable")))
+            columns[one.name] = over(one.how, values, found.lows, found.highs)
+        return pa.table(columns).take(pa.array(np.argsort(found.end, kind="stable")))
 
 
 def designed(spec: OperatorSpec) -> Design:

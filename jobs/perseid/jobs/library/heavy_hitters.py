@@ -105,9 +105,9 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
             moved = found != pc.fill_null(before["n"], -1).to_numpy()
             self.hitters.delete(asked.filter(pa.array(listed & ~heavy)))
             self.hitters.upsert(asked.filter(pa.array(heavy)), n=found[heavy])
-            told = pa.array((heavy & moved) | (listed & ~heavy))
+            emitted = pa.array((heavy & moved) | (listed & ~heavy))
             asked = asked.append_column("n", pa.array(found))
-            out.emit(asked.append_column("heavy", pa.array(heavy)).filter(told))
+            out.emit(asked.append_column("heavy", pa.array(heavy)).filter(emitted))
 
         def estimate(self, rows: pa.Table) -> Values:
             """Upper bounds of the counts, or sums, of the keys `rows`."""

@@ -170,7 +170,7 @@ def _shared(
                 self._move(matrix(heard.slice(heard.num_rows - 1), ["bias", *features], NAME)[:, 0])
             average = self.train(rows, out) if rows.num_rows else None
             if average is not None:
-                self._tell(rows, average, out)
+                self._send(rows, average, out)
 
         def rescale(self, old: Sequence[Any]) -> None:
             """Keeps what was learnt since the last average, and what is still to be sent."""
@@ -184,7 +184,7 @@ def _shared(
             self.weights.set(self.weights.values + (average - self.common.values)[:, None])
             self.common.set(average)
 
-        def _tell(self, rows: pa.Table, average: Values, out: Emitter) -> None:
+        def _send(self, rows: pa.Table, average: Values, out: Emitter) -> None:
             """Sends the average; the key of any row is an address of this partition."""
             learnt = self.seen.get() // every * every
             address = [array.slice(0, 1) for array in keys.arrays(rows)]

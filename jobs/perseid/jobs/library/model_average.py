@@ -64,10 +64,10 @@ def model_average(spec: OperatorSpec) -> type[Operator]:
         records = Value(pa.int64(), default=0)
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
-            told = batch["records"].to_numpy()
+            each = batch["records"].to_numpy()
             models = matrix(batch, ["bias", *features], NAME)
-            average = (models * told).sum(axis=1) / told.sum()  # no matrix product: decisions/0006
-            self.records.set(self.records.get() + int(told.sum()))
+            average = (models * each).sum(axis=1) / each.sum()  # no matrix product: decisions/0006
+            self.records.set(self.records.get() + int(each.sum()))
             counts = [[batch.num_rows], [self.records.get()]]
             out.emit(pa.table([*counts, *average[:, None]], names=self.output.names))
             keys = dict(zip(places, (batch[name] for name in types), strict=True))

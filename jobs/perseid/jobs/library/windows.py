@@ -96,31 +96,31 @@ class Windows(Operator):
         return panes.scan()
 
     def process(self, batch: pa.Table, out: Emitter) -> None:
-        design, kind, told = self.design, self.design.kind, self.told.get()
+        design, kind, emitted_to = self.design, self.design.kind, self.told.get()
         times = batch[START].to_numpy() if design.combines else self._times(batch)
-        counting = kind.counts(times, told)
+        counting = kind.counts(times, emitted_to)
         if not counting.all():
             log.warning("%d rows, once combined, came too late: left out", (~counting).sum())
             batch, times = batch.filter(pa.array(counting)), times[counting]
-        late = times < told
+        late = times < emitted_to
         if not (kind.keep and late.any()):
             self._add(batch, times)
             return
         keys = KeyFields(design.keys).distinct(batch.filter(pa.array(late))).arrays
-        before = self._kept(keys, told)
+        before = self._kept(keys, emitted_to)
         self._add(batch, times)
-        after = self._kept(keys, told)
+        after = self._kept(keys, emitted_to)
         out.emit(corrections(before, after, list(design.keys)))
 
     def on_epoch_end(self, out: Emitter) -> None:
-        design, told = self.design, self.told.get()
+        design, emitted_to = self.design, self.told.get()
         mark = NEVER if self.watermark is None else design.kind.mark(self.watermark)
-        if mark <= told:
+        if mark <= emitted_to:
             return
         self.told.set(mark)
         rows = self.panes.scan()
         panes = design.panes(rows)
-        out.emit(design.windows(rows, panes, told, mark))
+        out.emit(design.windows(rows, panes, emitted_to, mark))
         gone = pa.array(panes.row[design.kind.over(panes, mark)])
         self.panes.delete(rows.select([*design.keys, START]).take(gone))
 
@@ -147,11 +147,11 @@ class Windows(Operator):
             folds["min"][FIRST] = folds["max"][LAST] = pa.array(times)
         panes.fold(pane, **folds)
 
-    def _kept(self, keys: tuple[pa.Array, ...], told: int) -> pa.Table:
+    def _kept(self, keys: tuple[pa.Array, ...], emitted_to: int) -> pa.Table:
         """The current windows of `keys` that were emitted and can be corrected."""
         design, rows = self.design, self.panes.scan()
         rows = rows.filter(pa.array(groups(keys, [rows[name] for name in design.keys]) >= 0))
-        return design.windows(rows, design.panes(rows), told - design.kind.keep, told)
+        return design.windows(rows, design.panes(rows), emitted_to - design.kind.keep, emitted_to)
 
 
 def corrections(before: pa.Table, after: pa.Table, keys: list[str]) -> pa.Table:

@@ -45,7 +45,7 @@ def refusal(schema: Mapping[str, Any]) -> str | None:
     """The error text for all fields that cannot be read; None when there are none."""
     types = arrow_types(schema)
     wrong = [
-        f"{field['name']} ({_told(field['type'])})"
+        f"{field['name']} ({_described(field['type'])})"
         for field in schema["fields"] if types[field["name"]] is None
     ]  # fmt: skip
     if not wrong:
@@ -87,12 +87,12 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
     return PRIMITIVES.get(base)
 
 
-def _told(kind: Any) -> str:
+def _described(kind: Any) -> str:
     base, logical = plain(kind)
     if logical in _REFUSED:
         return str(logical)
     if isinstance(base, list):
-        return f"a union of {listed(_told(k) for k in base)}" if base else "an empty union"
+        return f"a union of {listed(_described(k) for k in base)}" if base else "an empty union"
     if isinstance(base, Mapping):
         kind = f"{base.get('type')}"
         return f"{base['logicalType']} of {kind}" if "logicalType" in base else kind

@@ -252,8 +252,8 @@ class _Look:
         ours = plan is not None and plan.job_uuid == entry.uuid
         if plan is not None and ours:
             yield plan.archive
-        told = (status.job_uuid, status.counter) if status is not None and status.error else None
-        if not ours or told != (entry.uuid, entry.counter):
+        failed = (status.job_uuid, status.counter) if status is not None and status.error else None
+        if not ours or failed != (entry.uuid, entry.counter):
             yield entry.archive
 
     def _sources(self, spec: JobSpec, classes: Classes) -> Iterator[str]:

@@ -135,8 +135,8 @@ class _Look:
         known = [record.generation for record in last if record is not None]
         since = self._records(job, job.tokens_end)
         known += [record.generation for _, record in since if isinstance(record, Token)]
-        told = self._read(names.progress(job.name), 0)
-        known += [cast(ProgressRecord, codec.decode(value)).generation for _, value in told]
+        recorded = self._read(names.progress(job.name), 0)
+        known += [cast(ProgressRecord, codec.decode(value)).generation for _, value in recorded]
         return max([int(job.nodes.get("generation", "0")), *known]) + GENERATIONS
 
     def _not_there(self, job: JobBackup) -> Iterator[str]:

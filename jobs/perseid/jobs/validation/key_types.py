@@ -62,9 +62,9 @@ def difference(column: str, kinds: Mapping[str, pa.DataType]) -> str:
     """The error text when inputs differ in the type of one key column; empty when they agree."""
     if len(set(kinds.values())) < 2:
         return ""
-    told = ", ".join(f"{kind} in {input_}" for input_, kind in kinds.items())
+    described = ", ".join(f"{kind} in {input_}" for input_, kind in kinds.items())
     return (
-        f"column {column!r} is {told}: rows with one key would go to different partitions and "
+        f"column {column!r} is {described}: rows with one key would go to different partitions and "
         f"never meet, expected one type; {CAST}"
     )
 

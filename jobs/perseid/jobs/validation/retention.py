@@ -25,7 +25,7 @@ def refusals(
         info = topics.get(source.topic)
         if info is None or info.retention_ms < 0:
             continue
-        kept = f"source {name}: topic {source.topic} keeps its records for {_told(info)}"
+        kept = f"source {name}: topic {source.topic} keeps its records for {_described(info)}"
         back_ms, operators = looks_back(name, spec, classes)
         if back_ms and source.event_time is not None:
             back_ms += source.event_time.delay_ms
@@ -52,9 +52,9 @@ def looks_back(node: str, spec: JobSpec, classes: Mapping[str, type[Operator]]) 
     for name, operator in spec.operators.items():
         if node in map(producer, operator.forward.values()):
             own_ms = classes[name].history_ms if name in classes else 0
-            behind_ms, others = looks_back(name, spec, classes)
+            downstream_ms, others = looks_back(name, spec, classes)
             names = (name, *others) if own_ms else others
-            found = max(found, (own_ms + behind_ms, names))
+            found = max(found, (own_ms + downstream_ms, names))
     return found
 
 
@@ -73,5 +73,5 @@ def _raise(info: TopicInfo, milliseconds: int) -> str:
     )
 
 
-def _told(info: TopicInfo) -> str:
+def _described(info: TopicInfo) -> str:
     return f"{duration(info.retention_ms)} (retention.ms={info.retention_ms})"

@@ -99,8 +99,8 @@ class Manifest:
         """Whether the next checkpoint may consist of the changes since this one."""
         links = [part.files(self.epoch)[1:] for part in self.parts]
         whole_bytes = sum(part.files(self.epoch)[0].bytes for part in self.parts)
-        bytes_behind = sum(file.bytes for some in links for file in some)
-        return max(map(len, links), default=0) < LINKS_MAX and bytes_behind <= max(
+        bytes_since = sum(file.bytes for some in links for file in some)
+        return max(map(len, links), default=0) < LINKS_MAX and bytes_since <= max(
             LINKS_SMALL, LINKS_OF_WHOLE * whole_bytes
         )
 

@@ -140,10 +140,10 @@ class StateLog:
         base = max(self.snapshots(), default=None)
         if base is None:
             return 0, 0, 0
-        behind = [self._path(DELTA, epoch) for epoch in self.epochs() if epoch > base]
+        later = [self._path(DELTA, epoch) for epoch in self.epochs() if epoch > base]
         try:
             base_bytes = self._files.size(self._path(SNAPSHOT, base))
-            return base_bytes, sum(map(self._files.size, behind)), len(behind)
+            return base_bytes, sum(map(self._files.size, later)), len(later)
         except FileNotFoundError:
             return self.sizes()  # collected meanwhile; FencedError when the whole log is gone
 

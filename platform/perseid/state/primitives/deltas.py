@@ -47,7 +47,7 @@ def by_row(
     keys: Mapping[str, pa.Array], columns: Mapping[str, pa.Array], places: Slots, count: int
 ) -> pa.Table:
     """Changed rows at `places`, ascending, of `count` before; `keys`: of the new rows."""
-    found = {name: _behind_nulls(array, len(places)) for name, array in keys.items()}
+    found = {name: _after_nulls(array, len(places)) for name, array in keys.items()}
     rows = pa.table({**found, **columns, ROW: pa.array(places.astype(np.uint32))})
     return rows.replace_schema_metadata({COUNT: b"%d" % count})
 
@@ -161,7 +161,7 @@ def _net_by_row(
     if not np.array_equal(added, kept[len(kept) - len(added) :]):
         raise DamagedFile("deltas by row that add the same row: they are not of one state")
     columns = rows.drop_columns([*keys, ROW]).take(pa.array(last[kept]))
-    found = {name: _behind_nulls(_array(rows[name].filter(new)), len(kept)) for name in keys}
+    found = {name: _after_nulls(_array(rows[name].filter(new)), len(kept)) for name in keys}
     found.update((name, columns[name]) for name in columns.schema.names)
     places = pa.array(kept.astype(np.uint32))
     return pa.table({**found, ROW: places}).replace_schema_metadata(metadata)
@@ -179,7 +179,7 @@ def _whole_by_row(keys: Sequence[str], base: pa.Table | None, delta: pa.Table) -
     return _replaced(keys, base.select(keys), new.select(keys), base, rows, index)
 
 
-def _behind_nulls(array: pa.Array, count: int) -> pa.Array:
+def _after_nulls(array: pa.Array, count: int) -> pa.Array:
     if len(array) == count:
         return array
     return pa.concat_arrays([pa.nulls(count - len(array), array.type), array])

@@ -82,7 +82,7 @@ def a_lost_marker_leaves_the_decision_to_the_next_transaction(side: KafkaSide) -
 
 
 @SCRIPTS.add([b"0", b"1", b"2", b"3"], "LogTruncated", [b"0", b"1", b"new", b"new", b"new"])
-def a_reader_that_stands_behind_a_cut_knows_it_although_the_log_has_grown(
+def a_reader_past_a_cut_knows_it_although_the_log_has_grown(
     side: KafkaSide,
 ) -> Iterator[object]:
     """Detects it by the leader epochs; a reader without a position reads what there is."""

@@ -56,7 +56,7 @@ def the_broker_stamps_records_where_the_topic_says_so(side: KafkaSide) -> Iterat
     topics, name, usual = side.kafka.topics, side.kafka.topic(), side.kafka.topic()
     topics.delete([name])
     settings = {"message.timestamp.type": "LogAppendTime"}
-    until(lambda: topics.create(name, 1, settings), PATIENCE_S, "the topic can be made anew")
+    until(lambda: topics.create(name, 1, settings), PATIENCE_S, "the topic can be recreated")
     yield topics.describe([name])[name].stamped
     yield topics.describe([usual])[usual].stamped
     reader = side.kafka.reader()
@@ -102,7 +102,7 @@ def what_was_trimmed_is_an_error_and_no_gap(side: KafkaSide) -> Iterator[object]
 
 
 @SCRIPTS.add("LogTruncated", "LogTruncated", [])
-def an_offset_behind_the_end_is_an_error(side: KafkaSide) -> Iterator[object]:
+def an_offset_past_the_end_is_an_error(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     yield side.read(name, 7)
     yield side.ranged(name, 7, 8)

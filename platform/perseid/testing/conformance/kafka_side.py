@@ -93,9 +93,9 @@ class KafkaSide(ABC):
         read = self.kafka.sources.read
         return outcome(lambda: [m.offset() for b in read(topic, 0, start, end) for m in b])
 
-    def make_anew(self, topic: str) -> None:
+    def recreate(self, topic: str) -> None:
         self.kafka.topics.delete([topic])
-        until(lambda: self.kafka.topics.create(topic, 1), PATIENCE_S, "the topic can be made anew")
+        until(lambda: self.kafka.topics.create(topic, 1), PATIENCE_S, "the topic can be recreated")
 
     @abstractmethod
     def flush(self) -> None:

@@ -145,14 +145,14 @@ def partitions_are_added_and_never_taken(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add(True, True, [b"new3", b"new4"], [3], "LogTruncated", "LogTruncated")
-def a_topic_made_anew_is_read_on_in_silence_unless_it_is_shorter(
+def a_recreated_topic_is_read_on_in_silence_unless_it_is_shorter(
     side: KafkaSide,
 ) -> Iterator[object]:
     topics, name = side.kafka.topics, side.kafka.topic()
     for i in range(4):
         side.kafka.writer.append(name, 0, b"old%d" % i)
     before = topics.identities([name])[name]
-    side.make_anew(name)
+    side.recreate(name)
     for i in range(5):
         side.kafka.writer.append(name, 0, b"new%d" % i)
     yield topics.identities([name])[name] != before

@@ -25,7 +25,7 @@ def a_commit_makes_all_visible_at_once(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add((1, 25_000), (0, 0), "committed", 25_001)
-def a_flush_tells_first_and_last_offset(side: KafkaSide) -> Iterator[object]:
+def a_flush_returns_first_and_last_offset(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic(2)
     side.kafka.writer.append(name, 0, b"before")
     transaction = side.acquire(f"o-{name}")
@@ -64,7 +64,7 @@ def markers_and_aborted_records_are_gaps(side: KafkaSide) -> Iterator[object]:
 @SCRIPTS.add(
     [b"before"], (0, 1, 3), [], "UndecidedTransaction", "RetryableError", [b"open", b"behind"]
 )
-def an_open_transaction_holds_back_what_is_behind_it(side: KafkaSide) -> Iterator[object]:
+def an_open_transaction_holds_back_what_follows_it(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     side.kafka.writer.append(name, 0, b"before")
     transaction = side.opened(f"l-{name}", name, b"open")

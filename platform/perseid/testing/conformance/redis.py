@@ -128,7 +128,7 @@ def no_answer_is_an_error_and_no_zero(side: RedisSide) -> Iterator[object]:
 
 
 @SCRIPTS.add("current", 7.0, True, "current", 5.0, False)
-def a_current_counter_is_believed_when_it_says_more(side: RedisSide) -> Iterator[object]:
+def a_current_counter_is_believed_when_it_is_higher(side: RedisSide) -> Iterator[object]:
     session = side.session()
     session.publish(side.key, Divergence(1, 4, 7.0))
     for known in (Divergence(1, 2, 5.0), Divergence(1, 4, 5.0)):

@@ -87,7 +87,7 @@ def one_write_may_build_on_itself(side: ZooKeeperSide) -> Iterator[object]:
 
 
 @SCRIPTS.add((b"1", 1), (b"again", 0), "/a", "done")
-def a_node_made_anew_starts_at_version_0(side: ZooKeeperSide) -> Iterator[object]:
+def a_recreated_node_starts_at_version_0(side: ZooKeeperSide) -> Iterator[object]:
     session = side.session()
     session.write(Create("/a", b"0"))
     session.write(Set("/a", b"1"))

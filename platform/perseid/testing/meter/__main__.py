@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perseid.testing.meter.answers import AnswerCheck
-from perseid.testing.meter.counted import first_news, speed
+from perseid.testing.meter.counted import first_progress, speed
 from perseid.testing.meter.live import follow, latency
 from perseid.testing.payments import JOBS
 from perseid.testing.verify import WordcountCheck, count_words
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.what == "news":
         moments = [int(m) for m in options.moments.split(",")]
         everywhere = (list(read_partition(kafka, sink, p)) for p in partitions(kafka, sink))
-        _print(first_news(everywhere, moments))
+        _print(first_progress(everywhere, moments))
     elif options.what in _JUDGED:
         _print(_JUDGED[options.what](options))
     else:

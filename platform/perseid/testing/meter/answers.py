@@ -19,7 +19,7 @@ from perseid.testing.meter.counted import BIN_MS, window
 from perseid.testing.verify.read import Record
 from perseid.testing.verify.verdict import Tally, Verdict
 
-BEHIND_RECORDS = 1_000_000  # in one partition; an account occurs forty times in so many
+UNANSWERED_RECORDS = 1_000_000  # in one partition; an account occurs forty times in so many
 
 
 class AnswerCheck:
@@ -63,7 +63,7 @@ class AnswerCheck:
         for records in partitions:
             unanswered = 0  # records since the last answered one
             for record in records:
-                if not complete and (not left or unanswered >= BEHIND_RECORDS):
+                if not complete and (not left or unanswered >= UNANSWERED_RECORDS):
                     break
                 self._tally.records += 1
                 unanswered += 1

@@ -27,13 +27,13 @@ class Highest:
         if key is None or value is None:
             return 0
         n = int(json.loads(value)["n"])
-        news = n - self._highest.get(key, 0)
-        if news <= 0:
+        new = n - self._highest.get(key, 0)
+        if new <= 0:
             self.repeated += 1
             return 0
         self._highest[key] = n
-        self.words += news
-        return news
+        self.words += new
+        return new
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def window(bins: Mapping[int, int], warm_up_s: float, window_s: float) -> tuple[
     return (start, max(within)) if within else None
 
 
-def first_news(partitions: Iterable[list[Record]], moments_ms: list[int]) -> list[int | None]:
+def first_progress(partitions: Iterable[list[Record]], moments_ms: list[int]) -> list[int | None]:
     """For each moment, returns the append time of the next record that counts anything new.
 
     A record that repeats earlier output (an at-least-once sink does so after a crash) does not

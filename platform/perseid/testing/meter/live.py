@@ -14,7 +14,7 @@ from perseid.testing.verify.read import consumer, partitions
 
 _POLL_S = 0.005
 _REPORT_S = 0.25
-_BEHIND_S = 3.0  # within an epoch or a trigger keys come in any order
+_LATE_S = 3.0  # within an epoch or a trigger keys come in any order
 _LATE_MAX_S = 30.0  # a system with a longer delay does not keep up
 
 
@@ -77,7 +77,7 @@ class Ages:
                 self._passed_ns = now_ns
 
     def done(self, now_ns: int) -> bool:
-        if self._passed_ns is not None and now_ns > self._passed_ns + int(_BEHIND_S * 1e9):
+        if self._passed_ns is not None and now_ns > self._passed_ns + int(_LATE_S * 1e9):
             return True
         return bool(self._end_ns) and now_ns > self._end_ns + int(_LATE_MAX_S * 1e9)
 

@@ -78,7 +78,7 @@ def _many(first: int, end: int) -> int:
             print(outcome.explain(), flush=True)
         elif tally.seeds % EVERY == 0:
             print(f"{tally.seeds} seeds, {len(tally.failed)} failed", file=sys.stderr)
-    print(tally.told())
+    print(tally.table())
     return 1 if tally.failed else 0
 
 

@@ -62,7 +62,7 @@ class Words:
     def take(self, sink: str, value: bytes) -> None:
         word, n, total = job.output(value)
         if word == job.STRANGER:
-            raise Defect(f"sink {sink}: {value!r} comes of records of a topic that was made anew")
+            raise Defect(f"sink {sink}: {value!r} comes of records of a topic that was recreated")
         if self.torn:  # of the epoch in flight the outputs may stay while its ledger record is lost
             holds = n >= self.n[word]
         else:
@@ -136,13 +136,13 @@ class Tokens:
             return
         passed_ms = at_ms - self.issued_ms[last[0], last[1]]
         since_ms, right_ms = token.time_ms - last[2], at_ms + self.off_ms
-        told = f"{since_ms} ms behind the one before it, after {passed_ms} ms"
+        gap = f"{since_ms} ms behind the one before it, after {passed_ms} ms"
         if since_ms < 0:
-            raise Defect(f"the token of epoch {token.epoch} goes back in time: {told}")
+            raise Defect(f"the token of epoch {token.epoch} goes back in time: {gap}")
         if since_ms > passed_ms * (1 + SLACK) + ROUNDED_MS and token.time_ms > right_ms + SKEW_MS:
-            raise Defect(f"the token of epoch {token.epoch} is ahead of time: {told}")
+            raise Defect(f"the token of epoch {token.epoch} is ahead of time: {gap}")
         if leader == last[0] and since_ms < passed_ms * (1 - SLACK) - ROUNDED_MS:
-            raise Defect(f"time stands still at epoch {token.epoch}: {told}")
+            raise Defect(f"time stands still at epoch {token.epoch}: {gap}")
 
     def _take_back(self, record: Rewind) -> None:
         self.last = None
@@ -288,9 +288,9 @@ class Checker:
         token's.
         """
         tokens = self.tokens
-        behind = [of_token for at, (of_token, _) in tokens.plans.items()
+        later = [of_token for at, (of_token, _) in tokens.plans.items()
                   if at > entry.token_offset and at not in tokens.taken_back]  # fmt: skip
-        return not entry.outputs and layout < entry.layout <= min(behind, default=entry.layout)
+        return not entry.outputs and layout < entry.layout <= min(later, default=entry.layout)
 
     def _new(self, topic: str) -> list[tuple[int, ModelRecord]]:
         found = []

@@ -64,7 +64,7 @@ class Faults:
             if field.name != "switch":
                 setattr(self, field.name, 0.0)
 
-    def told(self) -> str:
+    def described(self) -> str:
         on = [(f.name, getattr(self, f.name)) for f in fields(self)]
         return ", ".join(f"{name} {strength:.4f}" for name, strength in on if strength)
 
@@ -92,10 +92,10 @@ BRANCHES = (
     "transaction expired", "void token", "output retained", "epoch was in the ledger",
     "restored from log", "restored from checkpoint", "restored from scratch",
     "damage found", "older checkpoint", "checkpoint completed", "part failed", "fragment failed",
-    "fragment stopped", "state dealt out anew", "layout is over", "epoch ran",
+    "fragment stopped", "state redistributed", "layout is over", "epoch ran",
     "epoch with a watermark", "tails lost", "last word repeated", "loss reported",
     "safety", "liveness", "order taken over", "retention", "retention that bites",
-    "topic made anew",
+    "topic recreated",
     "ends with ReplayDataLost", "ends with TopicIdentityChanged",
     "revision switched", "part of changes", "part of the whole state", "restored from a chain",
     "state copied at once", "clock set",

@@ -118,13 +118,13 @@ class Fragment:
                 self.world.simulation.say(f"ran epoch {self.epoch}")
                 self._report_event_times(order, counts)
                 self._word.append(self._done(order, counts))
-                self._look_behind(order.token)
+                self._look_downstream(order.token)
 
-    def _look_behind(self, token: Token) -> None:
+    def _look_downstream(self, token: Token) -> None:
         """Raises what can end a job between two epochs: a limit, or the revision's own code."""
         if memory.is_judged(token):
             self.world.run_into(self.plan.archive, "limit")
-        self.world.run_into(self.plan.archive, "behind")
+        self.world.run_into(self.plan.archive, "after")
 
     # Epochs -------------------------------------------------------------------------------------
 
@@ -137,14 +137,14 @@ class Fragment:
             counts |= read
         rows += feedback_rows(self.context, order)
         for level in range(1, self.context.layout.levels + 1):
-            behind: list[Row] = []
+            downstream: list[Row] = []
             tasks = list(self.context.layout.level(level))
             self.world.simulation.random.shuffle(tasks)
             self.world.simulation.random.shuffle(rows)
             for task in tasks:
                 mine = [row for row in rows if row.target == task.gid]
-                behind += self._run_task(order, task, mine)
-            rows = behind
+                downstream += self._run_task(order, task, mine)
+            rows = downstream
         return counts if order.token.splits else {}
 
     def _run_task(self, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
@@ -201,7 +201,7 @@ class Fragment:
 
         gids = [t.gid for t in self.context.layout.stateful_tasks]
         found = agree(self.plan, past, gids, restore, lambda: ledgers)
-        return found.epoch, resume.told(found.restored, 1.0), found.events
+        return found.epoch, resume.summary(found.restored, 1.0), found.events
 
     def _count(self, found: Restored) -> None:
         gates, (source, _, epoch) = self.world.gates, found.source.partition(":")
@@ -212,7 +212,7 @@ class Fragment:
         if source == "checkpoint" and any(
             p.epoch == int(epoch) and p.layout != self.plan.layout for p in usable
         ):
-            gates.hit("state dealt out anew")
+            gates.hit("state redistributed")
         for pointer in usable[:1] if epoch else ():
             if int(epoch) < pointer.epoch:
                 gates.hit("older checkpoint")
@@ -237,9 +237,9 @@ class Fragment:
     # Reports --------------------------------------------------------------------------------------
 
     def _report_event_times(self, order: EpochOrder, counts: Counts) -> None:
-        told = reports.event_times(self.plan, order, counts)
-        if told.times:
-            self._word.append(told)
+        report = reports.event_times(self.plan, order, counts)
+        if report.times:
+            self._word.append(report)
 
     def _report_last_event_times(self, feed: EpochFeed) -> None:
         """As `perseid.worker.fragment.Fragment`."""

@@ -141,7 +141,7 @@ class Life:
         fence: Fence | None = None
         while fence is None:
             self.world.simulation.sleep(LOOK_S)
-            self._end_if_told()
+            self._end_if_asked()
             fence = lead(registry, lambda epoch: LeaderInfo(self.label, epoch, 1, ""))
         self.world.simulation.say(f"leads with epoch {fence.epoch}")
         self.state = ClusterState(fence.epoch, self._time)
@@ -210,10 +210,10 @@ class Life:
     def _await_lease(self) -> None:
         while not self._lease.holds(self.clock.monotonic_s()):
             self.world.gates.hit("no lease")
-            self._end_if_told()
+            self._end_if_asked()
             self.world.simulation.sleep(LOOK_S)
 
-    def _end_if_told(self) -> None:
+    def _end_if_asked(self) -> None:
         for event in self._queue:
             if isinstance(event, StepDown):
                 raise event

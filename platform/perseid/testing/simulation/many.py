@@ -42,7 +42,7 @@ class Tally:
         """Faults and branches that no seed reached: the simulation does not cover them."""
         return [name for name in (*STRENGTHS, *BRANCHES) if not self.hit[name]]
 
-    def told(self) -> str:
+    def table(self) -> str:
         """Returns the "sometimes" counters as a table."""
         lines = [f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, "
                  f"{self.events} events, {len(self.failed)} failed"]  # fmt: skip

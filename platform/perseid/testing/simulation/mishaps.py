@@ -90,7 +90,7 @@ def remake(world: World) -> None:
 
     def again() -> None:
         world.simulation.say(f"{topic} IS MADE ANEW")
-        world.gates.hit("topic made anew")
+        world.gates.hit("topic recreated")
         world.topics.create(topic, partitions)
         for _ in range(STRANGERS):
             place = topic, world.simulation.random.randrange(partitions)

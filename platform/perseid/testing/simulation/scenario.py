@@ -87,7 +87,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         rare_collections(),
     ):  # fmt: skip
         faults = Faults.draw(simulation.random) if script is None else Faults()
-        told = faults.told()
+        strengths = faults.described()
         drawn = Shape.draw(simulation.random)
         drawn = replace(drawn, timed=seed % 9 == TIMED)
         if seed % 13 == ECHOED:
@@ -118,7 +118,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
             error = f"{type(defect).__name__}: {defect}"
             simulation.say(error)
         return Outcome(
-            seed, mode, error, simulation.trace_hash, tuple(simulation.lines), told,
+            seed, mode, error, simulation.trace_hash, tuple(simulation.lines), strengths,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
             again.command(seed, shape, script),
         )  # fmt: skip
@@ -192,7 +192,7 @@ def _heal(simulation: Simulation, world: World) -> None:
         world.want("running")
     if world.remade:
         _run(simulation, input_s + FINISH_S)
-        raise Defect(f"nobody was told that {world.remade} was made anew")
+        raise Defect(f"no part reported that {world.remade} was created again")
     finish_s = FINISH_S + LOSS_S * world.tails_lost
     if not _run(simulation, input_s + finish_s, lambda: world.finished):
         raise Defect(f"not finished {finish_s} s after the last fault")

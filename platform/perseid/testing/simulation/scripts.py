@@ -108,7 +108,7 @@ class Corrected(Swarm):
     """The running revision's code raises at some rows until the user corrects it; faults come too.
 
     `where`: at a "source" (nothing of the epoch is committed); in the task of a label, while others
-    may have committed the epoch; "limit": after every epoch but a final one; "behind": after every
+    may have committed the epoch; "limit": after every epoch but a final one; "after": after every
     epoch. `dies`: instead of raising, the process dies, which is no error of the job. A correction
     is applied once and must be the next revision to run.
     """
@@ -271,14 +271,14 @@ class Slow:
     SHAPE: ClassVar[Shape] = Shape(workers=2, hosts=1, totals=2, relays=1, sink_on_totals=True)
     AT_S: ClassVar[float] = 6.0
     LOOK_S: ClassVar[float] = 0.3
-    SAID: ClassVar[str] = "epoch.maxRecords"
+    ERROR: ClassVar[str] = "epoch.maxRecords"
 
     record_s: float = 3.0
     longest_s: float = 900.0
 
     def __call__(self, simulation: Simulation, world: World) -> None:
         world.broker.transaction_max_s = self.longest_s
-        world.to_be_told = self.SAID
+        world.expected_error = self.ERROR
         simulation.after(self.AT_S, partial(self._slow_down, simulation, world))
 
     def _slow_down(self, simulation: Simulation, world: World) -> None:
@@ -287,8 +287,8 @@ class Slow:
         self._look(simulation, world)
 
     def _look(self, simulation: Simulation, world: World) -> None:
-        told = world.correct()
-        if told or world.gates.struck["slow, and given longer"]:
+        corrected = world.correct()
+        if corrected or world.gates.struck["slow, and given longer"]:
             world.broker.record_s = 0.0
         simulation.after(self.LOOK_S, partial(self._look, simulation, world))
 

@@ -155,9 +155,9 @@ class ProcessCache:
             )  # fmt: skip
         return self.states[task.gid]
 
-    def _at_once(self, state_bytes: int, behind_bytes: int) -> bool:
+    def _at_once(self, state_bytes: int, delta_bytes: int) -> bool:
         """Chooses one in three by the changed bytes: by size every small state would be copied."""
-        chosen = self.context.world.at_once and behind_bytes // 64 % 3 == 0
+        chosen = self.context.world.at_once and delta_bytes // 64 % 3 == 0
         if chosen:
             self.context.world.gates.hit("state copied at once")
         return chosen
@@ -249,7 +249,7 @@ def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
         )
         part_orders.note(context.files, part, cache.mark)
         cache.upload(part, copy)
-    return list(_rows_behind(context, task, result.outputs))
+    return list(_rows_downstream(context, task, result.outputs))
 
 
 def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[SinkBatch]:
@@ -258,7 +258,7 @@ def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iter
             yield SinkBatch(sink.topic, *job.encoded(outputs[output_of(sink.input)]))
 
 
-def _rows_behind(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[Row]:
+def _rows_downstream(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[Row]:
     for stream in context.graph.streams(task.operator):
         for _, route in context.graph.outlets[stream].shuffles:
             table = outputs[output_of(stream)]
@@ -299,18 +299,18 @@ def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> No
 def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:
     context, world, identity = cache.context, cache.context.world, order.identity
     world.simulation.sleep(world.simulation.random.uniform(0.0, 0.5))
-    told: PartDone | PartFailed
+    report: PartDone | PartFailed
     try:
         if copy is not None:
             copy.write(context.files, order)
-        told = make(order, context.files, world.store, context.clock)
-        world.gates.hit("part of changes" if told.chain else "part of the whole state")
+        report = make(order, context.files, world.store, context.clock)
+        world.gates.hit("part of changes" if report.chain else "part of the whole state")
     except PerseidError as error:
         world.gates.hit("part failed")
         cache.newest.failed(order, error)
-        told = PartFailed(
+        report = PartFailed(
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
         )  # fmt: skip
-    context.report_until_acknowledged(told)
+    context.report_until_acknowledged(report)
     part_orders.forget(context.files, order, cache.mark)

@@ -78,7 +78,7 @@ class World:
         self.revisions = 1
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead of raising, the process dies
-        self.to_be_told = RAISED  # text of errors that the user will correct
+        self.expected_error = RAISED  # text of errors that the user will correct
         self._pids = 0
         simulation.after(FLUSH_S, self._flush)
         self.checker = Checker(self.kafka, list(spec.written_topics), self.clock)
@@ -275,8 +275,8 @@ class World:
     def run_into(self, archive: str, where: str) -> None:
         """Raises what the revision's code raises there.
 
-        `where`: at a "source", in the task of a label, at a "limit" after an epoch, or "behind"
-        (after) every epoch.
+        `where`: at a "source", in the task of a label, at a "limit" after an epoch, or "after"
+        every epoch.
         """
         if self.broken.get(archive) == where:
             self.gates.hit("operator raised")
@@ -284,7 +284,7 @@ class World:
 
     def corrects(self, error: Mapping[str, Any]) -> bool:
         """Whether the user will correct the code that raised it."""
-        return self.to_be_told in error["text"]
+        return self.expected_error in error["text"]
 
     def explains(self, error: Mapping[str, Any]) -> bool:
         """Whether the job may end with this error because of a loss that no protocol prevents."""

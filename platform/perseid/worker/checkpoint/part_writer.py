@@ -127,8 +127,8 @@ def _answer(line: bytes) -> bytes:
     try:
         done = _made(PartOrder.decode(order.encode()), store)
     except Exception as error:  # whatever it is, the caller waits for the answer
-        told = typed(error, "the part writer")
-        return orjson.dumps([None, [known_kind(told), cut(said(told))]]) + b"\n"
+        failure = typed(error, "the part writer")
+        return orjson.dumps([None, [known_kind(failure), cut(said(failure))]]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"
 
 

@@ -78,14 +78,14 @@ class PartOrder:
         return cls(**{**fields, **read})
 
 
-def at_once(state_bytes: int, behind_bytes: int) -> bool:
+def at_once(state_bytes: int, delta_bytes: int) -> bool:
     """Whether the epoch's task copies its whole state, for the log's next snapshot.
 
-    Otherwise the part writer reads all deltas since the previous checkpoint, `behind_bytes`. If
+    Otherwise the part writer reads all deltas since the previous checkpoint, `delta_bytes`. If
     keys change repeatedly these are many times larger than the state, and merging them slows the
     epochs down (decisions/0008). Copying a large state would delay its epoch.
     """
-    return state_bytes <= AT_ONCE_BYTES and behind_bytes >= max(2 * state_bytes, MERGED_BYTES)
+    return state_bytes <= AT_ONCE_BYTES and delta_bytes >= max(2 * state_bytes, MERGED_BYTES)
 
 
 @dataclass(frozen=True)
@@ -222,10 +222,10 @@ def _outgrown(log: StateLog, *, whole_part: bool) -> bool:
     With a whole part a snapshot of moderate size costs little more. Else the log gets one when the
     deltas outweigh the last snapshot, so that it costs no more than they did.
     """
-    base_bytes, behind_bytes, count = log.sizes()
+    base_bytes, delta_bytes, count = log.sizes()
     return (
         (whole_part and base_bytes <= AT_ONCE_BYTES)
-        or behind_bytes > max(base_bytes, LOG_BYTES)
+        or delta_bytes > max(base_bytes, LOG_BYTES)
         or count > LOG_FILES
     )
 

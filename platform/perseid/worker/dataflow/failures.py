@@ -83,8 +83,8 @@ def stage(
         except GeneratorExit:  # the rest is not wanted
             raise
         except BaseException as error:
-            told = typed(error, f"a task ({work.__name__})")
-            raise RuntimeError(describe(told, context.token)) from None
+            failure = typed(error, f"a task ({work.__name__})")
+            raise RuntimeError(describe(failure, context.token)) from None
 
     return run
 
@@ -93,18 +93,18 @@ def classify(error: BaseException, token: str) -> PerseidError:
     """The error that ended a fragment, as the driver sees it. `token`: the context's."""
     if isinstance(error, PerseidError):
         return error
-    told = quoted(error)
-    found = parse(told, token)
+    message = quoted(error)
+    found = parse(message, token)
     if found is not None:
         return found
-    text = cut(told)
-    if _OF_PYTHON in told:  # raised outside of `stage`, by Spark's own part of a task
+    text = cut(message)
+    if _OF_PYTHON in message:  # raised outside of `stage`, by Spark's own part of a task
         return UnexpectedError(text)
-    if any(words in told for words in DIED):
+    if any(words in message for words in DIED):
         return ProcessDied(
             "a process that computed the epoch has died: it crashed in native code, or was killed, "
             f"by the kernel perhaps (its log says whether for memory): {text}"
         )
-    if is_lost(error) or kind_of(error) == "Py4JError" or _LOST_IN_JVM.search(told):
+    if is_lost(error) or kind_of(error) == "Py4JError" or _LOST_IN_JVM.search(message):
         return RetryableError(text)
     return UnexpectedError(text)

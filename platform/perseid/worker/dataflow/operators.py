@@ -125,13 +125,13 @@ def _run(operator: Operator, epoch: int, method: str, *arguments: Any) -> Any:
         # Raised by a primitive or the library, which do not know the place, or by the user's code.
         raise kind(f"{who(operator)}, epoch {epoch}: {error}") from error
     except BaseException as error:  # SystemExit, too: signals end the process (`sticky_workers`)
-        told = _told(operator, epoch, method, error)
-        if method in OF_ROWS and isinstance(told, Raised):
-            raise told from error
-        raise told from None  # or a trace would quote the error
+        raised = _as_error(operator, epoch, method, error)
+        if method in OF_ROWS and isinstance(raised, Raised):
+            raise raised from error
+        raise raised from None  # or a trace would quote the error
 
 
-def _told(operator: Operator, epoch: int, method: str, error: BaseException) -> PerseidError:
+def _as_error(operator: Operator, epoch: int, method: str, error: BaseException) -> PerseidError:
     before = f"{who(operator)}, epoch {epoch}: {method} raised "
     trace = cut(raised_at(error), QUOTED_MAX)
     if is_lost(error):
@@ -140,13 +140,13 @@ def _told(operator: Operator, epoch: int, method: str, error: BaseException) -> 
         )
     if isinstance(error, MemoryError):
         return UnexpectedError(f"{before}{kind_of(error)}\n{trace}")
-    behind = (
+    after = (
         f"\n{trace}The job is stopped and its state is kept; correct the operator and "
         "`perseid jobs apply` it again"
     )
     if method in OF_ROWS:
-        return Raised(before, named(error), behind)
-    return PermanentError(f"{before}{kind_of(error)} ({LEFT_OUT}){behind}")
+        return Raised(before, named(error), after)
+    return PermanentError(f"{before}{kind_of(error)} ({LEFT_OUT}){after}")
 
 
 def who(operator: Operator) -> str:

@@ -255,7 +255,7 @@ def _timed(
         times = event_time.milliseconds(_metadata(column, records))
     wrong = event_time.wrong(times)
     if wrong:
-        reasons = {i: event_time.told(column, times[i]) for i in wrong}
+        reasons = {i: event_time.refusal(column, times[i]) for i in wrong}
         _refuse(plan, found, records, reasons, count)
     largest = event_time.largest(times)
     if largest is not None:
@@ -265,7 +265,7 @@ def _timed(
     count.late += len(late)
     if plan.event_time.late == "dlq":
         bad = [_refused(found, records[i], "LateRecord", reason)
-               for i, reason in event_time.told_late(late, times, token.watermark_ms).items()]
+               for i, reason in event_time.late_refusals(late, times, token.watermark_ms).items()]
         count.refused.extend(bad)
     return wrong if plan.event_time.late == "update" else [*wrong, *late]
 

@@ -102,6 +102,6 @@ def letters(
     """Rows of an operator as dead letters of their reader; they have no place in a source."""
     sieve = Sieve(reader.operator, origin, reader.columns)
     return to_table([
-        replace(sieve.letter(Poison(input_, table.slice(row, 1), BadInputError(told))), kind=KIND)
-        for row in rows.tolist() for told in [reason(table, row, [reader])]
+        replace(sieve.letter(Poison(input_, table.slice(row, 1), BadInputError(why))), kind=KIND)
+        for row in rows.tolist() for why in [reason(table, row, [reader])]
     ])  # fmt: skip

@@ -38,13 +38,13 @@ Inputs = dict[str, pa.Table]
 class Raised(PermanentError):
     """The text of a user's exception, between texts of perseid; it may quote rows."""
 
-    def __init__(self, before: str, quote: str, behind: str) -> None:
-        self.before, self.quote, self.behind = before, quote, behind
-        super().__init__(f"{before}{quote}{behind}")
+    def __init__(self, before: str, quote: str, after: str) -> None:
+        self.before, self.quote, self.after = before, quote, after
+        super().__init__(f"{before}{quote}{after}")
 
     def quoting(self, text: str) -> Raised:
         """The same error with another text in place of the exception's."""
-        return Raised(self.before, cut(text, QUOTED_MAX), self.behind)
+        return Raised(self.before, cut(text, QUOTED_MAX), self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ def stop_at(
         place, found = _first(attempt, rows, 0, error)
         alone = _raised(attempt, rows.only(place))
         poison = rows.take_out(place, found)
-        told = _without_values(poison, alone)
+        text = _without_values(poison, alone)
         kind = PermanentError if isinstance(error, Raised) else type(error)
         where = "" if places is None else f", {places.of(poison.number)}"
         raise kind(
-            f"{told}\nThe record is row {place + 1} of {rows.rows} (of input "
+            f"{text}\nThe record is row {place + 1} of {rows.rows} (of input "
             f"{poison.input}{where}): {cut(redacted(poison.row), QUOTED_MAX)}. {BISECT}"
         ) from None  # the original error quotes the record
 

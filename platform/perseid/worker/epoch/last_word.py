@@ -40,7 +40,7 @@ class LastWord:
     ) -> None:  # fmt: skip
         self._progress, self._topics, self._new_reader = progress, topics, new_reader
         self._place = (names.progress(job), 0)
-        self._told: tuple[int, str] | None = None  # offset and topic id of the last record
+        self._reported: tuple[int, str] | None = None  # offset and topic id of the last record
         self._word = b""  # the last record, as encoded
         self._end = -1  # end of the topic when the record was last seen there
         self._reached = -1  # highest offset of an earlier record
@@ -48,9 +48,9 @@ class LastWord:
     def append(self, record: ProgressRecord) -> int:
         """Like `ProgressLog.append`."""
         offset = self._progress.append(record)
-        before, topic_id = self._told if self._told is not None else (-1, "")
+        before, topic_id = self._reported if self._reported is not None else (-1, "")
         self._reached = max(self._reached, before)
-        self._told, self._word, self._end = (offset, topic_id), codec.encode(record), -1
+        self._reported, self._word, self._end = (offset, topic_id), codec.encode(record), -1
         return offset
 
     def look(self, again: FragmentState) -> bool:
@@ -58,13 +58,13 @@ class LastWord:
 
         A broker that does not answer, or answers with an error, proves nothing.
         """
-        if self._told is None:
+        if self._reported is None:
             return False
         try:
             lost = self._lost()
             if lost:
                 _log.warning("%s: reported again", lost)
-                self._told = self.append(again), ""
+                self._reported = self.append(again), ""
         except PerseidError as error:
             _log.warning("whether the last word is still there is not known now: %s", error)
             return False
@@ -72,13 +72,13 @@ class LastWord:
 
     def _lost(self) -> str:
         """Why the last record is gone; empty when it is there."""
-        assert self._told is not None
-        offset, topic_id = self._told
+        assert self._reported is not None
+        offset, topic_id = self._reported
         topic = self._place[0]
         found = self._topics.identities([topic]).get(topic, "")
         end = self._topics.ends([self._place], committed=False)[self._place] if found else 0
         if found and topic_id not in ("", found):
-            self._told, self._reached = (-1, ""), -1  # the offsets belong to another log
+            self._reported, self._reached = (-1, ""), -1  # the offsets belong to another log
             return f"{topic} was deleted and created again"
         if end <= offset:
             return f"{topic}[0] ends at {end}, and the last word was reported at {offset}"
@@ -87,7 +87,7 @@ class LastWord:
         if end != self._end and not self._stands_at(offset):
             return f"{topic}[0] has another record at {offset}, where the last word was reported"
         self._end = end
-        self._told = offset, found
+        self._reported = offset, found
         return ""
 
     def _stands_at(self, offset: int) -> bool:

@@ -57,10 +57,10 @@ class MemoryWatch:
                 raise PermanentError(self._stop(gid, epoch, size, growth))
             if gid not in self._warned:
                 self._warned.add(gid)
-                warnings.append(f"warning: {self._told(gid, epoch, size)}")
+                warnings.append(f"warning: {self._usage(gid, epoch, size)}")
         return tuple(warnings)
 
-    def _told(self, gid: int, epoch: int, size: int) -> str:
+    def _usage(self, gid: int, epoch: int, size: int) -> str:
         task, limit = self._tasks[gid], self._limits[gid]
         return (
             f"operator {task.operator}, partition {task.partition}: its state has {_size(size)} of "
@@ -70,7 +70,7 @@ class MemoryWatch:
     def _stop(self, gid: int, epoch: int, size: int, growth: int) -> str:
         more = f", and the last epoch has added {_size(growth)}" if growth else ""
         return (
-            f"{self._told(gid, epoch, size)}{more}: another epoch would not fit. The job is "
+            f"{self._usage(gid, epoch, size)}{more}: another epoch would not fit. The job is "
             f"stopped after epoch {epoch}, its state is kept. Raise `memory:` of operator "
             f"{self._tasks[gid].operator} in job.yaml (all its partitions share it), or let the "
             "operator keep less, and `perseid jobs apply` it"

@@ -85,7 +85,7 @@ class PartitionState:
         self.live = live
         self.log = log
         self.epoch: int | None = None  # epoch of the clean resident state; None: no state, or dirty
-        self._behind_bytes = 0  # deltas since the last checkpoint, as far as this process knows
+        self._delta_bytes = 0  # deltas since the last checkpoint, as far as this process knows
 
     @property
     def rows(self) -> int:
@@ -131,7 +131,7 @@ class PartitionState:
             primitive.commit()
         self.epoch = token.epoch
         changed_bytes = _changed_bytes(sections)
-        self._behind_bytes += changed_bytes
+        self._delta_bytes += changed_bytes
         return EpochResult(outputs, False, letters, changed_bytes)
 
     def _process(self, token: Token, inputs: dict[str, pa.Table], out: Emitter) -> pa.Table | None:
@@ -155,8 +155,8 @@ class PartitionState:
 
         None also when this process does not have the state of `epoch`.
         """
-        behind_bytes, self._behind_bytes = self._behind_bytes, 0
-        if self.epoch != epoch or not self.at_once(self.size_bytes, behind_bytes):
+        delta_bytes, self._delta_bytes = self._delta_bytes, 0
+        if self.epoch != epoch or not self.at_once(self.size_bytes, delta_bytes):
             return None
         emitted: dict[str, Any] = {}
         if self.feeds_back:
@@ -238,7 +238,7 @@ class PartitionState:
         return True
 
     def _apply(self, entries: list[LogEntry]) -> None:
-        self._behind_bytes += sum(_changed_bytes(entry.sections) for entry in entries)
+        self._delta_bytes += sum(_changed_bytes(entry.sections) for entry in entries)
         for name, primitive in self.live.items():
             sections = [entry.sections.get(STATE + name) for entry in entries]
             primitive.apply_all([ipc_table(s) for s in sections if s is not None])

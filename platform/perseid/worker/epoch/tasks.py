@@ -325,9 +325,9 @@ def _sink_batches(
                 "{deadletterqueue: {topic}}`"
             )
         rows = letters.to_pylist()
-        told = [refused.headers(row, context.job, order.token.epoch) for row in rows]
+        row_headers = [refused.headers(row, context.job, order.token.epoch) for row in rows]
         keys, values = [r["key"] for r in rows], [r["value"] for r in rows]
-        yield SinkBatch(spec.errors.deadletter_topic, keys, values, told, letters=True)
+        yield SinkBatch(spec.errors.deadletter_topic, keys, values, row_headers, letters=True)
     for sink in spec.sinks.values():
         if producer(sink.input) != task.operator:
             continue

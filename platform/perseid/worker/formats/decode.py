@@ -99,8 +99,8 @@ def _decode_text(values: Values) -> tuple[pa.Table, Refusals]:
     try:
         return pa.table({"value": values.cast(pa.string())}), {}
     except pa.ArrowInvalid:
-        told = enumerate(values.to_pylist())
-        refused = {i: reason for i, v in told if (reason := _not_utf8(v))}
+        numbered = enumerate(values.to_pylist())
+        refused = {i: reason for i, v in numbered if (reason := _not_utf8(v))}
         keep = np.ones(len(values), bool)
         keep[list(refused)] = False
         return pa.table({"value": values.filter(pa.array(keep)).cast(pa.string())}), refused

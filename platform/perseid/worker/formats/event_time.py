@@ -36,7 +36,7 @@ def wrong(times: Times) -> list[int]:
     return found
 
 
-def told(column: str, time_ms: Any) -> str:
+def refusal(column: str, time_ms: Any) -> str:
     """Why a row of `wrong` is refused."""
     digits = len(str(abs(int(time_ms))))  # enough to recognise its unit
     found = "null" if time_ms == UNKNOWN else f"a number of {digits} digits"
@@ -60,7 +60,7 @@ def late(times: Times, watermark_ms: int | None) -> list[int]:
     return found
 
 
-def told_late(rows: list[int], times: Times, watermark_ms: int | None) -> dict[int, str]:
+def late_refusals(rows: list[int], times: Times, watermark_ms: int | None) -> dict[int, str]:
     """Why each of the late rows is a dead letter."""
     return {
         i: f"late: its event time is {times[i]}, and the watermark is {watermark_ms}" for i in rows

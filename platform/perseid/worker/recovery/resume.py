@@ -76,7 +76,7 @@ def decide(
     return Again(lacking, floor) if lacking else GoOn(floor)
 
 
-def told(restored: Mapping[int, Restored], seconds: float) -> str:
+def summary(restored: Mapping[int, Restored], seconds: float) -> str:
     """The sources of the partitions' states and the speed, for users. Empty without partitions."""
     if not restored:
         return ""

@@ -26,8 +26,8 @@ Record = tuple[bytes | None, bytes | None, Headers]
 def fitted(letters: SinkBatch, bytes_max: int) -> SinkBatch:
     """The letters, with pointers for those that exceed `bytes_max` as a record batch."""
     keys, values = letters.keys.to_pylist(), letters.values.to_pylist()
-    told = letters.headers or [()] * len(values)
-    records = list(zip(keys, values, told, strict=True))
+    each = letters.headers or [()] * len(values)
+    records = list(zip(keys, values, each, strict=True))
     if all(record_batch_bytes(*record) <= bytes_max for record in records):
         return letters
     found = [
@@ -52,12 +52,12 @@ def pointer(letter: Record, bytes_max: int) -> Record:
 
 def _cut(letter: Record, head: int) -> Record:
     key, value, headers = letter
-    told = [(n, v if n in _WHOLE else _text(v, head)) for n, v in headers]
-    told.append((VALUE_BYTES, str(len(value or b"")).encode()))
+    kept = [(n, v if n in _WHOLE else _text(v, head)) for n, v in headers]
+    kept.append((VALUE_BYTES, str(len(value or b"")).encode()))
     if key is not None and len(key) > head:
-        told.append((KEY_BYTES, str(len(key)).encode()))
+        kept.append((KEY_BYTES, str(len(key)).encode()))
         key = key[:head] if head else None
-    return key, (value[:head] if head else None) if value is not None else None, told
+    return key, (value[:head] if head else None) if value is not None else None, kept
 
 
 def _text(text: bytes, head: int) -> bytes:

@@ -107,10 +107,10 @@ class EpochRunner:
         except Exception as error:
             operators = self.frames.spec.operators
             queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
-            told = sql_errors.on_data(said(error), queries, epoch, self.context.token)
-            if told is None:
+            raised = sql_errors.on_data(said(error), queries, epoch, self.context.token)
+            if raised is None:
                 raise
-            raise told from None  # Spark's message quotes the record
+            raise raised from None  # Spark's message quotes the record
 
     def _plan(self, splits: int, single_task: bool) -> _Plan:
         """The physical plan for `splits` source tasks; not reused when it persists frames."""

@@ -150,7 +150,7 @@ class EpochFrames:
 
     def _sql_of_rows(self, rows: DataFrame, level: int) -> DataFrame:
         """Replaces rows sent by Python operators to SQL operators by the output of the latter."""
-        waiting = [name for name in self.graph.sql_targets if self._behind_python(name, level)]
+        waiting = [name for name in self.graph.sql_targets if self._after_python(name, level)]
         if not waiting:
             return rows
         rows = self._persist(rows)
@@ -164,7 +164,7 @@ class EpochFrames:
             members += self._answered(typed, name)
         return _union(members)
 
-    def _behind_python(self, name: str, level: int) -> bool:
+    def _after_python(self, name: str, level: int) -> bool:
         """Whether SQL operator `name` reads a Python operator and runs at `level`."""
         operator = self.spec.operators.get(producer(self._upstream(name)))
         return operator is not None and operator.sql is None and self.graph.levels[name] == level

@@ -66,7 +66,7 @@ def restore_all(
     with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
         ledgers = beside.submit(_ledgers, runner.context, plan)
         found = agree(plan, past, gids, partial(_restore, runner), ledgers.result)
-    source = resume.told(found.restored, time.monotonic() - started_s)
+    source = resume.summary(found.restored, time.monotonic() - started_s)
     return found.epoch, source, found.events
 
 

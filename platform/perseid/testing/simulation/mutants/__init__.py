@@ -39,7 +39,7 @@ _DRAWN = (
     tokens.of_protocol_2(sinks.no_generation_check), sinks.one_producer_for_all_attempts,
     sinks.ledger_is_read_before_the_fence, sinks.unknown_commit_counts_as_done,
     sinks.open_transactions_are_read,
-    states.dirty_copy_is_kept, states.resume_behind_the_highest, states.outputs_are_not_retained,
+    states.dirty_copy_is_kept, states.resume_after_the_highest, states.outputs_are_not_retained,
     states.damaged_part_means_empty, states.old_log_is_trusted, states.collecting_takes_the_base,
     states.checksums_are_not_checked, states.logs_are_collected_too_early,
     states.ledgers_do_not_count_in_a_restore,
@@ -52,11 +52,11 @@ _DRAWN = (
     tokens.new_leaders_believe_their_own_clock, tokens.new_leaders_believe_the_brokers_clock,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
-    checkpoints.logs_are_trimmed_behind_the_newest, checkpoints.last_ledger_records_are_trimmed,
+    checkpoints.logs_are_trimmed_after_the_newest, checkpoints.last_ledger_records_are_trimmed,
     mended.superseded_checkpoints_are_waited_for,
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip
-_TOLD = (
+_SET_UP = (
     Planted(
         tokens.of_protocol_2(mended.tokens_are_read_before_the_fence), SINGLE, Overtaken()
     ),
@@ -68,7 +68,7 @@ _TOLD = (
     Planted(tokens.time_passes_only_under_a_leader, SINGLE, SwitchedOff()),
     Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
     Planted(tokens.sources_that_were_cut_are_read_on, SMALL, LOST_TAILS),
-    Planted(tokens.last_words_are_told_once, SMALL, LOST_TAILS),
+    Planted(tokens.last_words_are_reported_once, SMALL, LOST_TAILS),
     Planted(mended.expired_bases_are_waited_for, APART, DAMAGED_PARTS),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(
@@ -90,7 +90,7 @@ _TOLD = (
     Planted(
         mended.half_committed_epochs_are_taken_back, Corrected.SHAPE, Corrected(where="relay-0")
     ),
-    Planted(mended.the_old_revision_ends_the_job, Corrected.SHAPE, Corrected(where="behind")),
+    Planted(mended.the_old_revision_ends_the_job, Corrected.SHAPE, Corrected(where="after")),
     Planted(mended.slowness_is_waited_out, Slow.SHAPE, Slow(longest_s=10.0)),
 )
 _APPROXIMATE = (
@@ -102,7 +102,7 @@ _APPROXIMATE = (
 PLANTED: dict[str, Planted] = {
     one.name: one
     for one in (
-        *map(Planted, _DRAWN), *_TOLD,
+        *map(Planted, _DRAWN), *_SET_UP,
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
     )
 }  # fmt: skip

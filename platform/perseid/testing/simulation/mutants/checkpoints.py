@@ -60,7 +60,7 @@ def checkpoints_without_output() -> AbstractContextManager[Any]:
     return patch.object(PartitionState, "part_order", mutant)
 
 
-def logs_are_trimmed_behind_the_newest() -> AbstractContextManager[Any]:
+def logs_are_trimmed_after_the_newest() -> AbstractContextManager[Any]:
     """The token log is deleted up to the newest checkpoint, though an older one may be needed."""
 
     def mutant(job: JobState) -> Tip | None:

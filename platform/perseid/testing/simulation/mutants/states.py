@@ -29,7 +29,7 @@ def dirty_copy_is_kept() -> AbstractContextManager[Any]:
     return patch.object(PartitionState, "bring_to", mutant)
 
 
-def resume_behind_the_highest() -> AbstractContextManager[Any]:
+def resume_after_the_highest() -> AbstractContextManager[Any]:
     """The fragment resumes after the highest epoch instead of the lowest."""
 
     def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.GoOn:

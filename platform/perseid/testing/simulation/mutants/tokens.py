@@ -89,7 +89,7 @@ def sources_that_were_cut_are_read_on() -> AbstractContextManager[Any]:
     return patch.object(sources, "truncated", lambda job, ends, asked_s: None)
 
 
-def last_words_are_told_once() -> AbstractContextManager[Any]:
+def last_words_are_reported_once() -> AbstractContextManager[Any]:
     """A fragment reports its final state once, and does not check that the report is kept."""
     return patch.object(LastWord, "look", lambda self, again: False)
 
@@ -193,13 +193,13 @@ def of_protocol_2(mutant: Mutant) -> Mutant:
     """
     make_token = issue.make_token
 
-    def told(*of: Any, **more: Any) -> Token:
+    def of_generation_0(*of: Any, **more: Any) -> Token:
         return replace(make_token(*of, **more), generation=0)
 
     @wraps(mutant)
     @contextmanager
     def both() -> Iterator[None]:
-        with patch.object(issue, "make_token", told), mutant():
+        with patch.object(issue, "make_token", of_generation_0), mutant():
             yield
 
     return both
