@@ -50,7 +50,7 @@ def test_a_broker_that_wants_more_copies_of_its_transaction_log_than_it_can_have
         assert (weak.found, weak.stops) == ("min.insync.replicas=2 of 1 copies", True)
 
 
-def test_input_behind_a_transaction_of_another_program_can_be_seen(real_kafka: Kafka) -> None:
+def test_input_after_a_transaction_of_another_program_can_be_seen(real_kafka: Kafka) -> None:
     topic = real_kafka.topic(2)
     with closing(real_kafka.transactions.acquire(f"loader-of-{topic}", 1_000_000, 20)) as loader:
         loader.begin()

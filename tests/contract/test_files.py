@@ -227,7 +227,7 @@ def test_a_folder_goes_in_which_a_file_comes_late(
     assert not folder.exists() and next(writes, None) is None
 
 
-def test_a_folder_that_cannot_be_deleted_is_told(
+def test_a_folder_that_cannot_be_deleted_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rmdir(path: Any, **_: Any) -> None:

@@ -62,7 +62,7 @@ def test_a_damaged_record_is_never_handed_out(broker: KafkaServer) -> None:
     assert topic in str(caught.value)
 
 
-def test_a_broker_that_finds_the_damage_has_a_shorter_log_which_is_told(
+def test_a_broker_that_finds_the_damage_has_a_shorter_log_which_is_reported(
     broker: KafkaServer,
 ) -> None:
     """After a crash it checks its logs and cuts them before what is damaged."""

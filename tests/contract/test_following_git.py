@@ -216,7 +216,7 @@ def test_a_login_reaches_its_server_and_nobody_else(
         assert "wr0ng" not in shown
 
 
-def test_a_copy_that_was_damaged_is_made_anew(team: Team) -> None:
+def test_a_copy_that_was_damaged_is_recreated(team: Team) -> None:
     commit = team.origin.commit(team.good)
     team.remote.look("")
     (team.remote.copy / "config").write_text("[")

@@ -109,7 +109,7 @@ def test_a_task_that_stood_still_is_fenced(kafka: Kafka, step: str) -> None:
     assert kafka.values(topic) == [b"first", b"anew"]
 
 
-def test_what_was_committed_before_stays_and_is_told(kafka: Kafka) -> None:
+def test_what_was_committed_before_stays_and_is_reported(kafka: Kafka) -> None:
     job, topic = kafka.job(), kafka.topic()
     late = session(kafka, job)
     late.commit(11, 100, OLD, [SinkBatch(topic, [b"k"], [b"in time"])])

@@ -62,7 +62,7 @@ def test_a_leader_notices_a_progress_topic_that_was_made_again(kafka: Kafka, rec
     assert watcher.stopped
 
 
-def test_a_workers_last_word_is_told_again_in_a_topic_that_was_made_again(kafka: Kafka) -> None:
+def test_a_workers_last_word_is_reported_again_in_a_topic_that_was_made_again(kafka: Kafka) -> None:
     job = kafka.job()
     kafka.topics.create(names.progress(job), 1)
     word = LastWord(job, ProgressLog(job, writer=kafka.writer), kafka.topics, kafka.reader)

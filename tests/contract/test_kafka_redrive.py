@@ -311,7 +311,7 @@ def test_a_dry_run_sends_and_notes_nothing(kafka: Kafka) -> None:
     assert trail_records(post) == []
 
 
-def test_letters_of_a_topic_that_was_made_anew_are_others(kafka: Kafka) -> None:
+def test_letters_of_a_topic_that_was_recreated_are_others(kafka: Kafka) -> None:
     post = Post(kafka)
     post.run()
     other = Trail(post.job, "another-id", kafka.topics, kafka.reader())
@@ -338,7 +338,7 @@ def test_nobody_goes_by_a_trail_that_is_undecided(
     post.trail().read(settled=True)
 
 
-def test_a_redrive_gives_up_and_says_how_it_goes_on() -> None:
+def test_a_redrive_stops_and_says_how_to_resume() -> None:
     from perseid.testing import kafka_handle
 
     kafka = kafka_handle.fake()

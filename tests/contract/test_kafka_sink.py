@@ -128,7 +128,7 @@ def test_a_zombie_of_another_job_uuid_is_fenced_too(kafka: Kafka) -> None:
     assert kafka.values(topic) == [b"old", b"new"]
 
 
-def test_a_new_layout_goes_on_behind_the_old_one(kafka: Kafka) -> None:
+def test_a_new_layout_resumes_after_the_old_one(kafka: Kafka) -> None:
     topic, who = kafka.topic(), identity(kafka)
     session(kafka, who).commit(11, 100, 1, outputs(topic, b"a"))
     wider = replace(who, layout=2, after_epoch=11)

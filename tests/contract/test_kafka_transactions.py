@@ -33,7 +33,7 @@ def _note(kafka: Kafka, topic: str, record: LedgerRecord, *, commit: bool = True
         transaction.close()
 
 
-def test_the_last_ledger_record_behind_many_aborted_ones(kafka: Kafka) -> None:
+def test_the_last_ledger_record_after_many_aborted_ones(kafka: Kafka) -> None:
     topic = kafka.topic()
     assert kafka.ledger().last(topic, 0, timeout_s=20) is None
     _note(kafka, topic, _record(1))

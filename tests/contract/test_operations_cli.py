@@ -298,7 +298,7 @@ def test_a_living_owner_is_let_be_unless_forced(
     assert job.type(capsys, "txn", "list", job.name)[1] == {"open": []}
 
 
-def test_what_others_hold_back_is_told(
+def test_what_others_hold_back_is_reported(
     job: Job, planned: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(txn, "SETTLE_S", 0.5)

@@ -210,7 +210,7 @@ def test_a_certificate_is_a_principal_too(
         ("plain", "Broker transport failure|Disconnected|timed out"),
     ],
 )
-def test_who_is_not_let_in_or_not_trusted_is_told_why(
+def test_who_is_not_let_in_or_not_trusted_is_reported_why(
     server: SecuredKafkaServer, ours: Brokers, tmp_path: Path, change: str, said: str
 ) -> None:
     (tmp_path / "password").write_text("canary-5f0c")

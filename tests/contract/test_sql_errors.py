@@ -49,7 +49,7 @@ spark.stop()
 
 
 @pytest.mark.security("5.15")
-def test_what_is_told_names_the_operator_and_never_the_record(
+def test_what_is_reported_names_the_operator_and_never_the_record(
     in_spark: Callable[[str, str], Any], tmp_path: Path
 ) -> None:
     answers = in_spark(SCRIPT, json.dumps([*ON_DATA, *OF_QUERY]))

@@ -174,7 +174,7 @@ def test_it_says_when_files_were_written(store: Store) -> None:
         assert all(abs(ms - time.time_ns() // 1_000_000) < 60_000 for ms in written)
 
 
-def test_files_of_writers_that_were_killed_are_told_and_can_be_deleted(tmp_path: Path) -> None:
+def test_files_of_writers_that_were_killed_are_reported_and_can_be_deleted(tmp_path: Path) -> None:
     local, arrow = LocalStore(tmp_path / "l"), ArrowStore(pafs.LocalFileSystem(), f"{tmp_path}/a")
     names: dict[Store, str] = {local: ".x.part.17-abcd.tmp", arrow: ".writing-x.part"}
     for store, name in names.items():

@@ -90,7 +90,7 @@ def test_planted_faults_in_ids(
     assert faults(verify_multiset(kafka, source, sink)) == expected
 
 
-def test_aborted_records_are_not_seen_and_open_ones_hide_what_is_behind_them(
+def test_aborted_records_are_not_seen_and_open_ones_hide_what_is_after_them(
     cluster: Cluster, topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "_DECIDED_S", 1.0)

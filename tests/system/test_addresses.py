@@ -83,7 +83,7 @@ def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moving]:
         yield Moving(running, parts)
 
 
-def test_a_job_goes_on_behind_every_move(moving: Moving) -> None:
+def test_a_job_resumes_after_every_move(moving: Moving) -> None:
     moving.give()
     moving.judge()
     owner = moving.running.job(JOB)["owner"]

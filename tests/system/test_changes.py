@@ -164,7 +164,7 @@ def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
     running.do("jobs", "remove", "dying", "--purge")
 
 
-def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_anew(
+def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_again(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     running.topic("chg-lines", 2)

@@ -49,7 +49,7 @@ def written(folder: Path, name: str, code: str) -> str:
 
 
 @pytest.mark.drawn(3, group="field")
-def test_a_job_that_fails_again_and_again_is_told_and_its_correction_runs(
+def test_a_job_that_fails_again_and_again_is_reported_and_its_correction_runs(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     running.topic("prices-lines")
@@ -75,7 +75,7 @@ def test_a_job_that_fails_again_and_again_is_told_and_its_correction_runs(
 
 
 @pytest.mark.drawn(3, group="field")
-def test_input_behind_an_open_transaction_is_lag_and_told(
+def test_input_after_an_open_transaction_is_lag_and_reported(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     running.topic("loaded-lines", partitions=1)

@@ -79,7 +79,7 @@ def test_pageviews_joins_two_sources_into_two_sinks(
     running.do("jobs", "remove", "pageviews", "--purge")
 
 
-def test_incidents_are_told_with_the_speeds_of_their_road(
+def test_incidents_are_reported_with_the_speeds_of_their_road(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     running.topic("vehicle-speeds", 1)

@@ -286,7 +286,7 @@ def test_a_stopped_leader_gets_no_write_accepted_when_it_goes_on(stage: Stage) -
     wait_for("all to be mirrored", lambda: group_offsets(stage.deployment.kafka, group) == ends)
 
 
-def test_a_leader_answers_over_http_until_it_is_told_to_end(stage: Stage) -> None:
+def test_a_leader_answers_over_http_until_it_is_asked_to_end(stage: Stage) -> None:
     first = started(stage)
     shown = httpx.get(f"{first.url}/api/v1/status", timeout=PATIENCE_S, trust_env=False).json()
     assert shown["leader"]["pid"] == stage.coordinators["c1"].pid

@@ -147,7 +147,7 @@ def test_offline_says_so_and_the_next_try_starts_again(tree: Path) -> None:
     assert launch(tree, "version").stdout == "ran version\n"
 
 
-def test_a_moved_tree_is_made_anew(tree: Path) -> None:
+def test_a_moved_tree_is_recreated(tree: Path) -> None:
     with_python(tree)
     launch(tree, "version")
     moved = tree.rename(tree.parent / "moved")

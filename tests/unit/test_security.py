@@ -113,7 +113,7 @@ def test_spark_opens_nothing_and_asks_nobody_elsewhere() -> None:
         ("local[2,4]", "false", False),
     ],
 )
-def test_a_spark_elsewhere_that_takes_code_from_everybody_is_told(
+def test_a_spark_elsewhere_that_takes_code_from_everybody_is_reported(
     master: str, authenticate: str | None, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

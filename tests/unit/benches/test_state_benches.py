@@ -172,7 +172,7 @@ def test_a_window_goes_on_until_enough_was_seen(
         assert job.checkpoints > 1
 
 
-def test_of_a_large_state_the_changed_share_is_only_told() -> None:
+def test_of_a_large_state_the_changed_share_is_only_reported() -> None:
     found = measured(taken(0, 1, 0, 1, 0, 1), [0.01], size=100_000_000)
     assert found["changed_share"] == 0.01
 

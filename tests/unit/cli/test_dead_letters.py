@@ -116,7 +116,7 @@ def test_originals_go_back_as_they_are_and_rows_without_metadata() -> None:
     assert (sent.topic, sent.partition, sent.key, sent.value) == ("orders", 1, b"k", b"x")
 
 
-def test_a_record_that_the_topic_would_refuse_is_told_before() -> None:
+def test_a_record_that_the_topic_would_refuse_is_reported_before() -> None:
     sent = target(letter(), b"x" * 100)
     assert dead_letters.too_large(sent, INFO) is None
     reason = dead_letters.too_large(sent, replace(INFO, message_bytes_max=150))

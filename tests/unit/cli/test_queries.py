@@ -46,7 +46,7 @@ def check(folder: Path, text: str, ask: queries.Ask | None) -> str:
     return ""
 
 
-def test_what_a_query_makes_of_its_input_is_held_against_what_is_behind(tmp_path: Path) -> None:
+def test_what_a_query_makes_of_its_input_is_held_against_what_follows(tmp_path: Path) -> None:
     asked: Questions = []
     first = pa.schema([("id", pa.int64()), ("raw", pa.binary())])
 
@@ -64,7 +64,7 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_is_behind(tmp_path
     assert "job.yaml:10: sinks.a: of first: output column 'raw' of type binary has no" in said[1]
 
 
-def test_a_query_that_cannot_run_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_query_that_cannot_run_is_reported_with_its_line(tmp_path: Path) -> None:
     said = check(tmp_path, JOB, lambda _: [[answer("first", None, "SQL of operator first: no")]])
     assert "job.yaml:6: operators.first.sql: SQL of operator first: no" in said
     assert len(said.splitlines()) == 1  # nothing of what is behind it

@@ -127,7 +127,7 @@ def test_one_partition_and_a_limit(run: Run) -> None:
     assert block["truncated"] is True
 
 
-def test_what_is_not_there_is_told(run: Run) -> None:
+def test_what_is_not_there_is_reported(run: Run) -> None:
     text = run("counts", "--key", "nobody", code=1)
     assert "operator counts has no key 'nobody' at epoch 3; `perseid state wordcount" in text
     assert run("counts", "--key", "nobody", "--json", code=1)["state"]["total"]["rows"] == []

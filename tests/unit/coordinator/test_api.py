@@ -273,7 +273,7 @@ def test_zookeeper_that_does_not_answer_is_no_defect(served: Served) -> None:
         assert call.headers["retry-after"] == "1"
 
 
-def test_a_defect_is_told_as_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_reported_as_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_registry: object) -> None:
         raise ZeroDivisionError("of canary-4711")
 

@@ -23,7 +23,7 @@ def test_what_was_taken_back_begins_where_it_had_begun() -> None:
     }
 
 
-def test_what_a_token_names_goes_on_behind_it() -> None:
+def test_what_a_token_names_resumes_after_it() -> None:
     kept = token(1, "new-lines", 5)
     assert sources.begun(SPEC, [kept], [kept, token(2, "new-lines", 15)]) == {}
 

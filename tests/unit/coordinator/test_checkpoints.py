@@ -271,7 +271,7 @@ def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(
     assert leader.job().collecting is None
 
 
-def test_a_new_owner_that_goes_on_behind_the_epoch_does_not_either(
+def test_a_new_owner_that_resumes_after_the_epoch_does_not_either(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
@@ -295,7 +295,7 @@ def test_a_new_leader_completes_what_the_old_one_was_collecting(
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
 
 
-def test_a_new_leader_gives_up_what_the_present_owner_went_on_behind(
+def test_a_new_leader_gives_up_what_the_present_owner_resumed_after(
     world: World, leader: Leader
 ) -> None:
     """Simulation seeds 1199 and 1899: it collected until the 300 s were over."""

@@ -26,7 +26,7 @@ def failed_in_flight(world: World, leader: Leader) -> Token:
     return bad
 
 
-def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_anew(
+def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_again(
     world: World, leader: Leader
 ) -> None:
     bad = failed_in_flight(world, leader)
@@ -378,7 +378,7 @@ def test_where_the_old_revision_cannot_end_the_changed_one_does(
     assert world.statuses[JOB].error is None
 
 
-def test_a_failure_behind_which_another_revision_waits_is_not_the_end(
+def test_a_failure_after_which_another_revision_waits_is_not_the_end(
     world: World, leader: Leader
 ) -> None:
     """It was applied a moment before: nobody would type `jobs start` for it."""
@@ -459,7 +459,7 @@ def test_a_failure_is_forgotten_once_its_epoch_is_done(world: World, leader: Lea
     assert (status.state, status.error) == ("stopped", None)
 
 
-def test_what_failed_right_behind_a_switch_gives_way_to_any_revision(
+def test_what_failed_right_after_a_switch_gives_way_to_any_revision(
     world: World, leader: Leader
 ) -> None:
     """It has run nothing: the revision before has ended with a checkpoint of its own."""

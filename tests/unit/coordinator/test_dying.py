@@ -63,7 +63,7 @@ def test_the_epoch_is_taken_back_once_another_revision_is_wanted(
     assert world.statuses[JOB].error is None
 
 
-def test_the_revision_that_waits_gets_it_behind_the_third_death(
+def test_the_revision_that_waits_gets_it_after_the_third_death(
     world: World, leader: Leader
 ) -> None:
     in_flight(world, leader)

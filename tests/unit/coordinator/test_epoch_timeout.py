@@ -127,7 +127,7 @@ def test_a_restore_takes_nothing_of_it(world: World, leader: Leader) -> None:
     has_all_its_time(leader)
 
 
-def test_a_new_leader_begins_anew(world: World, leader: Leader) -> None:
+def test_a_new_leader_begins_again(world: World, leader: Leader) -> None:
     wait(leader, TIMEOUT_S - 1)
     leader = Leader(world)
     leader.look()

@@ -36,7 +36,7 @@ def shown(world: World, leader: Leader) -> dict[str, object] | None:
     return found
 
 
-def test_one_that_fails_again_and_again_is_told_with_the_cause_and_how_long(
+def test_one_that_fails_again_and_again_is_reported_with_the_cause_and_how_long(
     world: World, leader: Leader
 ) -> None:
     run(world, leader)
@@ -70,7 +70,7 @@ class Denied(Leader):
         return super()._perform(action)
 
 
-def test_a_token_log_that_takes_nothing_is_told_and_asked_less_and_less(world: World) -> None:
+def test_a_token_log_that_takes_nothing_is_reported_and_asked_less_and_less(world: World) -> None:
     leader = Denied(world)
     world.produce(0, 1)
     leader.look()
@@ -131,7 +131,7 @@ def test_for_how_long_no_clock_that_is_set_meanwhile_says(
     assert for_s == pytest.approx((FAILING_MIN + 1) * LATER_S, rel=0.02)
 
 
-def test_a_job_that_cannot_even_be_read_is_told_too(world: World, leader: Leader) -> None:
+def test_a_job_that_cannot_even_be_read_is_reported_too(world: World, leader: Leader) -> None:
     """Kafka or the store are away while it is loaded."""
     world.entries["other"] = job_entry("other")
     leader.feed(ev.RegistrySeen(dict(world.entries), ()))
@@ -145,7 +145,7 @@ def test_a_job_that_cannot_even_be_read_is_told_too(world: World, leader: Leader
     assert found == {"failures": FAILING_MIN, "for_s": FAILING_MIN, "text": "the store is away"}
 
 
-def test_a_load_that_never_ends_is_told_while_the_other_jobs_go_on(
+def test_a_load_that_never_ends_is_reported_while_the_other_jobs_go_on(
     world: World, leader: Leader
 ) -> None:
     """A network share that is away, or a client that hangs, gives neither answer nor error."""

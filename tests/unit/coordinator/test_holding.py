@@ -76,7 +76,7 @@ def test_tokens_of_many_partitions_are_fewer(
     assert holding.is_full(job)
 
 
-def test_one_failure_soon_behind_a_checkpoint_holds_nothing_back(
+def test_one_failure_soon_after_a_checkpoint_holds_nothing_back(
     world: World, leader: Leader
 ) -> None:
     """Tokens in front of the newest checkpoint are kept for older ones, and are there anyway."""

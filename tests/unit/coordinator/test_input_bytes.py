@@ -59,7 +59,7 @@ def test_before_a_source_is_read_its_records_are_taken_for_large_ones(
     assert [records(t) * input_bytes.FIRST_BYTES for t in tokens(world)] == [BYTES_MAX] * 2
 
 
-def test_small_records_have_full_epochs_behind_the_first(world: World, leader: Leader) -> None:
+def test_small_records_have_full_epochs_after_the_first(world: World, leader: Leader) -> None:
     world.produce(0, 10 * issue.SIZE_FIRST)
     run(world, leader, 3)
     assert records(tokens(world)[2]) == issue.SIZE_FIRST

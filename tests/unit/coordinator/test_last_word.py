@@ -33,7 +33,7 @@ def test_a_fragment_that_has_ended_does_not_run(end: str, late: str) -> None:
     assert leader.job().phase is Phase.RESTORING
 
 
-def test_a_warning_is_told_and_says_nothing_about_the_fragment() -> None:
+def test_a_warning_is_reported_and_says_nothing_about_the_fragment() -> None:
     world = restoring()
     world.say(JOB, "running")
     world.say(JOB, "warning", events=("warning: much state",))
@@ -88,7 +88,7 @@ def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
     assert world.plans[JOB].generation == 1
 
 
-def test_a_failure_that_was_told_into_what_was_lost_is_told_again() -> None:
+def test_a_failure_that_was_reported_into_what_was_lost_is_reported_again() -> None:
     world, leader = collecting()
     world.say(JOB, "failed", error="boom", error_kind="RetryableError")
     world.progress[JOB] = []
@@ -112,7 +112,7 @@ def test_an_owner_that_tells_again_how_it_is_ends_what_its_lost_words_held_up() 
     assert "generation 1 reported its state again" in job.events
 
 
-def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_anew() -> None:
+def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_again() -> None:
     world = restoring()
     leader = Leader(world)
     leader.look()

@@ -64,7 +64,7 @@ def test_settings_that_cannot_be(arguments: list[str], text: str) -> None:
         chosen(*arguments)
 
 
-def test_a_port_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_a_certificate_that_is_none_are_reported(tmp_path: Path) -> None:
     app = Served(tmp_path).app
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(UsageError, match=r"cannot listen at 127\.0\.0\.1.*in use"):

@@ -179,7 +179,7 @@ def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
 # -- a job that runs -----------------------------------------------------------------------------
 
 
-def test_a_ledger_that_lost_what_was_told_as_done_is_an_error(setting: Setting) -> None:
+def test_a_ledger_that_lost_what_was_reported_as_done_is_an_error(setting: Setting) -> None:
     """The control topic was made again: an empty ledger would have its epochs committed twice."""
     running(setting)
     setting.loader(epoch=2).load(setting.entry)

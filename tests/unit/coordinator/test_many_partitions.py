@@ -55,7 +55,7 @@ def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
         assert job.events == ()
 
 
-def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_told() -> None:
+def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_reported() -> None:
     job = JobState(JOB, job_entry())
     for epoch in range(1, 30):
         job = input_checks.with_checks(job, checks(epoch, 20_000))

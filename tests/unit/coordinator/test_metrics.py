@@ -167,7 +167,7 @@ def test_labels_are_escaped(world: World, leader: Leader) -> None:
     assert scraped(leader)["perseid_leader", ()] == 1
 
 
-def test_an_epoch_that_is_told_twice_counts_once(world: World, leader: Leader) -> None:
+def test_an_epoch_that_is_reported_twice_counts_once(world: World, leader: Leader) -> None:
     run(world, leader, 30)
     done = [r for r in world.progress[JOB] if isinstance(r, EpochDone)]
     world.progress[JOB].append(done[-1])

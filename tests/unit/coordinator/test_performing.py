@@ -65,7 +65,7 @@ def test_a_write_without_an_answer_is_a_failed_action(setting: Setting) -> None:
     assert isinstance(outcome, ev.ActionFailed)
 
 
-def test_a_write_behind_the_fence_ends_the_leader(setting: Setting) -> None:
+def test_a_write_after_the_fence_ends_the_leader(setting: Setting) -> None:
     setting.plan()
     setting.registry.coordination.expire()  # type: ignore[attr-defined]
     setting.registry.coordination.resume()  # type: ignore[attr-defined]

@@ -197,7 +197,7 @@ def test_a_permanent_failure_stops_the_job_until_it_is_asked_for_again(
     assert world.statuses[JOB].error is None
 
 
-def test_the_fragments_events_are_told(world: World, leader: Leader) -> None:
+def test_the_fragments_events_are_reported(world: World, leader: Leader) -> None:
     world.say(JOB, "running", restored_from="checkpoint:5", events=("part 1 was damaged",))
     leader.listen()
     assert "part 1 was damaged" in world.statuses[JOB].events

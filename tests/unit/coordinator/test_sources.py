@@ -30,7 +30,7 @@ def test_a_topic_that_is_what_it_was_changes_nothing(world: World, leader: Leade
     assert leader.job() == before
 
 
-def test_a_topic_made_anew_stops_the_job(world: World, leader: Leader) -> None:
+def test_a_recreated_topic_stops_the_job(world: World, leader: Leader) -> None:
     seen(leader, topic_id="topic-2")
     assert error_of(world)["kind"] == "TopicIdentityChanged"
     world.produce(0, 100)
@@ -64,7 +64,7 @@ def test_a_topic_that_a_broker_does_not_know_for_a_second_is_an_event(
     assert "if the broker repeats this for 30 s, the job fails" in world.statuses[JOB].events[-1]
 
 
-def test_an_answer_before_an_outage_and_one_behind_it_are_not_half_a_minute_of_answers(
+def test_an_answer_before_an_outage_and_one_after_it_are_not_half_a_minute_of_answers(
     world: World, leader: Leader
 ) -> None:
     """A broker that starts and dies again, and is back after minutes in which none answered."""

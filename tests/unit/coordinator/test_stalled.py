@@ -18,7 +18,7 @@ def look(leader: Leader, highs: dict[Partition, int]) -> None:
     leader.feed(TopicsSeen({"lines": topic}, highs))
 
 
-def test_what_a_transaction_holds_back_is_lag_and_told_with_its_place(
+def test_what_a_transaction_holds_back_is_lag_and_reported_with_its_place(
     world: World, leader: Leader
 ) -> None:
     run(world, leader)
@@ -51,7 +51,7 @@ def test_it_ends_with_the_transaction(world: World, leader: Leader) -> None:
     assert view.lag(leader.job()) == 0
 
 
-def test_another_transaction_is_counted_anew(world: World, leader: Leader) -> None:
+def test_another_transaction_is_counted_again(world: World, leader: Leader) -> None:
     """A producer that commits again and again is well."""
     run(world, leader)
     for _ in range(9):

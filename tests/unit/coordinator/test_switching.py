@@ -119,7 +119,7 @@ def test_a_removed_job_is_forgotten_and_comes_back_above_itself(
 # -- a new revision ------------------------------------------------------------------------------
 
 
-def test_a_new_revision_begins_behind_a_checkpoint_of_the_old_one(
+def test_a_new_revision_begins_after_a_checkpoint_of_the_old_one(
     world: World, leader: Leader
 ) -> None:
     run(world, leader, 2)
@@ -204,7 +204,7 @@ def test_the_layout_rises_with_operators_keys_or_parallelism(
     assert last(world).layout == 2
 
 
-def test_another_parallelism_is_told_until_its_owner_has_state(
+def test_another_parallelism_is_reported_until_its_owner_has_state(
     world: World, leader: Leader
 ) -> None:
     run(world, leader, 2)
@@ -345,7 +345,7 @@ def test_a_source_that_a_switch_adds_is_read_wherever_it_crashes(world: World, c
     }
 
 
-def test_where_a_source_begins_at_its_end_is_told_at_once(world: World, leader: Leader) -> None:
+def test_where_a_source_begins_at_its_end_is_reported_at_once(world: World, leader: Leader) -> None:
     """Another leader would look again, and leave out what has come since."""
     run(world, leader, 2)
     world.ends["more", 0] = world.starts["more", 0] = 7
@@ -396,7 +396,7 @@ def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
     assert last(world).records == 10
 
 
-def test_a_store_that_is_away_while_a_revision_is_read_is_told_once(
+def test_a_store_that_is_away_while_a_revision_is_read_is_reported_once(
     world: World, leader: Leader
 ) -> None:
     leader.loads = False

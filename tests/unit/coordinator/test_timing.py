@@ -58,7 +58,7 @@ def timing(leader: Leader) -> Timing:
     return found
 
 
-def test_a_checkpoint_is_taken_behind_the_drop(sized: World) -> None:
+def test_a_checkpoint_is_taken_after_the_drop(sized: World) -> None:
     leader = Leader(sized)
     leader.look()
     asked = run(sized, leader, 300)

@@ -135,7 +135,7 @@ def test_slow_corrections_are_kept_up_with() -> None:
     assert found.ms == now.wall_ms
 
 
-def test_people_are_told_of_a_jump_once_and_of_its_end(world: World, leader: Leader) -> None:
+def test_people_are_reported_of_a_jump_once_and_of_its_end(world: World, leader: Leader) -> None:
     issue(world, leader)
     world.wall_ahead_s = HOUR_S
     issue(world, leader, 10)

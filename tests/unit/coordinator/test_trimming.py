@@ -117,7 +117,7 @@ def test_nothing_goes_before_there_is_a_checkpoint(world: World, leader: Leader)
     assert trimming.kept_from(leader.job()) is None
 
 
-def test_a_trim_that_fails_again_and_again_is_told_once(world: World, leader: Leader) -> None:
+def test_a_trim_that_fails_again_and_again_is_reported_once(world: World, leader: Leader) -> None:
     for _ in range(5):
         leader.feed(ev.LogsTrimmed(JOB, "the broker is away"))
     reported = [line for line in leader.job().events if "the broker is away" in line]
@@ -232,7 +232,7 @@ def test_a_mark_whose_record_is_gone_does_not_stop_trims_for_a_week(setting: Set
     assert starts(setting) == [4, 2, 2, 2, 0]
 
 
-def test_a_trim_that_comes_behind_the_removal_of_its_job_takes_nothing_from_its_backups(
+def test_a_trim_that_comes_after_the_removal_of_its_job_takes_nothing_from_its_backups(
     setting: Setting,
 ) -> None:
     with_ledger(setting)
@@ -242,7 +242,7 @@ def test_a_trim_that_comes_behind_the_removal_of_its_job_takes_nothing_from_its_
     assert starts(setting) == [0, 0, 0, 0, 0]
 
 
-def test_nothing_goes_of_a_topic_that_was_made_anew(setting: Setting) -> None:
+def test_nothing_goes_of_a_topic_that_was_recreated(setting: Setting) -> None:
     with_ledger(setting)
     with pytest.raises(PermanentError, match="expected that of epoch 1 of job u1"):
         trim(setting.loader().clients, act.TrimLogs(JOB, "u1", Tip(1, 3), 0))
@@ -287,7 +287,7 @@ def committed_since(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before", "behind"])
-def test_a_ledger_that_was_trimmed_behind_a_readers_end_is_not_taken_for_empty(
+def test_a_ledger_that_was_trimmed_after_a_readers_end_is_not_taken_for_empty(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, *, later: bool
 ) -> None:
     """What it had committed would be committed once more. `later`: than the look at its start."""

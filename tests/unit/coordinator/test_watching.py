@@ -30,7 +30,7 @@ from perseid.topics.log import ProgressLog
 from perseid.topics.records import Begin, EpochDone, FragmentState
 
 
-def test_a_job_applied_again_under_its_name_is_told_the_ends() -> None:
+def test_a_job_applied_again_under_its_name_is_reported_the_ends() -> None:
     kafka = kafka_handle.fake()
     topic = kafka.topic()
     place = (topic, 0)
@@ -127,7 +127,7 @@ def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> N
 
 
 @pytest.mark.parametrize("value", [b"not ours", codec.encode(Begin(1, "u", 0))])
-def test_what_is_no_progress_is_told_with_its_place_and_not_read_for_ever(value: bytes) -> None:
+def test_what_is_no_progress_is_reported_with_its_place_and_not_read_for_ever(value: bytes) -> None:
     kafka = kafka_handle.fake()
     job, seen = kafka.job(), list[Event]()
     kafka.topics.create(names.progress(job), 1)
@@ -160,7 +160,7 @@ def test_a_watcher_that_meets_a_defect_goes_on(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("grown", [0, 6])
-def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
+def test_a_progress_topic_that_lost_its_end_is_reported_once(grown: int) -> None:
     """Also where it has grown beyond the watcher before that looked: what is there is not all."""
     kafka = kafka_handle.fake()
     job, seen = kafka.job(), list[Event]()
@@ -178,7 +178,7 @@ def test_a_progress_topic_that_lost_its_end_is_told_once(grown: int) -> None:
     assert seen[10:] == [ProgressLost(job, f"workers' words may be lost: {lost}")]
 
 
-def test_a_progress_topic_that_was_made_again_is_told_however_long_it_is() -> None:
+def test_a_progress_topic_that_was_made_again_is_reported_however_long_it_is() -> None:
     kafka, clock_s, seen = kafka_handle.fake(), [0.0], list[Event]()
     job = kafka.job()
     topic = names.progress(job)
@@ -196,7 +196,7 @@ def test_a_progress_topic_that_was_made_again_is_told_however_long_it_is() -> No
     assert "TopicIdentityChanged" in lost.text
 
 
-def test_ends_that_fell_are_told_at_every_look() -> None:
+def test_ends_that_fell_are_reported_at_every_look() -> None:
     """The first look may have come too early to be judged."""
     kafka, clock_s, seen = kafka_handle.fake(), [0.0], list[Event]()
     topic = kafka.topic(2)

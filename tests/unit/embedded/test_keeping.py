@@ -155,7 +155,7 @@ def test_down_without_a_keeper_and_with_a_strangers_pid_on_record(cluster: Clust
     assert cluster.down() == []
 
 
-def test_after_everything_was_killed_the_wanted_processes_are_started_anew(
+def test_after_everything_was_killed_the_wanted_processes_are_started_again(
     cluster: Cluster,
 ) -> None:
     start(cluster, sleeper("a"), sleeper("b"))

@@ -17,7 +17,7 @@ OWN = {"KAFKA_CA": "/ca", "KAFKA_USER": "perseid", "KAFKA_PASSWORD_FILE": "/secr
 
 
 @pytest.mark.security("5.1", "5.14")
-def test_a_second_up_knows_what_the_first_was_told(
+def test_a_second_up_knows_what_the_first_was_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare, "state_root", lambda _: tmp_path / "state")

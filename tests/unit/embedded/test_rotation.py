@@ -14,7 +14,7 @@ from perseid.embedded.rotation import OLD_FILES, old, rotate
 from perseid.testing.wait import until
 
 
-def test_a_log_that_is_too_large_is_emptied_behind_a_copy(tmp_path: Path) -> None:
+def test_a_log_that_is_too_large_is_emptied_after_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "w1.log"
     assert not rotate(path, 10)  # nothing has been written yet
     path.write_bytes(b"0123456789")

@@ -38,7 +38,7 @@ def test_who_waited_for_a_transaction_twice_has_waited_long_enough() -> None:
     assert repeated(kind, FINAL_S[kind], 2).is_final
 
 
-def test_something_else_begins_anew() -> None:
+def test_something_else_begins_again() -> None:
     first = heard(None, "load", ANSWER, 100.0)
     assert heard(first, "worker", ANSWER, 120.0) == Repeated("worker", ANSWER, 120.0)
     assert heard(first, "load", UndecidedTransaction.__name__, 120.0) == Repeated(

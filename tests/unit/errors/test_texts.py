@@ -30,7 +30,7 @@ def test_a_text_is_cut_to_size_and_can_be_written(text: str, bytes_max: int) -> 
     assert cut(found, bytes_max) == found
 
 
-def test_what_is_left_out_is_the_middle_and_is_told() -> None:
+def test_what_is_left_out_is_the_middle_and_is_reported() -> None:
     found = cut("operator a: " + "x" * 2_000_000 + " correct it", 200)
     assert found.startswith("operator a: xxx")
     assert "[... cut: 2000023 characters in all ...]" in found

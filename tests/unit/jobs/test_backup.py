@@ -228,7 +228,7 @@ def test_what_came_since_is_run_again_under_a_generation_above_all(site: Site) -
     assert site.restore(folder) == [Restored(JOB, "running", 700 + GENERATIONS, 2, 6)]
 
 
-def test_owners_that_only_told_how_they_failed_count_too(site: Site) -> None:
+def test_owners_that_only_reported_how_they_failed_count_too(site: Site) -> None:
     """A job that fails in front of its first epoch for a night has thousands of generations."""
     folder = site.back_up()
     failed = FragmentState(UUID, 5_000, "w1-1", "failed", 2, "RetryableError", "away")

@@ -59,7 +59,7 @@ def test_equal_specs_have_no_difference() -> None:
     assert disagreements(spec()) == []
 
 
-def test_a_difference_is_told_key_by_key() -> None:
+def test_a_difference_is_reported_key_by_key() -> None:
     new = spec(("topic: out", "topic: other"), ("name: job", "name: job\nepoch: {target: 1s}"))
     assert change.difference(spec(), new) == [
         "~ sinks.s.topic: 'out' -> 'other'", "~ epoch.target_s: 0.5 -> 1.0",
@@ -169,7 +169,7 @@ class OtherKeyMigrating(OtherKey, Migrating):
     total = Table(key=pa.int64(), n=pa.int64())
 
 
-def test_what_differs_is_told_with_what_to_write() -> None:
+def test_what_differs_is_reported_with_what_to_write() -> None:
     assert "add a method migrate(self, old) to its class" in disagreements(spec(), Wider)[-1]
     assert disagreements(spec(), Migrating) == []
 
@@ -261,7 +261,7 @@ KEYLESS = ('sql: "SELECT k, n FROM input"', 'use: "rows:R"')
         ([("topic: a,", "topic: more,")], {}, False),
     ],
 )
-def test_rows_that_come_to_keyed_operators_are_told_by_what_makes_them(
+def test_rows_that_come_to_keyed_operators_are_reported_by_what_makes_them(
     replaced: list[tuple[str, str]], files: dict[str, bytes], same: bool
 ) -> None:
     after = fingerprint(spec(*replaced), {**FILES, **files})
@@ -296,7 +296,7 @@ def test_a_file_of_a_keyed_operator_counts_where_another_may_import_it() -> None
     assert fingerprint(job, files) != fingerprint(job, {**files, "m.py": b"corrected"})
 
 
-def test_operators_behind_keyed_ones_do_not_count() -> None:
+def test_operators_after_keyed_ones_do_not_count() -> None:
     """Rows come to a writer from where they are, whatever is in them."""
     downstream = ("sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n")
     files = {**FILES, "late.py": b"raises"}

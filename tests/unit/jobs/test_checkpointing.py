@@ -141,7 +141,7 @@ def test_a_job_that_does_not_run_is_refused(running: Running, run: Any) -> None:
     assert running.entry.checkpoint_above is None
 
 
-def test_a_job_that_ends_meanwhile_is_told(running: Running, run: Any) -> None:
+def test_a_job_that_ends_meanwhile_is_reported(running: Running, run: Any) -> None:
     running.clock.answer = lambda: running.state("failed")
     assert "BadInputError" in run(code=3)
     running.state("running")
@@ -154,7 +154,7 @@ def test_an_unknown_job_is_named(running: Running, capsys: pytest.CaptureFixture
     assert "did you mean counts?" in capsys.readouterr().err
 
 
-def test_the_last_epoch_is_found_behind_any_number_of_claims(running: Running) -> None:
+def test_the_last_epoch_is_found_after_any_number_of_claims(running: Running) -> None:
     logs, topics = FakeLogReader(running.kafka), FakeTopics(running.kafka)
     place = (names.tokens(JOB), 0)
     for leader in range(3, 3 + 2 * checkpointing.RECORDS_READ):

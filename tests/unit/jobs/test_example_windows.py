@@ -25,7 +25,7 @@ def minutes(*times: int) -> dict[str, list[Any]]:
             "ms": [time * MINUTE for time in times]}  # fmt: skip
 
 
-def test_visits_are_told_when_over_and_corrected_by_late_views() -> None:
+def test_visits_are_reported_when_over_and_corrected_by_late_views() -> None:
     visits = Harness(job_folders.example("sessions"), "visits")
     visits.epoch(minutes(600, 625, 660))
     visits.watermark = 690 * MINUTE - 1
@@ -43,7 +43,7 @@ def test_visits_are_told_when_over_and_corrected_by_late_views() -> None:
                       "last": 660 * MINUTE}  # fmt: skip
 
 
-def test_incidents_meet_the_speeds_of_the_five_minutes_behind_them() -> None:
+def test_incidents_meet_the_speeds_of_the_five_minutes_after_them() -> None:
     chance = random.Random(3)
     speeds = Harness(job_folders.example("incidents"), "speeds", parallelism=2)
     affected = Harness(job_folders.example("incidents"), "affected", parallelism=2)

@@ -99,7 +99,7 @@ def test_an_unfinished_look_is_done_again_although_the_ref_has_gone_back() -> No
     assert work(before, ONE, [Found("a", "t1", "a")], half, prune=False).apply == ("a",)
 
 
-def test_a_job_that_is_gone_is_told_and_goes_on_until_prune() -> None:
+def test_a_job_that_is_gone_is_reported_and_goes_on_until_prune() -> None:
     before, here = record(applied("a"), applied("b")), [Found("a", "t1", "a")]
     planned = work(before, TWO, here, ENTRIES, prune=False)
     assert planned.remove == ()
@@ -358,7 +358,7 @@ def test_only_one_of_two_sessions_follows() -> None:
     assert two.follower() == "one"
 
 
-def test_pruned_jobs_are_removed_and_broken_ones_are_told() -> None:
+def test_pruned_jobs_are_removed_and_broken_ones_are_reported() -> None:
     world = World()
     world.remote.folders = [Found("a", "t1", "a"), Found("b", "t1", "b")]
     world.follower().look()

@@ -92,7 +92,7 @@ def test_inputs_with_keys_of_different_types_never_meet(tmp_path: Path) -> None:
     assert "int32 in left, int64 in right" in said(tmp_path, "int64", "int64", "c", "int32")
 
 
-def test_what_only_a_run_shows_is_told_by_the_worker() -> None:
+def test_what_only_a_run_shows_is_reported_by_the_worker() -> None:
     one, other = pa.table({"k": ["1"]}), pa.table({"k": pa.array([1], pa.int64())})
     with pytest.raises(BadInputError, match=r"operator o: key column 'k' is string in x, int64"):
         check_inputs("o", ("k",), {"x": one, "y": other})

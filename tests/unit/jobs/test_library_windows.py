@@ -142,7 +142,7 @@ def test_any_epochs_and_crashes_give_the_windows_of_a_list(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
-def test_late_rows_correct_what_was_told(tmp_path: Path, kind: str, seed: int) -> None:
+def test_late_rows_correct_what_was_reported(tmp_path: Path, kind: str, seed: int) -> None:
     chance = random.Random(seed)
     rows = rows_of(chance, 120)
     late = [row for row in rows if chance.random() < 0.2]
@@ -190,7 +190,7 @@ def test_panes_go_as_soon_as_no_window_needs_them(tmp_path: Path, with_: str, go
     assert windows.rows("panes") == []
 
 
-def test_a_late_row_continues_a_session_that_was_told(tmp_path: Path) -> None:
+def test_a_late_row_continues_a_session_that_was_reported(tmp_path: Path) -> None:
     windows = Harness(job(tmp_path, of("kind: session, gap: 40ms, correct: 20ms")), "windows")
     row = {"user": "a", "day": 0, "x": 1, "f": None}
     windows.epoch(table([{**row, "ms": 1_000}]))
@@ -202,7 +202,7 @@ def test_a_late_row_continues_a_session_that_was_told(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_behind_every_window_are_left_out_and_logged(
+def test_rows_below_every_window_are_left_out_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     windows = Harness(job(tmp_path, of("kind: tumbling, size: 100ms")), "windows")

@@ -443,7 +443,7 @@ def test_feedback_comes_from_and_goes_to_operators_with_a_key() -> None:
     assert any("y.from: 'p' has no key, and only the output" in e for e in found)
 
 
-def test_a_mistake_is_told_before_a_refusal() -> None:
+def test_a_mistake_is_reported_before_a_refusal() -> None:
     text = replaced('use: "m:O"', 'use: "m:O", edge: split, memory: 5')
     assert all("edge" not in e for e in errors(text))
 

@@ -43,7 +43,7 @@ def problems(folder: Path, window: str = TUMBLING, join: str = JOIN, *kept_ms: i
     return list(refusals(spec, load_checked(spec, folder), infos))
 
 
-def test_windows_and_joins_behind_each_other_add_up(tmp_path: Path) -> None:
+def test_windows_and_joins_one_after_another_add_up(tmp_path: Path) -> None:
     needed_ms = HOUR_MS + HOUR_MS // 2 + 60_000  # and the watermark's delay
     assert problems(tmp_path, TUMBLING, JOIN, needed_ms, HOUR_MS // 2) == []
     (said,) = problems(tmp_path, TUMBLING, JOIN, needed_ms - 1, DAY_MS)

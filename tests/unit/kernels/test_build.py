@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_is_built_once_and_anew_when_a_source_changes(folder: Path) -> None:
+def test_it_is_built_once_and_again_when_a_source_changes(folder: Path) -> None:
     first = build.build()
     written_ns = first.stat().st_mtime_ns
     assert build.build() == first

@@ -74,7 +74,7 @@ def test_sums_over_a_threshold_with_several_partitions(harness: Any) -> None:
     assert heavy.epoch({"g": ["b"], "w": ["x"], "n": [0]}) == []
 
 
-def test_a_key_that_falls_below_its_share_is_told_once(harness: Any) -> None:
+def test_a_key_that_falls_below_its_share_is_reported_once(harness: Any) -> None:
     heavy = harness("HeavyHitters", {"share": 0.5}, key="w")
     assert heavy.epoch({"w": ["a"]}) == [{"w": "a", "n": 1, "heavy": True}]
     assert heavy.epoch({"w": ["b", "c"]}) == [{"w": "a", "n": 1, "heavy": False}]

@@ -94,7 +94,7 @@ def test_windows_of_token_time_end_with_the_clock(harness: Any) -> None:
     assert [row["x"] for row in modes.epoch()] == [7.0]
 
 
-def test_a_row_of_a_window_that_was_told_is_left_out_and_logged(
+def test_a_row_of_a_window_that_was_reported_is_left_out_and_logged(
     harness: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     modes = harness("KMeans", WITH, key="g", eventTime=EVENT_TIME)

@@ -240,7 +240,7 @@ def test_the_shipped_job_averages_its_partitions() -> None:
         ({"model__inputs": {"rows": "rows", "average": "rows"}}, "inputs are called average, rows"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     folder = job(tmp_path, **changes)
     with pytest.raises(BadInputError) as caught:
         load_checked(parse.load(folder), folder)

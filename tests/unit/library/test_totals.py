@@ -31,7 +31,7 @@ def rows_of(chance: random.Random, count: int) -> dict[str, list[Any]]:
         ("Sum", {"column": "x", "type": "float64"}, "x"),
     ],
 )
-def test_each_changed_key_is_told_once_an_epoch_through_crashes(
+def test_each_changed_key_is_reported_once_an_epoch_through_crashes(
     harness: Any, use: str, with_: dict[str, Any], column: str | None
 ) -> None:
     totals = harness(use, {**with_, **TYPES}, key=KEY, partitions=2)

@@ -70,7 +70,7 @@ def test_a_json_entry_says_when_who_what_and_about_what() -> None:
     }  # fmt: skip
 
 
-def test_a_text_entry_says_the_same_behind_its_message() -> None:
+def test_a_text_entry_says_the_same_after_its_message() -> None:
     with logs.about(job="shop", epoch=17):
         said = as_text(record("it runs", partition=0))
     assert said.endswith(" WARNING perseid.test: it runs [job=shop epoch=17 partition=0]")
@@ -105,7 +105,7 @@ def test_a_traceback_is_indented_and_its_text_cannot_begin_an_entry() -> None:
     assert FORGED in str(as_json(failed(FORGED))["exception"])
 
 
-def test_another_thread_carries_on_what_it_is_told_and_nothing_else() -> None:
+def test_another_thread_carries_on_what_it_is_reported_and_nothing_else() -> None:
     logs.bind(job="shop", epoch=1)
     with ThreadPoolExecutor(1) as pool:
         carried = pool.submit(logs.carried(lambda: as_json(record("m")))).result()

@@ -57,7 +57,7 @@ TestPartition = Partition.TestCase
 
 
 @given(st.floats(0, 100), st.floats(0.1, 10))
-def test_an_operator_that_breaks_its_promise_is_told(theta: float, alpha: float) -> None:
+def test_an_operator_that_breaks_its_promise_is_reported(theta: float, alpha: float) -> None:
     backups = Backups(theta, alpha)
     with pytest.raises(PermanentError, match="correct the alpha"):
         backups.applied(backups.room * alpha * 1.01 + 1.0)

@@ -175,7 +175,7 @@ def test_trees_are_counted_exactly_or_as_at_most() -> None:
     assert overcounted > 50
 
 
-def test_a_number_that_no_line_holds_is_told_by_its_size() -> None:
+def test_a_number_that_no_line_holds_is_reported_by_its_size() -> None:
     """Python refuses to write out more than 4,300 digits."""
     assert str(TreeCount(10**9000, exact=True)) == "about 10^9000"
     assert str(TreeCount(16, exact=False)) == "at most 16"

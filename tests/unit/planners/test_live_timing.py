@@ -44,7 +44,7 @@ def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> N
     assert mean(ours) <= within < mean(blind)
 
 
-def test_a_checkpoint_comes_with_the_first_growth_behind_a_drop() -> None:
+def test_a_checkpoint_comes_with_the_first_growth_after_a_drop() -> None:
     """Windows of 130 s in periods of 200 s: every period has one drop or two."""
     changes = saw_tooth(130.0, 3000.0)
     taken = played(changes, PERIOD_S, 3000.0)

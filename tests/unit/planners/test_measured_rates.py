@@ -82,7 +82,7 @@ def test_what_does_not_count_is_left_out() -> None:
     assert measured(TOKENS, [*PROGRESS, *again]) == measured(TOKENS, PROGRESS)
 
 
-def test_an_epoch_that_nobody_told_of_is_left_out_with_its_time() -> None:
+def test_an_epoch_that_nobody_reported_of_is_left_out_with_its_time() -> None:
     """Its owner died behind the commit, and the next one went on behind it."""
     found = measured(TOKENS, [THIRD])
     assert found == Measured({"a": (20.0, 0.0, 0.0), "b": (0.0, 10.0)}, 10.0, 0.0, 0.25)

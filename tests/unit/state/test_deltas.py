@@ -72,7 +72,7 @@ def test_long_keys_that_are_known_take_four_bytes() -> None:
     assert len(ipc_bytes(delta)) < 5_000 * (4 + 8 + 4 + 1)
 
 
-def test_an_epoch_that_deletes_is_written_by_key_and_so_are_those_behind_it() -> None:
+def test_an_epoch_that_deletes_is_written_by_key_and_so_are_those_after_it() -> None:
     live = table("a", "b", "c")
     copy = copy_of(live)
     live.delete(["b"])

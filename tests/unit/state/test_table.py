@@ -174,7 +174,7 @@ def test_lookup_is_aligned_with_its_keys() -> None:
     assert counts().lookup(["a"]).to_pylist() == [{"key": "a", "n": None, "found": False}]
 
 
-def test_delete_counts_what_was_there_and_a_key_that_comes_back_starts_anew() -> None:
+def test_delete_counts_what_was_there_and_a_key_that_comes_back_starts_again() -> None:
     table = counts()
     table.add(["a", "b"], n=5)
     assert table.delete(["a", "a", "q"]) == 1

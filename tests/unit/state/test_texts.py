@@ -87,7 +87,7 @@ def test_more_than_one_array_holds_comes_in_chunks(monkeypatch: pytest.MonkeyPat
     }  # fmt: skip
 
 
-def test_keys_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_with_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     from perseid.state.primitives import keys
 
     monkeypatch.setattr(keys, "hash_texts", lambda values: np.zeros(len(values), np.int64))

@@ -23,7 +23,7 @@ def logs(flushed: int, unflushed: int, partitions: int = 2) -> tuple[ModelKafka,
     return kafka, disk
 
 
-def test_what_was_flushed_stays_and_every_cut_behind_it_comes() -> None:
+def test_what_was_flushed_stays_and_every_cut_after_it_comes() -> None:
     seen = set()
     for seed in range(200):
         kafka, disk = logs(3, 2)
@@ -42,7 +42,7 @@ def test_trimmed_offsets_are_not_given_again() -> None:
     assert (kafka.log("t", 0).start, kafka.log("t", 0).end) == (4, 4)
 
 
-def test_a_topic_made_anew_has_nothing_flushed() -> None:
+def test_a_recreated_topic_has_nothing_flushed() -> None:
     kafka, disk = logs(5, 0, partitions=1)
     topics = FakeTopics(kafka)
     topics.delete(["t"])

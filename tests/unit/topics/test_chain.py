@@ -34,7 +34,7 @@ def test_tokens_extend_the_chain_from_its_begin() -> None:
     assert (chain.job_uuid, chain.tip_epoch, chain.tip_offset) == ("u", 12, 3)
 
 
-def test_a_claim_voids_what_a_lower_coordinator_writes_behind_it() -> None:
+def test_a_claim_voids_what_a_lower_coordinator_writes_after_it() -> None:
     chain, seen = fed(
         Claim(1, "a"), Begin(1, "u", 0), Claim(2, "b"), token(1, 1, ce=1), token(1, 1, ce=2)
     )

@@ -87,7 +87,7 @@ def test_a_truncated_record_is_refused(record: Any, data: st.DataObject) -> None
 
 
 @given(RECORDS, st.binary(min_size=1, max_size=4))
-def test_bytes_behind_a_record_are_refused(record: Any, more: bytes) -> None:
+def test_bytes_after_a_record_are_refused(record: Any, more: bytes) -> None:
     with pytest.raises(PermanentError):
         codec.decode(codec.encode(record) + more)
 

@@ -54,7 +54,7 @@ def test_what_is_registered_is_found_by_id_and_by_subject(registry: HttpSchemaRe
     assert json.loads(newest.text) == json.loads(TWO.text)
 
 
-def test_json_schemas_are_told_apart(registry: HttpSchemaRegistry) -> None:
+def test_json_schemas_are_distinguished(registry: HttpSchemaRegistry) -> None:
     found = registry.by_id(registry.register("t/a b-value", OBJECT))
     assert found is not None
     assert found.kind == "JSON"

@@ -40,7 +40,7 @@ def test_who_is_ahead_and_cannot_hand_out_again_goes_back_and_the_others_stay() 
     assert {gid: r.epoch for gid, r in found.restored.items()} == {0: 4, 1: 6, 2: 4}
 
 
-def test_an_order_names_only_checkpoints_behind_the_plans_base() -> None:
+def test_an_order_names_only_checkpoints_after_the_plans_base() -> None:
     seen: list[RestoreOrder] = []
 
     def restore(order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:

@@ -42,7 +42,7 @@ def end(partition: Any, state: PartitionState, epoch: int, rows: pa.Table) -> li
     return list(row.values())
 
 
-def test_it_is_called_behind_process_and_without_rows(partition: Any) -> None:
+def test_it_is_called_after_process_and_without_rows(partition: Any) -> None:
     partition.operator = PerEpoch
     state = partition.begun()
     assert end(partition, state, 1, pa.table({"key": ["a", "b"], "n": [1, 2]})) == [
@@ -65,7 +65,7 @@ def test_an_epoch_run_again_says_the_same_and_calls_nothing(partition: Any) -> N
     assert end(partition, fresh, 3, NONE) == said[2]
 
 
-def test_an_error_of_it_is_told_as_its_own(partition: Any) -> None:
+def test_an_error_of_it_is_reported_as_its_own(partition: Any) -> None:
     partition.operator = PerEpoch
     state = partition.begun()
     state.operator.failing = True

@@ -141,7 +141,7 @@ def test_a_kind_cannot_be_forged_by_what_an_exception_quotes(forged: str, quote:
     assert quoted in str(found)
 
 
-def test_the_place_that_raised_is_told_once_and_what_it_quotes_is_masked() -> None:
+def test_the_place_that_raised_is_reported_once_and_what_it_quotes_is_masked() -> None:
     def work() -> None:
         with named("operator a, partition 3, epoch 7,"), named("something inside"):
             raise KeyError("ann@example.org")

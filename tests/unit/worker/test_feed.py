@@ -148,7 +148,7 @@ def test_what_a_replay_has_still_to_pass_is_not_collected(
 
 
 @pytest.mark.parametrize(("collect_epoch", "wanted"), [(None, True), (10, True), (11, False)])
-def test_a_replay_makes_no_parts_on_a_checkpoint_behind_those_that_are_complete(
+def test_a_replay_makes_no_parts_on_a_checkpoint_after_those_that_are_complete(
     collect_epoch: int | None, wanted: bool
 ) -> None:
     log = [*LOG[:2], replace(token(11, 1), checkpoint=True)]

@@ -103,7 +103,7 @@ def test_the_writer_of_dead_letters_hears_of_an_epoch_without(
     assert {row.target for row in rows} == {t.gid for t in job.layout.tasks}
 
 
-def test_where_it_stops_the_job_the_row_is_told(tmp_path: Path) -> None:
+def test_where_it_stops_the_job_the_row_is_reported(tmp_path: Path) -> None:
     job = context(tmp_path, "")
     with pytest.raises(PermanentError, match=r"row 2 of 3 \(of input input\): {user: string of 2"):
         list(flow.rows_of(job, TOKEN, "orders", orders(1, -1, 2), 0))

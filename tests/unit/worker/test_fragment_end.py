@@ -71,7 +71,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (ValueError(f"{DIED[0]} {describe(BadInputError('n'), TOKEN)}"), "BadInputError", True),
     ],
 )
-def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:
+def test_it_is_reported_until_it_is_heard(error: Exception, kind: str, permanent: bool) -> None:
     progress = Progress(failures=3)
     ended(progress, error)
     (record,) = progress.reported
@@ -79,7 +79,7 @@ def test_it_is_told_until_it_is_heard(error: Exception, kind: str, permanent: bo
     assert (record.generation, record.epoch) == (3, 7)
 
 
-def test_it_is_not_told_any_more_when_a_newer_plan_has_come() -> None:
+def test_it_is_not_reported_any_more_when_a_newer_plan_has_come() -> None:
     progress = Progress(failures=10**6)
     found = made()
     progress.on_failure = found._stopping.set
@@ -137,13 +137,13 @@ class Refusing(Progress):
         return super().append(record)
 
 
-def test_where_the_broker_takes_less_a_short_record_is_told() -> None:
+def test_where_the_broker_takes_less_a_short_record_is_reported() -> None:
     progress = Refusing(most=EVENT_MAX)
     ended(progress, PermanentError("x" * 2_000_000))
     assert [(r.state, r.error_kind) for r in progress.reported] == [("failed", "PermanentError")]
 
 
-def test_events_of_any_size_are_told() -> None:
+def test_events_of_any_size_are_reported() -> None:
     progress = Progress(failures=0)
     made()._report(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
     assert [len(event) <= EVENT_MAX for event in progress.reported[0].events] == [True, True]
@@ -153,7 +153,7 @@ def refuse(*_: Any) -> None:
     raise PermanentError("no such topic")
 
 
-def test_an_end_that_cannot_be_told_ends_the_worker_and_not_in_silence(
+def test_an_end_that_cannot_be_reported_ends_the_worker_and_not_in_silence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     codes: list[int] = []

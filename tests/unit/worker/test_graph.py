@@ -137,7 +137,7 @@ def test_dead_letters_have_one_writer_which_commits_every_epoch() -> None:
     assert graph.stage_slots(layout, 1, 5)[4] == 4
 
 
-def test_dead_letters_are_written_behind_the_last_operator_that_may_send_some() -> None:
+def test_dead_letters_are_written_after_the_last_operator_that_may_send_some() -> None:
     errors = ErrorsSpec(tolerance="all", deadletter_topic="dlq")
     picky = python("first").model_copy(update={"errors": "bisect"})
     changed = CHAIN.model_copy(
@@ -175,7 +175,7 @@ def test_circles_and_unknown_inputs_are_refused() -> None:
         layouts.build(job({"a": keyed("b"), "b": keyed("a")}, []), 1)
 
 
-def test_sql_behind_python_is_known_as_such() -> None:
+def test_sql_after_python_is_known_as_such() -> None:
     _, found = built(job({"p": python("lines"), "q": sql("p"), "a": keyed("q")}, ["a"]))
     assert found.outlets["p"].sql == ("q",)
 
@@ -200,7 +200,7 @@ def test_metadata_has_the_names_that_operators_know() -> None:
     assert tuple(source_stage.METADATA) == METADATA
 
 
-def test_sql_behind_a_stateful_stage_is_told_from_sql_on_a_source() -> None:
+def test_sql_after_a_stateful_stage_is_reported_from_sql_on_a_source() -> None:
     late = job({"first": keyed("lines"), "after": sql("first")}, ["after"])
     assert built(late)[1].has_late_sql
     assert not built(WORDCOUNT)[1].has_late_sql

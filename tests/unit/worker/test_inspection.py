@@ -145,6 +145,6 @@ def test_the_older_checkpoint_when_the_newest_is_damaged(
         look(place("w9-a", 5, pointers[0]))
 
 
-def test_no_state_at_all_is_told(look: Look) -> None:
+def test_no_state_at_all_is_reported(look: Look) -> None:
     with pytest.raises(RefusedError, match="`perseid checkpoint job` takes one"):
         look(place("w9-a", 5))

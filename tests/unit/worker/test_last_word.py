@@ -50,7 +50,7 @@ def test_a_word_that_is_there_is_not_repeated(site: Site) -> None:
     assert site.recorded() == [RUNNING] * 4
 
 
-def test_a_word_that_was_cut_off_is_told_again_once(site: Site) -> None:
+def test_a_word_that_was_cut_off_is_reported_again_once(site: Site) -> None:
     ModelDisk(site.model).cut((site.topic, 0), 2)
     assert not site.word.look(AGAIN)  # the producer that wrote before is refused
     assert site.word.look(AGAIN)
@@ -70,7 +70,7 @@ def test_a_word_in_whose_place_another_writer_told_something_is_told_again(site:
     assert site.recorded() == [RUNNING, RUNNING, RUNNING, PARTS, AGAIN]
 
 
-def test_a_word_that_came_in_place_of_a_lost_one_is_told_again_behind_it(site: Site) -> None:
+def test_a_word_that_came_in_place_of_a_lost_one_is_reported_again_after_it(site: Site) -> None:
     """Who has read the lost one reads on behind it, and would not see the newer word."""
     site.word.append(RUNNING)  # at 4
     ModelDisk(site.model).cut((site.topic, 0), 3)

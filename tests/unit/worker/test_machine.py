@@ -47,7 +47,7 @@ def test_nothing_is_said_while_there_is_plenty(host: Machine) -> None:
     assert host.grows("a", 100, 500, 900, 1300) == [(), (), (), ()]
 
 
-def test_the_job_that_grows_is_stopped_and_told_what_to_do(host: Machine) -> None:
+def test_the_job_that_grows_is_stopped_and_reported_what_to_do(host: Machine) -> None:
     host.judge("a", 300, 300)
     host.memory = SHORT
     host.judge("a", 300, 305, after_s=1.0)

@@ -61,7 +61,7 @@ def test_it_ends_with_what_a_record_raised(monkeypatch: pytest.MonkeyPatch) -> N
     assert taking.taken == [7]
 
 
-def test_behind_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = Taking(monkeypatch)
     taking.fragment._stopping.set()
     taking.batch()

@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_an_error_and_no_state_of_before(
     assert partition.log().last_epoch() == 3
 
 
-def test_without_a_migrate_the_difference_is_told(
+def test_without_a_migrate_the_difference_is_reported(
     partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Wider, "migrate", Operator.migrate)
@@ -161,7 +161,7 @@ def test_a_wrong_result_stops_the_job_and_keeps_the_state(
     assert partition.log().last_epoch() == 3
 
 
-def test_a_migrate_that_raises_is_told_with_its_traceback(
+def test_a_migrate_that_raises_is_reported_with_its_traceback(
     partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Wider, "migrate", lambda self, old: old["nothing"])

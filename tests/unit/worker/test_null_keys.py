@@ -165,7 +165,7 @@ def test_only_who_cannot_take_the_row_goes_without(tmp_path: Path) -> None:
     [({"TOLERANCE": "all"}, DEAD_LETTERS, 0), ({"SPENT": "bisect"}, "spent", 1),
      ({"SPENT": "bisect", "TOLERANCE": "all"}, DEAD_LETTERS, 0)],
 )  # fmt: skip
-def test_a_row_behind_sql_is_a_letter_of_the_operator(
+def test_a_row_after_sql_is_a_letter_of_the_operator(
     tmp_path: Path, how: dict[str, str], to: str, port: int
 ) -> None:
     job = context(tmp_path, **how)
@@ -178,7 +178,7 @@ def test_a_row_behind_sql_is_a_letter_of_the_operator(
     assert [json.loads(r["value"]) for r in letters] == [{"user": None, "n": n} for n in (2, 3)]
 
 
-def test_behind_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
+def test_after_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path, TOLERANCE="all"), "direct")
     said = str(caught.value)
@@ -191,7 +191,7 @@ def test_behind_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
     assert not come_to(job, rows, DEAD_LETTERS).num_rows
 
 
-def test_a_job_stops_at_a_row_behind_sql_without_what_it_says(tmp_path: Path) -> None:
+def test_a_job_stops_at_a_row_after_sql_without_what_it_says(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path), "named")
     assert "in row 2 of 4 that named emitted: {user: null, n: int64}" in str(caught.value)

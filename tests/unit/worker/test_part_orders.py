@@ -48,7 +48,7 @@ def test_what_dead_processes_were_to_write_is_taken_over_once(files: MemoryFiles
     assert taken(files) == taken(files, LIVE) == []
 
 
-def test_an_error_in_between_leaves_nobody_without_an_heir(files: MemoryFiles) -> None:
+def test_an_error_in_between_leaves_nobody_without_a_successor(files: MemoryFiles) -> None:
     """What had been taken over was forgotten, and its heir, who lives, kept it from all others."""
     later, of_before = replace(ORDER, epoch=14), replace(ORDER, epoch=13, generation=6)
     for order in (ORDER, of_before, later):
@@ -74,14 +74,14 @@ def test_what_a_live_process_has_stays_with_it_though_another_had_its_number(
     assert len(left(files)) == 1
 
 
-def test_what_was_told_is_over(files: MemoryFiles) -> None:
+def test_what_was_reported_is_over(files: MemoryFiles) -> None:
     note(files, ORDER, DEAD)
     forget(files, ORDER, DEAD)
     forget(files, ORDER, DEAD)
     assert taken(files) == []
 
 
-def test_an_heir_that_dies_has_heirs(files: MemoryFiles) -> None:
+def test_a_successor_that_dies_has_successors(files: MemoryFiles) -> None:
     note(files, ORDER, LIVE)
     assert take_over(files, OWNED, 7, DEAD, lambda process: process != LIVE) == [ORDER]
     assert taken(files) == [ORDER]

@@ -92,7 +92,7 @@ def test_words_spread_over_partitions() -> None:
     assert all(800 < found.count(p) < 1200 for p in range(4))
 
 
-def test_rows_without_the_key_of_the_operator_behind_are_refused() -> None:
+def test_rows_without_the_key_of_the_next_operator_are_refused() -> None:
     """An operator without `output` may emit anything; another attempt would do the same."""
     rows = pa.table({"word": ["a"], "n": [1]})
     with pytest.raises(BadInputError, match=r"no column user, .* they have word, n\. Emit it"):

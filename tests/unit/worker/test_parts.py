@@ -259,7 +259,7 @@ def test_a_new_owner_begins_with_the_whole_state(begin: Callable[[int], History]
     assert history.links[-1] == 0
 
 
-def test_the_checkpoint_behind_which_there_is_no_way_back_is_whole(
+def test_the_checkpoint_after_which_there_is_no_way_back_is_whole(
     begin: Callable[[int], History],
 ) -> None:
     """That of a final token: damage to an older file must not reach the next revision or layout."""

@@ -73,7 +73,7 @@ def test_exactly_the_bad_rows_are_found_and_the_rest_is_run_in_order(seed: int) 
     assert attempt.calls <= 2 + len(bad) * (2 + math.log2(len(numbers)))
 
 
-def test_a_row_is_judged_behind_those_before_it() -> None:
+def test_a_row_is_judged_after_those_before_it() -> None:
     def closes_what_is_open(inputs: Inputs) -> None:
         opened = set()
         for n in inputs["input"]["n"].to_pylist():
@@ -138,7 +138,7 @@ def test_a_passing_fault_is_no_poison() -> None:
 
 
 @pytest.mark.security("5.15")
-def test_where_the_job_stops_the_row_is_told_without_its_content() -> None:
+def test_where_the_job_stops_the_row_is_reported_without_its_content() -> None:
     def on_secret(inputs: Inputs) -> None:
         if "secret" in inputs["input"]["word"].to_pylist():
             raise PermanentError("operator x raised")
@@ -177,7 +177,7 @@ def test_what_an_exception_quotes_of_the_row_is_blotted_out() -> None:
 
 
 @pytest.mark.security("5.15")
-def test_where_a_row_is_bad_only_behind_others_nothing_of_them_is_told() -> None:
+def test_where_a_row_is_bad_only_after_others_nothing_of_them_is_reported() -> None:
     reported = raising(["ann", "bob", "secret"], lambda got: "secret" in got and "ann" in got)
     assert "process raised KeyError (its text is left out" in reported
     assert not re.search("secret|ann|bob", reported)
@@ -285,7 +285,7 @@ def test_only_rows_that_are_records_tell_a_place() -> None:
 
 
 @pytest.mark.security("5.15")
-def test_a_row_with_a_time_that_python_has_no_value_for_is_told_and_becomes_a_letter() -> None:
+def test_a_row_with_a_time_that_python_has_no_value_for_is_reported_and_becomes_a_letter() -> None:
     far = pa.array([0, 2**62]).cast(pa.timestamp("us", "UTC"))
     rows: Inputs = {"input": pa.table({"n": [1, -1], "at": far, "each": [[1], [2]]})}
 

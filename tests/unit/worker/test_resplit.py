@@ -186,7 +186,7 @@ def test_fed_back_rows_keep_the_order_of_their_partitions(old: int, new: int) ->
     ]  # fmt: skip
 
 
-def test_a_key_of_another_type_than_the_state_has_is_told() -> None:
+def test_a_key_of_another_type_than_the_state_has_is_reported() -> None:
     check_types("o", KEY, Everything, pa.schema({"user": pa.int64(), "page": pa.large_string()}))
     single_task = pa.schema({"user": pa.int32(), "page": pa.string()})
     with pytest.raises(PermanentError, match=r"user comes as int32, and table keeps it as int64"):

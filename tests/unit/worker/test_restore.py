@@ -32,7 +32,7 @@ def ran(partition: Any, last: int, snapshots: tuple[int, ...] = ()) -> Any:
     return state
 
 
-def test_a_new_job_starts_empty_behind_its_base(partition: Any) -> None:
+def test_a_new_job_starts_empty_after_its_base(partition: Any) -> None:
     found, state = partition.restore(1, 7, tokens={7: 55}, base_epoch=7, base_offset=55)
     assert found == Restored(0, 7, 8, "scratch")
     assert (partition.totals(state), state.log.snapshots()) == ({}, [7])
@@ -61,7 +61,7 @@ def test_a_token_that_is_gone_and_was_not_taken_back_is_an_error(
     assert found.epoch == 1
 
 
-def test_a_collected_log_holds_outputs_behind_its_base_only(partition: Any) -> None:
+def test_a_collected_log_holds_outputs_after_its_base_only(partition: Any) -> None:
     state = ran(partition, 6, snapshots=(2, 4))
     state.log.collect(4)
     found, _ = partition.restore(2, 6)

@@ -16,7 +16,7 @@ def restored(*found: tuple[int, int]) -> dict[int, Restored]:
     return {g: Restored(g, epoch, held, "log") for g, (epoch, held) in enumerate(found)}
 
 
-def test_a_job_without_state_and_sinks_goes_on_behind_its_base() -> None:
+def test_a_job_without_state_and_sinks_resumes_after_its_base() -> None:
     assert decide({}, {}, 7) == GoOn(7)
 
 
@@ -80,7 +80,7 @@ def test_nobody_is_asked_for_an_epoch_that_it_lacks(
         assert all(found[g][0] > lowest and found[g][1] > lowest + 1 for g in verdict.gids)
 
 
-def test_people_are_told_how_fast_it_went() -> None:
+def test_people_are_reported_how_fast_it_went() -> None:
     restored = {
         g: Restored(g, 7, 8, source, rows=1_500_000, bytes=30_000_000)
         for g, source in enumerate(("log", "checkpoint:7"))

@@ -129,7 +129,7 @@ def test_where_only_the_sink_topic_has_lost_it(kafka: ModelKafka, again: bool) -
 
 
 @pytest.mark.parametrize("by_whom", ["by the process before", "by this process"])
-def test_where_epochs_without_output_are_behind_it(kafka: ModelKafka, by_whom: str) -> None:
+def test_where_epochs_without_output_are_after_it(kafka: ModelKafka, by_whom: str) -> None:
     """The last epoch is one of a checkpoint, or its rows all went elsewhere."""
     before = session(kafka)
     before.commit(11, 100, 1, rows(b"a"))

@@ -44,7 +44,7 @@ def test_what_cannot_leave_spark_names_the_column_and_the_cast() -> None:
         spark_types.out_of(months, "SQL of operator o")
 
 
-def test_two_columns_of_one_name_are_told() -> None:
+def test_two_columns_of_one_name_are_reported() -> None:
     twice = spark.StructType([spark.StructField("a", spark.LongType())] * 2)
     with pytest.raises(BadInputError, match="two columns of its output are called a; write `AS "):
         spark_types.out_of(twice, "SQL of operator o")

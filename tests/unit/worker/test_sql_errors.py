@@ -31,7 +31,7 @@ DIVIDED = (
         ("[USER_RAISED_EXCEPTION] secret SQLSTATE: P0001", "operator a or b: its SQL raised USER_"),
     ],
 )  # fmt: skip
-def test_what_data_made_is_told_without_the_data(text: str, said: str) -> None:
+def test_what_data_made_is_reported_without_the_data(text: str, said: str) -> None:
     reported = on_data(text, QUERIES, 7, TOKEN)
     assert reported is not None
     assert str(reported).startswith(said)

@@ -55,7 +55,7 @@ def test_a_composite_key(text: str) -> None:
         ('{"user": 5}', "key column 'user' is of type string, found 5"),
     ],
 )
-def test_what_is_wrong_is_told(text: str, said: str) -> None:
+def test_what_is_wrong_is_reported(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse(text, PAIR)
 

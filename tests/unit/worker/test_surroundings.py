@@ -52,7 +52,7 @@ def test_two_hosts_look_alike_to_operators() -> None:
     assert found[0]["own"] == "kept"
 
 
-def test_a_process_that_has_it_does_not_start_anew() -> None:
+def test_a_process_that_has_it_does_not_start_again() -> None:
     starts: list[Any] = []
     surroundings.settle({"OWN": "kept"}, lambda *how: starts.append(how))
     (_, arguments, environment) = starts.pop()

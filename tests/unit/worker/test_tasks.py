@@ -51,7 +51,7 @@ def test_two_jobs_of_one_worker_and_generation_do_not_share_what_a_process_keeps
     assert second.context.job_uuid == "u2"
 
 
-def test_a_newer_fragment_of_the_same_job_starts_anew() -> None:
+def test_a_newer_fragment_of_the_same_job_starts_again() -> None:
     old = tasks.process_of(context("u1", generation=1))
     assert tasks.process_of(context("u1", generation=2)) is not old
 
