@@ -198,7 +198,7 @@ def retention(job: JobFacts, infos: Mapping[str, TopicInfo], now_ms: int) -> Ite
         info = infos.get(topic)
         if info is None:
             continue
-        kept = "for ever" if info.retention_ms < 0 else f"for {duration(info.retention_ms)}"
+        kept = "without limit" if info.retention_ms < 0 else f"for {duration(info.retention_ms)}"
         found = (
             f"source {name}: {topic} keeps its records {kept}, and the newest checkpoint is "
             f"{age_ms // 1000} s old"
@@ -244,7 +244,7 @@ def skew(who: str, ahead_s: float, asked_s: float) -> Finding:
         check, "warning", f"{abs(ahead_s):.1f} s {side} ours", f"within {SKEW_S:g} s",
         "let both follow one time server (chrony, ntpd): retention and the dates in records and "
         "logs are off, and a broker refuses records that are an hour ahead of its clock; state "
-        "and timers go by the monotonic clock (`perseid jobs show` tells of a clock that jumped)",
+        "and timers go by the monotonic clock (`perseid jobs show` reports a clock that jumped)",
     )  # fmt: skip
 
 

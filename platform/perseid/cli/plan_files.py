@@ -205,7 +205,7 @@ def _topology(found: TopologyFile) -> Topology:
     for edge, stream in zip(found.edges, streams, strict=True):
         if edge.kind not in (None, stream.kind):
             raise TopologyError(
-                f"stream {stream.name} is said to be {edge.kind}, its substreams are {stream.kind}"
+                f"stream {stream.name} is declared as {edge.kind}, its substreams are {stream.kind}"
             )
     return made
 

@@ -281,7 +281,7 @@ def test_a_kind_that_does_not_fit_its_substreams_is_refused(
     wrong["edges"][0]["kind"] = "split"
     (files / "topology.json").write_text(json.dumps(wrong))
     assert run(["plan", "fidelity", "--topology", "topology.json"]) == 1
-    assert "o1 -> o3 is said to be split, its substreams are merge" in capsys.readouterr().err
+    assert "o1 -> o3 is declared as split, its substreams are merge" in capsys.readouterr().err
 
 
 def test_sizes_that_are_none_are_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

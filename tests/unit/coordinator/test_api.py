@@ -327,7 +327,7 @@ def test_each_call_that_changes_something_is_logged_with_its_principal(
     assert reported == [
         f"operator asks: POST {job}/start of job {JOB} (from scratch), answered with 409",
         f"viewer asks: DELETE {job} of job {JOB}, answered with 403",
-        f"somebody asks: POST {job}/stop of job {JOB}, answered with 401",
+        f"unknown asks: POST {job}/stop of job {JOB}, answered with 401",
         f"operator asks: POST {job}/stop of job {JOB}, answered with 202",
     ]
 

@@ -199,7 +199,7 @@ class Audit:
         finally:
             who = scope["state"].get("principal")
             if who is not None or status in _DENIED:
-                _log.info("%s asks: %s, answered with %s", who or "somebody", _what(scope), status)
+                _log.info("%s asks: %s, answered with %s", who or "unknown", _what(scope), status)
 
 
 def _what(scope: Scope) -> str:
