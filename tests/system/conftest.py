@@ -19,8 +19,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Puts the ends of the processes' logs below a failure: the cluster is gone afterwards."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("running")
-    if report.failed and isinstance(running, RunningCluster):
+    used = getattr(item, "funcargs", {}).values() if report.failed else ()
+    for running in (found for found in used if isinstance(found, RunningCluster)):
         for path, text in running.logs().items():
             end = "\n".join(text.splitlines()[-LOG_LINES:])
             report.sections.append((f"end of {path.name}", end))

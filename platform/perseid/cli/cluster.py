@@ -39,6 +39,10 @@ def up(
     schema_registries: Annotated[
         str | None, _own("schema-registries", "NAME=URL,...: those that jobs may name")
     ] = None,
+    query: Annotated[str | None, _own("query", "how Spark takes tokens: tokens or loop")] = None,
+    spark: Annotated[
+        str | None, _own("spark", "Spark's settings: spark.ui.enabled=true ...")
+    ] = None,
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
@@ -54,7 +58,7 @@ def up(
     cluster = Cluster(data, say=output.note)
     deployment = cluster.up(workers, coordinators, outside=Outside(
         kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store,
-        schema_registries=schema_registries,
+        schema_registries=schema_registries, query=query, spark=spark,
     ))  # fmt: skip
     shown = {
         "data": str(cluster.data),

@@ -24,8 +24,8 @@ from perseid.embedded.ports import ports
 from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
 from perseid.errors import PermanentError, RefusedError
-from perseid.records import Deployment
-from perseid.records.deployment import parse_registries
+from perseid.records import Deployment, spark_settings
+from perseid.records.deployment import QUERIES, parse_registries
 
 Say = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
@@ -49,6 +49,8 @@ class Outside:
     master: str | None = None
     store: str | None = None
     schema_registries: str | None = None  # as main=http://registry:8081,other=https://two
+    query: str | None = None
+    spark: str | None = None  # as spark.ui.enabled=true spark.executor.memory=4g
 
     @classmethod
     def kept(cls, path: Path) -> Outside:
@@ -124,6 +126,8 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
         state=str(state),
         logs=str(home.logs),
         schema_registries=parse_registries(outside.schema_registries or ""),
+        query=outside.query or QUERIES[0],
+        spark=spark_settings.parse(outside.spark or ""),
     )
     kept = Deployment.load(home.deployment) if home.deployment.is_file() else made
     own = {part for part in ("kafka", "zookeeper", "redis") if getattr(outside, part) is not None}

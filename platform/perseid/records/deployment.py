@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from perseid.errors import UsageError
+from perseid.records import spark_settings
 from perseid.records.access import JOB, Access, Brokers
 
 REGISTRIES = "PERSEID_SCHEMA_REGISTRIES"
+QUERIES = ("loop", "tokens")  # see perseid.worker.spark.query; the default first
 _NAME = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")
 
 
@@ -32,7 +34,8 @@ class Deployment(BaseModel):
     """One cluster. A user's own Kafka, ZooKeeper, Redis or Spark master is one setting each.
 
     The environment overrides the file: PERSEID_KAFKA, PERSEID_ZOOKEEPER, PERSEID_REDIS,
-    PERSEID_MASTER, PERSEID_STORE, PERSEID_STATE, PERSEID_SCHEMA_REGISTRIES, and those of `Access`.
+    PERSEID_MASTER, PERSEID_QUERY, PERSEID_SPARK, PERSEID_STORE, PERSEID_STATE,
+    PERSEID_SCHEMA_REGISTRIES, and those of `Access`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,6 +46,8 @@ class Deployment(BaseModel):
     redis: str                                  # URL, without a password
     master: str = "local[2,4]"                  # local[k] without retries becomes local[k,4]
     cores: int = 2                              # that one worker takes of a Spark cluster
+    query: str = QUERIES[0]                     # how a query takes tokens, one of QUERIES
+    spark: dict[str, str] = {}                  # Spark's own settings, see `spark_settings`
     store: str                                  # checkpoint store: directory or pyarrow.fs URI
     state: str                                  # root of the state logs, on tmpfs if there is one
     logs: str                                   # folder of the processes' logs
@@ -67,6 +72,18 @@ class Deployment(BaseModel):
                     "passwords belong in PERSEID_SCHEMA_REGISTRY_AUTH_NAME"
                 )
         return found
+
+    @field_validator("query")
+    @classmethod
+    def _known(cls, found: str) -> str:
+        if found not in QUERIES:
+            raise UsageError(f"PERSEID_QUERY {found[:40]!r}: expected {' or '.join(QUERIES)}")
+        return found
+
+    @field_validator("spark")
+    @classmethod
+    def _passed_on(cls, found: dict[str, str]) -> dict[str, str]:
+        return spark_settings.checked(found)
 
     @field_validator("redis")
     @classmethod
@@ -99,12 +116,16 @@ class Deployment(BaseModel):
         found = cls.model_validate_json(path.read_text())
         over = {
             key: os.environ[f"PERSEID_{key.upper()}"]
-            for key in ("kafka", "zookeeper", "redis", "master", "store", "state")
+            for key in ("kafka", "zookeeper", "redis", "master", "query", "store", "state")
             if os.environ.get(f"PERSEID_{key.upper()}")
         }
         listed = os.environ.get(REGISTRIES)
         registries = {"schema_registries": parse_registries(listed)} if listed else {}
-        return cls.model_validate({**found.model_dump(), **over, **registries, **found.accesses()})
+        spark = os.environ.get(spark_settings.VARIABLE)
+        own = {"spark": spark_settings.parse(spark)} if spark else {}
+        return cls.model_validate(
+            {**found.model_dump(), **over, **registries, **own, **found.accesses()}
+        )
 
     def accesses(self) -> dict[str, Access]:
         """The accesses by field: the environment over this deployment's own."""

@@ -17,7 +17,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ranges import ColumnReader
-from perseid.topics.records import FragmentState, Token, TokenRecord
+from perseid.topics.records import FragmentState, Token
 from perseid.worker.checkpoint import part_orders, parts
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext
@@ -41,13 +40,13 @@ from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, histo
 from perseid.worker.epoch import flow, last_word, memory, reports
 from perseid.worker.epoch.last_word import Appender, LastWord
 from perseid.worker.machine import MachineWatch
-from perseid.worker.spark import frames, query, slots
+from perseid.worker.spark import frames, query, slots, token_source
 from perseid.worker.spark.epochs import EpochRunner
 from perseid.worker.spark.restoring import fence, restore_all
 from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -116,7 +115,9 @@ class Fragment:
         self._ended = threading.Event()
         self._stopping = threading.Event()
         self._finishing = threading.Event()  # no further epoch starts
-        self._rests = threading.Event()  # no epoch runs any more
+        self._busy = threading.Lock()  # held while an epoch or a look runs
+        self._offset = 0  # of the next record in the token log
+        self._taken_s = 0.0  # monotonic time at which the one before was handled
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
@@ -144,7 +145,10 @@ class Fragment:
 
     def finished(self, timeout_s: float) -> bool:
         """Whether no epoch runs any more; call it after `finish`. Waits at most `timeout_s`."""
-        return self._query is None or self._rests.wait(max(0.0, timeout_s))
+        rests = self._busy.acquire(timeout=max(0.0, timeout_s))
+        if rests:
+            self._busy.release()
+        return rests
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the query; a running epoch is aborted, and the next owner runs it again."""
@@ -192,7 +196,6 @@ class Fragment:
         finally:
             self.machine.forget(self.plan.job)
             self._ended.set()
-            self._rests.set()
 
     def _report_if_acknowledged(self, progress: Appender, state: str) -> None:
         """Logs a failed report only: if a broker is unavailable, the restore reports that."""
@@ -220,7 +223,8 @@ class Fragment:
         if self._stopping.is_set():
             self._query.stop()
         try:
-            self._query.awaitTermination()
+            while not self._query.awaitTermination(part_orders.LOOK_S):
+                self._look(runner, clients)
         except Exception as error:  # Spark wraps what the batch raised: raise the original error
             raise self._error or error from None
         finally:
@@ -232,21 +236,42 @@ class Fragment:
     def _start_query(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients
     ) -> StreamingQuery:
-        """A micro-batch processes records for BATCH_S: each further micro-batch has a cost."""
-        offsets = count(feed.start_offset)  # the log is dense
+        self._offset = feed.start_offset
 
-        def on_batch() -> None:  # runs in a thread of Spark's gateway
+        def take(records: Iterable[tuple[int, bytes]]) -> None:  # in a thread of Spark's gateway
             logs.bind(job=self.plan.job, generation=self.plan.generation)
-            until_s = time.monotonic() + BATCH_S
             try:
-                while not self._stopping.is_set() and time.monotonic() < until_s:
-                    self._on_record(runner, feed, clients, next(offsets))
+                for offset, value in records:
+                    self._on_record(runner, feed, clients, offset, value)
             except BaseException as error:
                 self._error = error
                 raise
+            if self._finishing.is_set():
+                self._stopping.wait()  # otherwise Spark starts one empty batch after another
 
-        name = self._thread.name
-        return query.start(self.spark, name, self.scratch / name, on_batch)
+        name, topic = self._thread.name, names.tokens(self.plan.job)
+        folder = self.scratch / name
+        if self.deployment.query == "loop":
+            return query.start_loop(
+                self.spark, name, folder, lambda: take(self._arriving(clients.tokens, topic))
+            )
+        source = token_source.source_class(
+            runner.context.brokers, topic, self._offset, self._token
+        )
+        return query.start(
+            self.spark, name, folder, source,
+            lambda rows: take((row.offset, bytes(row.value)) for row in rows),
+        )  # fmt: skip
+
+    def _arriving(self, tokens: LogReader, topic: str) -> Iterator[tuple[int, bytes]]:
+        """The next records, each once the last one is handled, for BATCH_S."""
+        until_s = time.monotonic() + BATCH_S
+        while self._goes_on() and time.monotonic() < until_s:
+            found = tokens.read_from(topic, 0, self._offset, max_records=1, timeout_s=WAIT_S)
+            yield from ((entry.offset, entry.value) for entry in found)
+
+    def _goes_on(self) -> bool:
+        return not (self._stopping.is_set() or self._finishing.is_set())
 
     def _base(self, token: Token) -> tuple[str, int] | None:
         """The checkpoint on which a checkpoint of the token's epoch builds.
@@ -262,18 +287,25 @@ class Fragment:
         return parts.base_of(self.pointers, self.plan.generation, final=token.final)
 
     def _on_record(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
     ) -> None:
-        record = self._await_record(runner, clients, offset)
-        if self._finishing.is_set():
-            self._rests.set()
-            self._stopping.wait()  # otherwise Spark starts one empty batch after another
-            return
-        if record is None:
-            return
-        order = feed.feed(offset, record, parts.collectable(self.pointers))
-        if order is None or self._stopping.is_set():
-            return
+        with self._busy:
+            if not self._goes_on():
+                return
+            if offset != self._offset:
+                raise RetryableError(
+                    f"{names.tokens(self.plan.job)} has no record at offset {self._offset}; the "
+                    f"next is {offset}"
+                )
+            collectable = parts.collectable(self.pointers)
+            order = feed.feed(offset, decode_token(value), collectable)
+            if order is not None:
+                self._run_epoch(runner, feed, clients, order)
+            self._offset, self._taken_s = offset + 1, time.monotonic()
+
+    def _run_epoch(
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, order: EpochOrder
+    ) -> None:
         order = replace(order, base=self._base(order.token))
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
@@ -331,25 +363,16 @@ class Fragment:
             order = EpochOrder(token, entry.offset, None)
             self._report_event_times(clients.progress, order, counts)
 
-    def _await_record(
-        self, runner: EpochRunner, clients: Clients, offset: int
-    ) -> TokenRecord | None:
-        """The record at `offset`, once there is one; None when the fragment is stopped first."""
-        topic, looked_s = names.tokens(self.plan.job), time.monotonic()
-        while not (self._stopping.is_set() or self._finishing.is_set()):
-            found = clients.tokens.read_from(topic, 0, offset, max_records=1, timeout_s=WAIT_S)
-            if not found:
-                if time.monotonic() - looked_s > part_orders.LOOK_S:
-                    self._take_over_orders(runner)
-                    clients.progress.look(self._state(last_word.REPEATED))
-                    looked_s = time.monotonic()
-                continue
-            if found[0].offset != offset:
-                raise RetryableError(
-                    f"{topic} has no record at offset {offset}; the next is {found[0].offset}"
-                )
-            return decode_token(found[0].value)
-        return None
+    def _look(self, runner: EpochRunner, clients: Clients) -> None:
+        """What a fragment does that has waited for a token for LOOK_S."""
+        if time.monotonic() - self._taken_s < part_orders.LOOK_S or not self._goes_on():
+            return
+        if self._busy.acquire(blocking=False):
+            try:
+                self._take_over_orders(runner)
+                clients.progress.look(self._state(last_word.REPEATED))
+            finally:
+                self._busy.release()
 
     def _take_over_orders(self, runner: EpochRunner) -> None:
         from perseid.worker.checkpoint.checkpoints import take_over_orders

@@ -83,9 +83,10 @@ class WorkerService:
             f"perseid-{self.incarnation}",
             self.scratch / "spark",
             os.environ.get("PERSEID_EVENT_LOG"),
+            self.deployment.spark,
         )
         opened_s = self.clock.monotonic_s()
-        warm_up(spark, self.scratch)
+        warm_up(spark, self.scratch, self.deployment.query)
         log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)
         registry = Registry.connect(self.deployment, CONNECT_S)
         registry.on_session(self._session_changed)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -16,7 +14,7 @@ from perseid.records import CheckpointPointer, CheckpointPointers, JobEntry, Pla
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create
 from perseid.testing.registry import FakeZooKeeper
-from perseid.worker.fragment import Clients, Fragment
+from perseid.worker.fragment import Fragment
 from perseid.worker.leaving import Leaving, leave
 
 ME = WorkerInfo("w1", "w1-a", "h", 1, 2, 2, "local[2]", 0)
@@ -140,26 +138,3 @@ def test_without_zookeeper_the_epochs_are_ended_all_the_same() -> None:
     fragment = Ending(clock, 1.0)
     assert left(registry, clock, [fragment], Leaving(checkpoint=True)) == pytest.approx(1.0)
     assert fragment.calls == ["finish", "stop"]
-
-
-class NoTokens:
-    """A token log in which nothing comes."""
-
-    def read_from(self, *_: object, **__: object) -> list[object]:
-        return []
-
-
-def test_a_fragment_that_is_to_finish_takes_no_further_token() -> None:
-    fragment = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
-    assert fragment.finished(0.0)  # nothing runs yet
-    fragment._query = cast(Any, "running")
-    clients = Clients(cast(Any, NoTokens()), cast(Any, None), cast(Any, None))
-    batch = threading.Thread(target=fragment._on_record, args=(None, None, clients, 0), daemon=True)
-    batch.start()
-    assert not fragment.finished(0.0)
-    fragment.finish()
-    assert fragment.finished(30.0)
-    assert batch.is_alive()  # or Spark would ask for the next batch at once
-    fragment._stopping.set()
-    batch.join(30.0)
-    assert not batch.is_alive()

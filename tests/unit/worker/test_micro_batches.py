@@ -1,7 +1,8 @@
-"""Which records of the token log a micro-batch of a fragment's query takes."""
+"""Which records of the token log a micro-batch of a fragment's query takes, in both ways."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,40 +12,58 @@ import pytest
 
 from perseid.errors import RetryableError
 from perseid.records import Plan
+from perseid.testing.wait import until
+from perseid.topics.log import Entry
 from perseid.worker import fragment as module
-from perseid.worker.fragment import BATCH_S, Fragment
+from perseid.worker.checkpoint import part_orders
+from perseid.worker.fragment import BATCH_S, Clients, Fragment
 from perseid.worker.spark import query
 
 PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
 class Taking:
-    """A fragment whose records take half of a micro-batch's time each."""
+    """A fragment of which each record takes half of a micro-batch's time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         self.now_s, self.taken = 0.0, list[int]()
         self.fails_at = -1
-        self.fragment = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
-        batches: list[Callable[[], None]] = []
+        deployment = SimpleNamespace(query=way)
+        self.fragment = Fragment(
+            cast(Any, None), cast(Any, deployment), PLAN, "w1-a", Path(), Path()
+        )
+        batches: list[Callable[..., None]] = []
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
         monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "decode_token", int)
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
-        monkeypatch.setattr(self.fragment, "_on_record", self.on_record)
-        feed = SimpleNamespace(start_offset=7)
-        self.fragment._start_query(cast(Any, None), cast(Any, feed), cast(Any, None))
+        monkeypatch.setattr(query, "start_loop", lambda *given: batches.append(given[-1]))
+        monkeypatch.setattr(self.fragment, "_run_epoch", self.run_epoch)
+        self.feed = SimpleNamespace(start_offset=7, feed=lambda _, record, __: record)
+        runner = SimpleNamespace(context=SimpleNamespace(brokers="kafka"))
+        clients = Clients(cast(Any, self), cast(Any, None), cast(Any, None))
+        self.fragment._start_query(cast(Any, runner), cast(Any, self.feed), clients)
         (self.batch,) = batches
 
-    def on_record(self, *given: Any) -> None:
+    def read_from(self, _topic: str, _partition: int, offset: int, **_: Any) -> list[Entry]:
+        return [Entry(offset, b"%d" % offset, 0)]
+
+    def run_epoch(self, *given: Any) -> None:
         if given[-1] == self.fails_at:
             raise RetryableError("the broker is away")
         self.taken.append(given[-1])
         self.now_s += BATCH_S / 2
 
 
-def test_it_takes_record_after_record_until_its_time_is_over(
+def rows(*offsets: int) -> list[SimpleNamespace]:
+    """As Spark gives the rows of a micro-batch."""
+    return [SimpleNamespace(offset=n, value=bytearray(b"%d" % n)) for n in offsets]
+
+
+def test_a_loop_takes_record_after_record_until_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taking = Taking(monkeypatch)
+    taking = Taking(monkeypatch, "loop")
     taking.batch()
     assert taking.taken == [7, 8]
     taking.now_s += 3600.0
@@ -52,17 +71,86 @@ def test_it_takes_record_after_record_until_its_time_is_over(
     assert taking.taken == [7, 8, 9, 10]
 
 
-def test_it_ends_with_what_a_record_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    taking = Taking(monkeypatch)
+def test_of_tokens_it_takes_the_rows_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch, "tokens")
+    taking.batch(rows(7, 8, 9))
+    taking.batch(rows())
+    taking.batch(rows(10))
+    assert taking.taken == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("offset", [7, 9])
+def test_a_record_that_is_not_the_next_ends_the_fragment(
+    monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    taking = Taking(monkeypatch, "tokens")
+    with pytest.raises(RetryableError, match=f"no record at offset 8; the next is {offset}"):
+        taking.batch(rows(7, offset))
+    assert taking.taken == [7]
+
+
+@pytest.mark.parametrize("way", ["loop", "tokens"])
+def test_it_ends_with_what_a_record_raised(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    taking = Taking(monkeypatch, way)
     taking.fails_at = 8
+    given = [] if way == "loop" else [rows(7, 8, 9)]
     with pytest.raises(RetryableError, match="the broker is away") as raised:
-        taking.batch()
+        taking.batch(*given)
     assert taking.fragment._error is raised.value
     assert taking.taken == [7]
 
 
-def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    taking = Taking(monkeypatch)
+@pytest.mark.parametrize("way", ["loop", "tokens"])
+def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    taking = Taking(monkeypatch, way)
     taking.fragment._stopping.set()
-    taking.batch()
+    taking.batch(*([] if way == "loop" else [rows(7, 8)]))
     assert taking.taken == []
+
+
+@pytest.mark.parametrize("way", ["loop", "tokens"])
+def test_a_fragment_that_is_to_finish_takes_no_further_token(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    taking, run = Taking(monkeypatch, way), threading.Event()
+    fragment = taking.fragment
+    assert fragment.finished(0.0)  # nothing runs yet
+
+    def run_epoch(*given: Any) -> None:
+        taking.taken.append(given[-1])
+        run.wait()
+
+    monkeypatch.setattr(fragment, "_run_epoch", run_epoch)
+    given = () if way == "loop" else (rows(7, 8),)
+    batch = threading.Thread(target=taking.batch, args=given, daemon=True)
+    batch.start()
+    until(lambda: taking.taken == [7], 30.0, "the first epoch to run")
+    fragment.finish()
+    assert not fragment.finished(0.0)
+    run.set()
+    assert fragment.finished(30.0)
+    assert batch.is_alive()  # or Spark would ask for the next batch at once
+    fragment._stopping.set()
+    batch.join(30.0)
+    assert not batch.is_alive()
+    assert taking.taken == [7]
+
+
+def test_it_looks_around_only_while_no_epoch_runs_and_none_ran_lately(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taking = Taking(monkeypatch, "tokens")
+    fragment, looks = taking.fragment, list[float]()
+    monkeypatch.setattr(fragment, "_take_over_orders", lambda _: looks.append(taking.now_s))
+    progress = SimpleNamespace(look=lambda _: False)
+    clients = cast(Any, SimpleNamespace(progress=progress))
+    taking.batch(rows(7))
+    ran_s = taking.now_s
+    fragment._look(cast(Any, None), clients)
+    assert looks == []
+    taking.now_s = ran_s + part_orders.LOOK_S
+    with fragment._busy:
+        fragment._look(cast(Any, None), clients)
+    assert looks == []
+    fragment._look(cast(Any, None), clients)
+    assert looks == [ran_s + part_orders.LOOK_S]

@@ -24,7 +24,7 @@ from perseid.worker.checkpoint.parts import TO_RESTORE, PartOrder
 
 log = logging.getLogger("perseid.worker")
 FOLDER = "orders"  # next to the logs, whose names have a number after a dash
-LOOK_S = 3.0  # time between checks for orders of dead processes while no epoch runs
+LOOK_S = 3  # seconds between checks for orders of dead processes while no epoch runs
 _NAME = re.compile(r"(o-\d{12}-g(\d{10})-.+)-(\d+)-(\d+)\.order")
 
 

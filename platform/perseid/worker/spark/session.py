@@ -16,6 +16,8 @@ from perseid.worker.process import spare_memory, surroundings
 from perseid.worker.spark import sql_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("perseid.worker")
@@ -61,7 +63,7 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.streaming.numRecentProgressUpdates": "1",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",  # Spark keeps one less
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.rpc.message.maxSize": "256",
     "spark.executor.logs.rolling.strategy": "size",     # for executors of a standalone cluster
@@ -107,14 +109,16 @@ def _is_here(master: str) -> bool:
 
 
 def open_session(
-    master: str, cores: int, name: str, folder: Path, event_log: str | None = None
+    master: str, cores: int, name: str, folder: Path, event_log: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A new Spark application for one worker; `cores` is its share of a cluster master.
 
     A local master keeps shuffle files and blocks in `folder` ($SPARK_LOCAL_DIRS overrides it): next
     to the state logs, which may be on a tmpfs, so that the worker's next life can delete them.
     $PERSEID_JAVA_OPTIONS is added to the options of the driver's JVM. The environment's own
-    variables override `spare_memory.WORKERS` for processes that the driver starts.
+    variables override `spare_memory.WORKERS` for processes that the driver starts. `settings`: the
+    deployment's own, which win over SETTINGS.
     """
     from pyspark.sql import SparkSession
 
@@ -129,7 +133,7 @@ def open_session(
     else:
         os.environ.pop("SPARK_LOCAL_IP", None)  # set by `up`; executors have their own
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     java_options = f"{JAVA_OPTIONS} {os.environ.get('PERSEID_JAVA_OPTIONS', '')}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
