@@ -34,7 +34,7 @@ def tasks_ns():
     tasks = [number for number, name in names.items() if name.startswith("Executor task")]
     return {number: threads.getThreadCpuTime(number) for number in tasks}
 
-running = query.start(spark, "query", here / "query", batch)
+running = query.start_loop(spark, "query", here / "query", batch)
 until((here / "pid").exists, 60, "the task to run")
 pid = int((here / "pid").read_text())
 before, began_s = tasks_ns(), time.monotonic()

@@ -116,6 +116,8 @@ class Fragment:
         self._stopping = threading.Event()
         self._finishing = threading.Event()  # no further epoch starts
         self._busy = threading.Lock()  # held while an epoch or a look runs
+        self._restored = threading.Event()  # from now on epochs may run
+        self._feed: EpochFeed | None = None  # what they are; None if the restore failed
         self._offset = 0  # of the next record in the token log
         self._taken_s = 0.0  # monotonic time at which the one before was handled
         self._query: StreamingQuery | None = None
@@ -153,8 +155,7 @@ class Fragment:
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the query; a running epoch is aborted, and the next owner runs it again."""
         self._stopping.set()
-        if self._query is not None:
-            self._query.stop()
+        self._stop_query()
         self._thread.join(timeout_s)
 
     def _live(self) -> None:
@@ -209,40 +210,53 @@ class Fragment:
         runner = EpochRunner(self.spark, context)
         fence(runner)
         past = self._history(clients)
-        with ThreadPoolExecutor(1, "perseid-plan") as beside:
-            planned = beside.submit(runner.prepare)
-            done, origin, events = restore_all(runner, self.plan, past)
-        planned.result()
-        log.info("restored from %s", origin or "nothing", extra={"epoch": done})
-        self._epoch, self._replay_to = done, past.tip_epoch
-        feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
-        reporting.join()
-        self._report_last_event_times(clients, context, feed)
-        self._report(clients.progress, "running", origin, events)
-        self._query = self._start_query(runner, feed, clients)
-        if self._stopping.is_set():
-            self._query.stop()
         try:
-            while not self._query.awaitTermination(part_orders.LOOK_S):
-                self._look(runner, clients)
-        except Exception as error:  # Spark wraps what the batch raised: raise the original error
-            raise self._error or error from None
+            with ThreadPoolExecutor(2, "perseid-plan") as beside:
+                planned = beside.submit(runner.prepare)
+                begun = beside.submit(self._start_query, runner, clients, past.base.offset)
+                done, origin, events = restore_all(runner, self.plan, past)
+            planned.result()
+            log.info("restored from %s", origin or "nothing", extra={"epoch": done})
+            self._epoch, self._replay_to = done, past.tip_epoch
+            feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
+            reporting.join()
+            self._report_last_event_times(clients, context, feed)
+            self._report(clients.progress, "running", origin, events)
+            self._offset, self._feed = feed.start_offset, feed
+            self._restored.set()
+            self._await_end(runner, clients, begun.result())
         finally:
+            self._stop_query()
             runner.close()
             shutil.rmtree(self.scratch / self._thread.name, ignore_errors=True)
         if not self._stopping.is_set():
             raise RetryableError("the streaming query ended by itself")
 
+    def _await_end(self, runner: EpochRunner, clients: Clients, running: StreamingQuery) -> None:
+        if self._stopping.is_set():
+            running.stop()
+        try:
+            while not running.awaitTermination(part_orders.LOOK_S):
+                self._look(runner, clients)
+        except Exception as error:  # Spark wraps what the batch raised: raise the original error
+            raise self._error or error from None
+
     def _start_query(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients
+        self, runner: EpochRunner, clients: Clients, base_offset: int
     ) -> StreamingQuery:
-        self._offset = feed.start_offset
+        """Starts the query, which takes half a second or more, while the state is restored.
+
+        Its epochs wait for the restore. `base_offset`: no epoch begins before it.
+        """
 
         def take(records: Iterable[tuple[int, bytes]]) -> None:  # in a thread of Spark's gateway
             logs.bind(job=self.plan.job, generation=self.plan.generation)
+            self._restored.wait()
+            if self._feed is None:
+                return
             try:
                 for offset, value in records:
-                    self._on_record(runner, feed, clients, offset, value)
+                    self._on_record(runner, clients, offset, value)
             except BaseException as error:
                 self._error = error
                 raise
@@ -252,16 +266,25 @@ class Fragment:
         name, topic = self._thread.name, names.tokens(self.plan.job)
         folder = self.scratch / name
         if self.deployment.query == "loop":
-            return query.start_loop(
+            self._query = query.start_loop(
                 self.spark, name, folder, lambda: take(self._arriving(clients.tokens, topic))
             )
-        source = token_source.source_class(
-            runner.context.brokers, topic, self._offset, self._token
-        )
-        return query.start(
+            return self._query
+        source = token_source.source_class(runner.context.brokers, topic, base_offset, self._token)
+        self._query = query.start(
             self.spark, name, folder, source,
             lambda rows: take((row.offset, bytes(row.value)) for row in rows),
         )  # fmt: skip
+        return self._query
+
+    def _stop_query(self) -> None:
+        """Ends what `_start_query` began, also when the restore failed; raises nothing."""
+        self._restored.set()
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception as error:  # Spark itself may have ended
+                log.warning("the query cannot be stopped: %s", error)
 
     def _arriving(self, tokens: LogReader, topic: str) -> Iterator[tuple[int, bytes]]:
         """The next records, each once the last one is handled, for BATCH_S."""
@@ -287,10 +310,12 @@ class Fragment:
         return parts.base_of(self.pointers, self.plan.generation, final=token.final)
 
     def _on_record(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
+        self, runner: EpochRunner, clients: Clients, offset: int, value: bytes
     ) -> None:
         with self._busy:
-            if not self._goes_on():
+            feed = self._feed
+            assert feed is not None, "records are taken after the restore"
+            if offset < feed.start_offset or not self._goes_on():
                 return
             if offset != self._offset:
                 raise RetryableError(

@@ -42,8 +42,13 @@ class Taking:
         self.feed = SimpleNamespace(start_offset=7, feed=lambda _, record, __: record)
         runner = SimpleNamespace(context=SimpleNamespace(brokers="kafka"))
         clients = Clients(cast(Any, self), cast(Any, None), cast(Any, None))
-        self.fragment._start_query(cast(Any, runner), cast(Any, self.feed), clients)
+        self.fragment._start_query(cast(Any, runner), clients, 0)
         (self.batch,) = batches
+        self.restored(self.feed)
+
+    def restored(self, feed: SimpleNamespace | None) -> None:
+        self.fragment._offset, self.fragment._feed = 7, cast(Any, feed)
+        self.fragment._restored.set()
 
     def read_from(self, _topic: str, _partition: int, offset: int, **_: Any) -> list[Entry]:
         return [Entry(offset, b"%d" % offset, 0)]
@@ -69,6 +74,30 @@ def test_a_loop_takes_record_after_record_until_its_time_is_over(
     taking.now_s += 3600.0
     taking.batch()
     assert taking.taken == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("way", ["loop", "tokens"])
+def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    taking = Taking(monkeypatch, way)
+    taking.fragment._restored.clear()
+    given = () if way == "loop" else (rows(5, 6, 7, 8),)  # the query begins at an older checkpoint
+    batch = threading.Thread(target=taking.batch, args=given, daemon=True)
+    batch.start()
+    batch.join(0.1)
+    assert batch.is_alive()
+    assert taking.taken == []
+    taking.restored(taking.feed)
+    batch.join(30.0)
+    assert taking.taken == [7, 8]
+
+
+@pytest.mark.parametrize("way", ["loop", "tokens"])
+def test_after_a_failed_restore_none_runs(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    taking = Taking(monkeypatch, way)
+    taking.restored(None)
+    taking.fragment._stop_query()
+    taking.batch(*([] if way == "loop" else [rows(7, 8)]))
+    assert taking.taken == []
 
 
 def test_of_tokens_it_takes_the_rows_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
