@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ from perseid.worker.spark.restoring import fence, restore_all
 from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 REPORT_AGAIN_S = 1.0
-BATCH_S = 5.0  # duration of one micro-batch of the query
-WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 REPORT_FOR_S = 60.0  # how long a broker may reject the final report before the worker exits
 EXIT_UNREPORTED = 6  # exit code of a worker that could not report how its fragment ended
@@ -248,34 +247,33 @@ class Fragment:
 
         Its epochs wait for the restore. `base_offset`: no epoch begins before it.
         """
-
-        def take(records: Iterable[tuple[int, bytes]]) -> None:  # in a thread of Spark's gateway
-            logs.bind(job=self.plan.job, generation=self.plan.generation)
-            self._restored.wait()
-            if self._feed is None:
-                return
-            try:
-                for offset, value in records:
-                    self._on_record(runner, clients, offset, value)
-            except BaseException as error:
-                self._error = error
-                raise
-            if self._finishing.is_set():
-                self._stopping.wait()  # otherwise Spark starts one empty batch after another
-
         name, topic = self._thread.name, names.tokens(self.plan.job)
-        folder = self.scratch / name
+        given = (self.spark, name, self.scratch / name)
+        take = partial(self._take, runner, clients)
         if self.deployment.query == "loop":
-            self._query = query.start_loop(
-                self.spark, name, folder, lambda: take(self._arriving(clients.tokens, topic))
-            )
-            return self._query
-        source = token_source.source_class(runner.context.brokers, topic, base_offset, self._token)
-        self._query = query.start(
-            self.spark, name, folder, source,
-            lambda rows: take((row.offset, bytes(row.value)) for row in rows),
-        )  # fmt: skip
+            self._query = query.start_loop(*given, lambda: take(query.arriving(
+                clients.tokens, topic, lambda: self._offset, self._goes_on
+            )))  # fmt: skip
+        else:
+            brokers = runner.context.brokers
+            source = token_source.source_class(brokers, topic, base_offset, self._token)
+            self._query = query.start(*given, source, take)
         return self._query
+
+    def _take(self, runner: EpochRunner, clients: Clients, records: query.Records) -> None:
+        """One micro-batch; runs in a thread of Spark's gateway."""
+        logs.bind(job=self.plan.job, generation=self.plan.generation)
+        self._restored.wait()
+        if self._feed is None:
+            return
+        try:
+            for offset, value in records:
+                self._on_record(runner, self._feed, clients, offset, value)
+        except BaseException as error:
+            self._error = error
+            raise
+        if self._finishing.is_set():
+            self._stopping.wait()  # otherwise Spark starts one empty batch after another
 
     def _stop_query(self) -> None:
         """Ends what `_start_query` began, also when the restore failed; raises nothing."""
@@ -285,13 +283,6 @@ class Fragment:
                 self._query.stop()
             except Exception as error:  # Spark itself may have ended
                 log.warning("the query cannot be stopped: %s", error)
-
-    def _arriving(self, tokens: LogReader, topic: str) -> Iterator[tuple[int, bytes]]:
-        """The next records, each once the last one is handled, for BATCH_S."""
-        until_s = time.monotonic() + BATCH_S
-        while self._goes_on() and time.monotonic() < until_s:
-            found = tokens.read_from(topic, 0, self._offset, max_records=1, timeout_s=WAIT_S)
-            yield from ((entry.offset, entry.value) for entry in found)
 
     def _goes_on(self) -> bool:
         return not (self._stopping.is_set() or self._finishing.is_set())
@@ -310,11 +301,9 @@ class Fragment:
         return parts.base_of(self.pointers, self.plan.generation, final=token.final)
 
     def _on_record(
-        self, runner: EpochRunner, clients: Clients, offset: int, value: bytes
+        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
     ) -> None:
         with self._busy:
-            feed = self._feed
-            assert feed is not None, "records are taken after the restore"
             if offset < feed.start_offset or not self._goes_on():
                 return
             if offset != self._offset:

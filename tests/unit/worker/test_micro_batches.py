@@ -16,8 +16,9 @@ from perseid.testing.wait import until
 from perseid.topics.log import Entry
 from perseid.worker import fragment as module
 from perseid.worker.checkpoint import part_orders
-from perseid.worker.fragment import BATCH_S, Clients, Fragment
+from perseid.worker.fragment import Clients, Fragment
 from perseid.worker.spark import query
+from perseid.worker.spark.query import BATCH_S
 
 PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
@@ -35,6 +36,7 @@ class Taking:
         batches: list[Callable[..., None]] = []
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
         monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(query, "time", clock)
         monkeypatch.setattr(module, "decode_token", int)
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
         monkeypatch.setattr(query, "start_loop", lambda *given: batches.append(given[-1]))
@@ -60,9 +62,9 @@ class Taking:
         self.now_s += BATCH_S / 2
 
 
-def rows(*offsets: int) -> list[SimpleNamespace]:
-    """As Spark gives the rows of a micro-batch."""
-    return [SimpleNamespace(offset=n, value=bytearray(b"%d" % n)) for n in offsets]
+def rows(*offsets: int) -> list[tuple[int, bytes]]:
+    """The rows of a micro-batch."""
+    return [(n, b"%d" % n) for n in offsets]
 
 
 def test_a_loop_takes_record_after_record_until_its_time_is_over(

@@ -11,10 +11,20 @@ What each costs: decisions/0010.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from perseid.topics.log import LogReader
+
+BATCH_S = 5.0  # duration of a micro-batch of `loop`: each further one has a cost
+WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
 # Of `loop`: Spark writes its progress to two files per batch, with a forked `chmod` for each. They
 # are useless after the query, so they are written with the first batch and then after this time.
 PROGRESS_MS = 7 * 24 * 3_600_000
@@ -26,10 +36,7 @@ LOOP_OPTIONS = {
 }
 INTERRUPT_PROPERTY = "spark.job.interruptOnCancel"
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.datasource import DataSource
-    from pyspark.sql.streaming.query import StreamingQuery
+Records = Iterable[tuple[int, bytes]]  # of the token log: offset and value
 
 
 def start(
@@ -37,9 +44,9 @@ def start(
     name: str,
     folder: Path,
     source: type[DataSource],
-    on_rows: Callable[[Sequence[Row]], None],
+    take: Callable[[Records], None],
 ) -> StreamingQuery:
-    """Calls `on_rows` with the rows of each micro-batch until it raises or the query is stopped.
+    """`tokens`: calls `take` with the rows of each micro-batch until it raises or is stopped.
 
     `folder` must be new; it gets Spark's offset and commit logs, which are useless after the query.
     """
@@ -48,7 +55,7 @@ def start(
 
     def call(batch: DataFrame, _number: int) -> None:
         _keep_tasks(spark)
-        on_rows(batch.collect())
+        take((row.offset, bytes(row.value)) for row in batch.collect())
 
     writer = frame.writeStream.queryName(name).foreachBatch(call)
     return writer.option("checkpointLocation", str(folder)).start()
@@ -57,7 +64,7 @@ def start(
 def start_loop(
     spark: SparkSession, name: str, folder: Path, on_batch: Callable[[], None]
 ) -> StreamingQuery:
-    """Calls `on_batch` repeatedly until it raises or the query is stopped; `folder` as above."""
+    """`loop`: calls `on_batch` repeatedly until it raises or is stopped; `folder` as above."""
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
     def call(_frame: DataFrame, _number: int) -> None:
@@ -66,6 +73,19 @@ def start_loop(
 
     writer = frame.writeStream.queryName(name).options(**LOOP_OPTIONS).foreachBatch(call)
     return writer.option("checkpointLocation", str(folder)).start()
+
+
+def arriving(
+    log: LogReader, topic: str, next_offset: Callable[[], int], wanted: Callable[[], bool]
+) -> Iterator[tuple[int, bytes]]:
+    """The records of one micro-batch of `loop`, each once the last one is handled.
+
+    `next_offset`: where to read. `wanted`: whether a further record is.
+    """
+    until_s = time.monotonic() + BATCH_S
+    while wanted() and time.monotonic() < until_s:
+        found = log.read_from(topic, 0, next_offset(), max_records=1, timeout_s=WAIT_S)
+        yield from ((entry.offset, entry.value) for entry in found)
 
 
 def _keep_tasks(spark: SparkSession) -> None:
