@@ -21,7 +21,7 @@ FOUND_BY = {
     "ledger_is_read_before_the_fence": 12,
     "unknown_commit_counts_as_done": 14,
     "open_transactions_are_read": 0,
-    "dirty_copy_is_kept": 3,
+    "dirty_copy_is_kept": 52,
     "resume_after_the_highest": 6,
     "outputs_are_not_retained": 6,
     "damaged_part_means_empty": 59,
