@@ -83,7 +83,9 @@ def test_state_is_migrated_once_whoever_dies_and_redistributed(
     assert "int64 -> double" in reported
     assert "migrate" in reported
 
-    running.do("jobs", "apply", revision(tmp_path / "raises", FLOATS + RAISES))
+    refused = running.run("jobs", "apply", revision(tmp_path / "raises", FLOATS + RAISES))
+    assert refused.code == 1, refused  # it waits for the new revision, which fails
+    assert "ValueError" in json.dumps(refused.document)
     failed = running.wait_job(JOB, lambda j: j["state"] == "failed", "failed")
     assert "migrate" in failed["error"]["text"]
     assert "ValueError" in failed["error"]["text"]

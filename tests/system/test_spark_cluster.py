@@ -29,7 +29,7 @@ from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.records import EpochDone, Token
 
-JOB = "wordcount"
+JOB = "standalone"  # no other test has a query of that name in the event log
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 
 
@@ -88,7 +88,8 @@ def test_a_killed_executor_loses_and_doubles_nothing_and_spark_shows_what_ran(
 ) -> None:
     running = standalone
     running.topic("lines")
-    running.do("jobs", "apply", str(example(tmp_path / "job", JOB, {})))
+    folder = example(tmp_path / "job", "wordcount", {"name: wordcount": f"name: {JOB}"})
+    running.do("jobs", "apply", str(folder))
     running.keep_tokens(JOB)
     running.produce("lines", lines(2000, 1))
     running.wait_caught_up(JOB, 180)
