@@ -233,7 +233,7 @@ class Fragment:
 
     def _await_end(self, runner: EpochRunner, clients: Clients, running: StreamingQuery) -> None:
         if self._stopping.is_set():
-            running.stop()
+            self._stop_query()
         try:
             while not running.awaitTermination(part_orders.LOOK_S):
                 self._look(runner, clients)

@@ -174,8 +174,8 @@ def _report_again(
 ) -> None:
     """Repeats the report: only this process knows the result, and the checkpoint waits for it.
 
-    Ends without it when nobody waits any more: a later part was ordered, the job was removed, or
-    its logs have another owner.
+    Ends without it when the checkpoint is out of date: a later part was ordered, the job was
+    removed, or its logs have another owner.
     """
     progress = _opened(context.brokers, context.job)
     for _ in range(REPORTS_MAX):

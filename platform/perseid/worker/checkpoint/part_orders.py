@@ -71,11 +71,12 @@ def note(files: Files, order: PartOrder, holder: Mark) -> None:
 
 def pending(files: Files, order: PartOrder, holder: Mark) -> bool:
     """Whether the order's file exists: not once its job is removed or its log has a new owner."""
-    with contextlib.suppress(RetryableError):  # unknown while the disk fails
-        try:
-            files.size(_path(os.path.dirname(order.directory), _stem(order), holder))
-        except FileNotFoundError:
-            return False
+    try:
+        files.size(_path(os.path.dirname(order.directory), _stem(order), holder))
+    except FileNotFoundError:
+        return False
+    except RetryableError:  # unknown while the disk fails
+        return True
     return True
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseid.worker.spark.frames import in_pool
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from perseid.topics.log import LogReader
 
+POOL = "tokens"  # of the processes of the source
 BATCH_S = 5.0  # duration of a micro-batch of `loop`: each further one has a cost
 WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
 # Of `loop`: Spark writes its progress to two files per batch, with a forked `chmod` for each. They
@@ -50,7 +53,8 @@ def start(
 
     `folder` must be new; it gets Spark's offset and commit logs, which are useless after the query.
     """
-    spark.dataSource.register(source)
+    with in_pool(spark, POOL):  # or the processes of the source differ with who planned last
+        spark.dataSource.register(source)
     frame = spark.readStream.format(source.name()).load()
 
     def call(batch: DataFrame, _number: int) -> None:

@@ -7,7 +7,7 @@ is sent to the JVM with the answer, so reading it needs no task in Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
@@ -72,20 +72,8 @@ class TokenReader(SimpleDataSourceStreamReader):
 def source_class(
     bootstrap: Bootstrap, topic: str, start: int, token: str
 ) -> type[DataSource]:
-    """The data source to register. Settings are in its closure: options appear in Spark's plans."""
-
-    class TokenSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return NAME
-
-        def schema(self) -> str:
-            return SCHEMA
-
-        def simpleStreamReader(self, schema: StructType) -> TokenReader:
-            return TokenReader(KafkaLogReader(bootstrap), topic, start, token)
-
-    return TokenSource
+    """The data source of one fragment, to be registered."""
+    return _source(NAME, lambda: TokenReader(KafkaLogReader(bootstrap), topic, start, token))
 
 
 class _Ticking(SimpleDataSourceStreamReader):
@@ -99,19 +87,26 @@ class _Ticking(SimpleDataSourceStreamReader):
 
 def ticking() -> type[DataSource]:
     """A source of the same shape that always has a next row: it warms up what a query needs."""
+    return _source("perseid-ticks", _Ticking)
 
-    class TickingSource(DataSource):
+
+def _source(
+    short_name: str, new_reader: Callable[[], SimpleDataSourceStreamReader]
+) -> type[DataSource]:
+    """Settings are in the closure of `new_reader`: options appear in Spark's plans."""
+
+    class Source(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "perseid-ticks"
+            return short_name
 
         def schema(self) -> str:
             return SCHEMA
 
-        def simpleStreamReader(self, schema: StructType) -> _Ticking:
-            return _Ticking()
+        def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+            return new_reader()
 
-    return TickingSource
+    return Source
 
 
 def _rows(found: list[Entry]) -> Iterator[tuple[int, bytes]]:
