@@ -49,9 +49,9 @@ def test_what_was_sent_in_batches_is_read_by_both_readers(real_kafka: Kafka) -> 
         batch.values.validate(full=True)
         batch.keys.validate(full=True)
     found = [record for batch in batches for record in batch]
-    assert [
-        (r.partition(), r.offset(), r.timestamp()[1], r.key(), r.value()) for r in found
-    ] == [(m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()) for m in plain]
+    assert [(r.partition(), r.offset(), r.timestamp()[1], r.key(), r.value()) for r in found] == [
+        (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()) for m in plain
+    ]
 
 
 def test_an_aborted_batch_is_a_gap(real_kafka: Kafka) -> None:

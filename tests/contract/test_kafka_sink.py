@@ -175,6 +175,4 @@ def test_an_oversize_record_is_named_and_nothing_is_written(kafka: Kafka) -> Non
 
 def test_an_unknown_sink_topic_is_named(kafka: Kafka) -> None:
     with pytest.raises(RetryableError, match="sink topic nowhere does not exist"):
-        session(kafka, identity(kafka)).commit(
-            11, 100, 1, outputs("nowhere", b"a"), timeout_s=0.0
-        )
+        session(kafka, identity(kafka)).commit(11, 100, 1, outputs("nowhere", b"a"), timeout_s=0.0)

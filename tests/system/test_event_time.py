@@ -92,10 +92,7 @@ def test_late_rows_are_those_that_the_tokens_say(
         running.wait_caught_up(job)
 
     wanted, late_values = expected(running, job, late)
-    found = Counter(
-        (row["key"], row["i"], row["mark"])
-        for row in running.rows(f"{job}-out")
-    )
+    found = Counter((row["key"], row["i"], row["mark"]) for row in running.rows(f"{job}-out"))
     assert found == wanted
     assert late_values, "no row was late, so nothing was shown"
     letters = read_topic(running.kafka, f"perseid.{job}.dlq") if late == "dlq" else []

@@ -44,9 +44,7 @@ def job(running: RunningCluster, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.drawn(3, group="field")
-def test_logs_of_a_job_and_of_its_processes_stay_small(
-    running: RunningCluster, job: str
-) -> None:
+def test_logs_of_a_job_and_of_its_processes_stay_small(running: RunningCluster, job: str) -> None:
     topics = TopicAdmin(running.kafka)
     tokens, ledger = (names.tokens(job), 0), names.ledger(job)
     running.produce(LINES, lines(20, 0))

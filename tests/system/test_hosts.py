@@ -33,7 +33,7 @@ BERLIN = {
 TOKYO = {"TZ": "Asia/Tokyo", "LANG": "C", "PYTHONHASHSEED": "random", "SITE": "here"}
 
 # What each row says of the host. The same text runs here, once, to know what is right.
-LOOK = '''
+LOOK = """
 import json, locale, os, time
 
 def look(s, word):
@@ -44,7 +44,7 @@ def look(s, word):
         sorted(words, key=locale.strxfrm), locale.getpreferredencoding(False),
         os.environ["SITE"],
     ])
-'''
+"""
 LOOKED_CODE = f"""{LOOK}
 from perseid.jobs import Operator, Table, pa
 

@@ -171,9 +171,7 @@ def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
 class LastOrders:
     """Asked again and again: the processes that have orders of the epoch that nothing follows."""
 
-    def __init__(
-        self, running: RunningCluster, job: str, writers: list[psutil.Process]
-    ) -> None:
+    def __init__(self, running: RunningCluster, job: str, writers: list[psutil.Process]) -> None:
         self._running, self._job = running, job
         self._parents = {p.pid: p for w in writers if (p := w.parent()) is not None}
         self._last = (-1, 0.0)

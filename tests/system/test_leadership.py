@@ -139,9 +139,7 @@ class Stage:
         entry = JobEntry(self.job, uuid.uuid4().hex, tree.revision, sha, "running", 1, 0)
         self.registry.put_job_entry(entry, None)
         pid = os.getpid()
-        me = WorkerInfo(
-            "w1", INCARNATION, "localhost", pid, pid, 1, "none", 0, protocol=PROTOCOL
-        )
+        me = WorkerInfo("w1", INCARNATION, "localhost", pid, pid, 1, "none", 0, protocol=PROTOCOL)
         self.registry.register_worker(me)
         self.worker.thread.start()
         self._input.start()

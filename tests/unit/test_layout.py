@@ -19,9 +19,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 ROOTS = ("platform", "topics", "jobs", "coordinator", "replay")
 PACKAGES = sorted(
-    path.parent
-    for root in ROOTS
-    for path in (REPOSITORY / root / "perseid").glob("*/__init__.py")
+    path.parent for root in ROOTS for path in (REPOSITORY / root / "perseid").glob("*/__init__.py")
 )
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70

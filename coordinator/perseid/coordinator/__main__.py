@@ -36,8 +36,8 @@ from perseid.registry import Fence, FencedRegistry, Registry, SessionState, lead
 
 _log = logging.getLogger("perseid.coordinator")
 
-STANDBY_LOOK_S = 1.0   # poll interval, in case no watch reports that the leader left
-CONNECT_S = 30.0       # ZooKeeper may still be starting
+STANDBY_LOOK_S = 1.0  # poll interval, in case no watch reports that the leader left
+CONNECT_S = 30.0  # ZooKeeper may still be starting
 
 
 class Coordinator:
@@ -46,9 +46,7 @@ class Coordinator:
     def __init__(self, deployment: Deployment, name: str) -> None:
         self._deployment, self._name = deployment, name
         self._clock = SystemClock()
-        self._time = token_time.started(
-            Now(self._clock.monotonic_s(), self._clock.wall_ms())
-        )
+        self._time = token_time.started(Now(self._clock.monotonic_s(), self._clock.wall_ms()))
         self.registry = Registry.connect(deployment, CONNECT_S)
         self._service: Service | None = None
         self._ended = threading.Event()

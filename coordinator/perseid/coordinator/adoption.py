@@ -186,5 +186,3 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
     }
     checks = tuple(found[key] for key in sorted(found))
     return input_checks.with_checks(replace(job, checks=(), checks_to=carried_to), checks)
-
-

@@ -19,8 +19,8 @@ from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0  # then the checkpoint is aborted; the next token that can takes another
-SLOW_BYTES_S = 1_000_000      # a larger state gets the time that it needs at this rate
-REPLAY_TOKENS_MAX = 100       # an idle job gets a checkpoint when a replay would be longer
+SLOW_BYTES_S = 1_000_000  # a larger state gets the time that it needs at this rate
+REPLAY_TOKENS_MAX = 100  # an idle job gets a checkpoint when a replay would be longer
 
 
 def due(job: JobState, now: Now) -> bool:
@@ -65,9 +65,7 @@ def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
 
     The part's path names the token's offset.
     """
-    folder = checkpoint_folder(
-        job.name, job.entry.uuid, part.epoch, part.generation, token_offset
-    )
+    folder = checkpoint_folder(job.name, job.entry.uuid, part.epoch, part.generation, token_offset)
     return part.path.startswith(f"{folder}/")
 
 
@@ -177,9 +175,7 @@ def _stands(job: JobState, part: PartDone) -> bool:
     return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in kept}
 
 
-def written(
-    job: JobState, pointer: CheckpointPointer, now: Now
-) -> tuple[JobState, list[Action]]:
+def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobState, list[Action]]:
     """Moves the pointer to the manifest that has been written, and drops older checkpoints."""
     if job.collecting is None or job.collecting.epoch != pointer.epoch:
         return job, []  # aborted, or written twice

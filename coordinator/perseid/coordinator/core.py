@@ -57,17 +57,15 @@ from perseid.errors.texts import EVENT_MAX, cut
 from perseid.records import JobEntry, Plan
 from perseid.topics.records import Begin
 
-LOAD_RETRY_S = 0.5   # between attempts to read a job whose Kafka or store does not answer
-LOAD_REPORTED_S = 60.0   # what a load takes at most, with clients that give up after 20 s
+LOAD_RETRY_S = 0.5  # between attempts to read a job whose Kafka or store does not answer
+LOAD_REPORTED_S = 60.0  # what a load takes at most, with clients that give up after 20 s
 _APPENDS = {kind.__name__ for kind in (AppendBegin, AppendRewind, AppendToken)}
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 
 Step = tuple[JobState, list[Action]]
 
 
-def decide(
-    state: ClusterState, event: ev.Event, now: Now
-) -> tuple[ClusterState, list[Action]]:
+def decide(state: ClusterState, event: ev.Event, now: Now) -> tuple[ClusterState, list[Action]]:
     """The state after `event`, and the actions to perform now."""
     state = replace(state, time=token_time.passed(state.time, now.wall_ms, now))
     now = replace(now, time_ms=state.time.ms)

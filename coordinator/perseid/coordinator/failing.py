@@ -33,9 +33,9 @@ from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
 from perseid.records import JobFailures
 
-RETRY_FIRST_S = 0.5   # the first retry has no delay, the second has this one
+RETRY_FIRST_S = 0.5  # the first retry has no delay, the second has this one
 RETRY_MAX_S = 30.0
-TRIES_MAX = 3         # of an epoch that ends with an unexpected error
+TRIES_MAX = 3  # of an epoch that ends with an unexpected error
 
 Step = tuple[JobState, list[Action]]
 
@@ -87,9 +87,7 @@ def forgotten(job: JobState, now: Now) -> Step:
     if job.failures is None or job.failures.count == 0:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(
-        job, failures=failures, deaths=0, unexpected=0, tries=0, retry_s=now.monotonic_s
-    )
+    job = replace(job, failures=failures, deaths=0, unexpected=0, tries=0, retry_s=now.monotonic_s)
     return job, [PutFailures(job.name, failures)]
 
 

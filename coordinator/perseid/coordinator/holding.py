@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from perseid.coordinator.model import JobState, ranges_of
 
-TOKENS_MAX = 20_000   # two hours at three epochs a second
+TOKENS_MAX = 20_000  # two hours at three epochs a second
 RANGES_MAX = 400_000  # named by these tokens: about 100 MB of the leader's memory
-_SAMPLE = 20          # tokens by which the number of ranges is estimated
+_SAMPLE = 20  # tokens by which the number of ranges is estimated
 
 
 def is_full(job: JobState) -> bool:

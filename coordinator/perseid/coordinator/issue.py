@@ -25,14 +25,14 @@ from perseid.coordinator.splits import ordered_sources, split
 from perseid.jobs.model.spec import EpochSpec
 from perseid.topics.records import EpochDone, SourceRange, Token
 
-IDLE_TOKEN_S = 10.0       # contracts.md: an idle job gets one token every 10 s
-CREDITS_IDLE = 1          # without backlog the next epoch takes what arrived during this one
-CREDITS_BACKLOG = 2       # with backlog the worker finds the next token when it ends an epoch
-SIZE_FIRST = 20_000       # of a job whose speed is not known yet
-SIZE_MIN = 500            # no epoch is made smaller to meet its target: overhead would dominate
-WORK_SHARE_MIN = 0.5      # of an epoch's time: less work than overhead would be a downward spiral
-CATCH_UP = 6.0            # waiting epochs that make a job "far behind", and the targets it then has
-SIZE_STEP_MAX = 2.0       # growth and shrinking per measured epoch, against noise
+IDLE_TOKEN_S = 10.0  # contracts.md: an idle job gets one token every 10 s
+CREDITS_IDLE = 1  # without backlog the next epoch takes what arrived during this one
+CREDITS_BACKLOG = 2  # with backlog the worker finds the next token when it ends an epoch
+SIZE_FIRST = 20_000  # of a job whose speed is not known yet
+SIZE_MIN = 500  # no epoch is made smaller to meet its target: overhead would dominate
+WORK_SHARE_MIN = 0.5  # of an epoch's time: less work than overhead would be a downward spiral
+CATCH_UP = 6.0  # waiting epochs that make a job "far behind", and the targets it then has
+SIZE_STEP_MAX = 2.0  # growth and shrinking per measured epoch, against noise
 
 
 def next_token(

@@ -21,7 +21,7 @@ from perseid.registry import FencedRegistry
 
 _log = logging.getLogger(__name__)
 
-LEASE_SHARE = 2 / 3    # of the session timeout
+LEASE_SHARE = 2 / 3  # of the session timeout
 PROOFS_PER_SESSION = 8  # so that a few lost round trips do not interrupt a healthy leader
 
 

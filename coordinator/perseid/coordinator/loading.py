@@ -52,10 +52,10 @@ from perseid.topics.records import (
 )
 from perseid.topics.transactions import Transactions
 
-PROGRESS_TAIL = 2000   # records; a checkpoint of a thousand parts and its epochs fit in
-TOKENS_TAIL = 1000     # records searched for the highest epoch of an earlier job UUID
+PROGRESS_TAIL = 2000  # records; a checkpoint of a thousand parts and its epochs fit in
+TOKENS_TAIL = 1000  # records searched for the highest epoch of an earlier job UUID
 READ_TIMEOUT_S = 20.0
-PATIENCE_S = 1.0       # until an append gets its own producer: one usually takes milliseconds
+PATIENCE_S = 1.0  # until an append gets its own producer: one usually takes milliseconds
 
 
 class Topics(TopicReader, TopicChanger, Protocol):
@@ -304,9 +304,7 @@ class Loader:
             raise HigherClaim(claimed)
         return records
 
-    def _check_not_in_use(
-        self, entry: JobEntry, records: list[tuple[int, TokenRecord]]
-    ) -> None:
+    def _check_not_in_use(self, entry: JobEntry, records: list[tuple[int, TokenRecord]]) -> None:
         """A name that was run here before may have a job of its own that was removed."""
         last = foreign.last_of_another(entry.uuid, records)
         if last is None or self._clients.registry.generation(entry.name) > 0:

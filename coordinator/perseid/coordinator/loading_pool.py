@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
-THREADS = 3       # each keeps clients of its own connected, so not many for nothing
+THREADS = 3  # each keeps clients of its own connected, so not many for nothing
 THREADS_MAX = 32
 PATIENCE_S = 2.0  # a load takes a tenth of it
 

@@ -14,9 +14,9 @@ from perseid.topics import codec, names
 from perseid.topics.admin import Partition
 from perseid.topics.records import Begin, LedgerRecord, Token
 
-WORTH_OFFSETS = 400    # a shorter ledger partition is not read: each read costs a client
-LOOK_OFFSETS = 2_000   # of a ledger partition, read at once
-LOOKS_MAX = 10         # of one partition in one trim; the first trim of a long ledger takes several
+WORTH_OFFSETS = 400  # a shorter ledger partition is not read: each read costs a client
+LOOK_OFFSETS = 2_000  # of a ledger partition, read at once
+LOOKS_MAX = 10  # of one partition in one trim; the first trim of a long ledger takes several
 
 
 def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
@@ -70,9 +70,7 @@ def _ledger_cuts(clients: Clients, job: str, kept_epoch: int) -> dict[Partition,
     return {place: cut for place, cut in cuts.items() if cut is not None}
 
 
-def _records(
-    clients: Clients, place: Partition, start: int, end: int
-) -> Iterator[tuple[int, int]]:
+def _records(clients: Clients, place: Partition, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Offsets and epochs of a ledger partition's committed records, up to the limit of one trim."""
     for low in range(start, min(end, start + LOOKS_MAX * LOOK_OFFSETS), LOOK_OFFSETS):
         high = min(low + LOOK_OFFSETS, end)

@@ -39,9 +39,9 @@ from perseid.topics.records import (
     Token,
 )
 
-TRANSITIONS_MAX = 40   # enough to show how a job reached its state
-EVENTS_MAX = 20        # of a job's status in ZooKeeper; a line each
-RECENT_S = 10.0        # window of the displayed rates
+TRANSITIONS_MAX = 40  # enough to show how a job reached its state
+EVENTS_MAX = 20  # of a job's status in ZooKeeper; a line each
+RECENT_S = 10.0  # window of the displayed rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,70 +136,70 @@ class JobState:
     entry: JobEntry
     phase: Phase = Phase.LOADING
     transition_log: tuple[str, ...] = ()
-    load_at_s: float | None = None        # when to try again after a load that failed
-    loading_s: float = 0.0                # when that was begun, or was last said to take long
-    program: Program | None = None        # of the plan, or of the entry while there is no plan
+    load_at_s: float | None = None  # when to try again after a load that failed
+    loading_s: float = 0.0  # when that was begun, or was last said to take long
+    program: Program | None = None  # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
     plan: Plan | None = None
-    generation: int = 0                   # the highest ever assigned under this name
+    generation: int = 0  # the highest ever assigned under this name
     pointers: CheckpointPointers | None = None
-    status: JobStatus | None = None       # as last written
-    base: Tip = Tip(0, -1)                # the tokens below start after it
+    status: JobStatus | None = None  # as last written
+    base: Tip = Tip(0, -1)  # the tokens below start after it
     tokens: tuple[Issued, ...] = ()
-    begun: bool = False                   # the chain in the token log is this job UUID's
-    highest_epoch: int = 0                # of any record under this name; a Begin is above it
+    begun: bool = False  # the chain in the token log is this job UUID's
+    highest_epoch: int = 0  # of any record under this name; a Begin is above it
     positions: Positions = field(default_factory=dict)
-    reached_s: float = 0.0                # when the positions last moved
+    reached_s: float = 0.0  # when the positions last moved
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)  # high watermarks
     held: Mapping[tuple[str, int], Held] = field(default_factory=dict)  # see `stalled`
-    appending: bool = False               # an append's outcome is not known yet
-    issued_s: float = 0.0                 # when the last token was issued
-    time: Time = NEVER                    # of its last token, or of its load
-    log_time: Time = NEVER                # the broker's clock at its load
-    apart_ms: float = 0.0                 # how far the wall clock is ahead, as last reported
+    appending: bool = False  # an append's outcome is not known yet
+    issued_s: float = 0.0  # when the last token was issued
+    time: Time = NEVER  # of its last token, or of its load
+    log_time: Time = NEVER  # the broker's clock at its load
+    apart_ms: float = 0.0  # how far the wall clock is ahead, as last reported
     event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
     active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
-    late: int = 0                         # rows below the watermark, as far as reported
-    late_to: int = 0                      # epochs up to this one are counted in `late`
-    cut: bool = False                     # the last token did not take all input
-    size: int = 0                         # records of a full epoch
+    late: int = 0  # rows below the watermark, as far as reported
+    late_to: int = 0  # epochs up to this one are counted in `late`
+    cut: bool = False  # the last token did not take all input
+    size: int = 0  # records of a full epoch
     record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
     room: float = 1.0  # share of `size` allowed while states are near their limit
-    done: int = 0                         # all epochs up to this one are logged and committed
-    ledger_highest: int = 0               # highest epoch in any ledger partition
-    stalled_for_s: float = 0.0                  # time without a reported end of an epoch
-    looked_s: float = 0.0                 # when that was last checked
-    fragment: str = ""                    # the owner's last report: restoring, running, ...
-    unheard: str = ""                     # why workers' reports may be missing, until it is loaded
+    done: int = 0  # all epochs up to this one are logged and committed
+    ledger_highest: int = 0  # highest epoch in any ledger partition
+    stalled_for_s: float = 0.0  # time without a reported end of an epoch
+    looked_s: float = 0.0  # when that was last checked
+    fragment: str = ""  # the owner's last report: restoring, running, ...
+    unheard: str = ""  # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
     state_bytes: int = 0
     collecting: Collecting | None = None
-    checkpoint_s: float = 0.0             # when the last checkpoint token was issued
-    unwritten: int = 0                    # checkpoints in a row that the store did not accept
-    checkpoint_after_s: float = 0.0       # no checkpoint begins before, for that reason
-    trimmed_s: float = float("-inf")      # when token log and ledger were last trimmed
-    untrimmed: int = 0                    # failed trims in a row
-    timing: Timing | None = None          # of its checkpoints, if their moment depends on size
-    checkpoint_ready: bool = False        # its manifest is being written
-    checks: tuple[InputCheck, ...] = ()   # of done epochs, for the next tokens to carry
-    checks_to: int = 0                    # epochs up to this one are carried or in `checks`
+    checkpoint_s: float = 0.0  # when the last checkpoint token was issued
+    unwritten: int = 0  # checkpoints in a row that the store did not accept
+    checkpoint_after_s: float = 0.0  # no checkpoint begins before, for that reason
+    trimmed_s: float = float("-inf")  # when token log and ledger were last trimmed
+    untrimmed: int = 0  # failed trims in a row
+    timing: Timing | None = None  # of its checkpoints, if their moment depends on size
+    checkpoint_ready: bool = False  # its manifest is being written
+    checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
+    checks_to: int = 0  # epochs up to this one are carried or in `checks`
     failures: JobFailures | None = None
-    unloaded: JobFailures | None = None   # while LOADING: why it could not be read
+    unloaded: JobFailures | None = None  # while LOADING: why it could not be read
     answers: Mapping[str, Repeated] = field(default_factory=dict)  # transient, by origin
-    failed_at: int = 0                    # `done` when the last failure was counted
-    deaths: int = 0                       # of these failures, process deaths; of this leader
+    failed_at: int = 0  # `done` when the last failure was counted
+    deaths: int = 0  # of these failures, process deaths; of this leader
     unexpected: int = 0  # of these, errors of code or data without a type (`failing`)
     truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
-    truncated_s: float = 0.0              # as a look at the topics after this moment shows
-    tries: int = 0                        # all of these failures, of this leader
-    retry_s: float = 0.0                  # not placed again before
-    next_program: Program | None = None   # a switch's target, once it is loaded
+    truncated_s: float = 0.0  # as a look at the topics after this moment shows
+    tries: int = 0  # all of these failures, of this leader
+    retry_s: float = 0.0  # not placed again before
+    next_program: Program | None = None  # a switch's target, once it is loaded
     next_starts: Positions = field(default_factory=dict)  # of sources that only it has
     loading_next: bool = False
-    next_retry_s: float = 0.0             # not loaded again before
-    rejected: str = ""                    # the archive of a switch that cannot be loaded
-    rewind_to: int | None = None          # the epoch to rewind the chain to before resuming
+    next_retry_s: float = 0.0  # not loaded again before
+    rejected: str = ""  # the archive of a switch that cannot be loaded
+    rewind_to: int | None = None  # the epoch to rewind the chain to before resuming
     error: Mapping[str, Any] | None = None  # of its last failure, until that epoch is done
     events: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING

@@ -118,9 +118,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
 
 
 def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
-    done = Done(
-        now.monotonic_s, record.epoch, record.rows_in, record.rows_out, record.duration_ms
-    )
+    done = Done(now.monotonic_s, record.epoch, record.rows_in, record.rows_out, record.duration_ms)
     return (*(d for d in job.recent if now.monotonic_s - d.at_s <= RECENT_S), done)
 
 

@@ -33,8 +33,8 @@ from perseid.topics.log import LogReader
 
 _log = logging.getLogger(__name__)
 
-TICK_S = 0.1          # the interval of ticks: idle tokens, retries, overdue checkpoints
-LEASE_LOOK_S = 0.1    # how often a leader without a lease checks whether it must step down
+TICK_S = 0.1  # the interval of ticks: idle tokens, retries, overdue checkpoints
+LEASE_LOOK_S = 0.1  # how often a leader without a lease checks whether it must step down
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # which imports Time from here
     from perseid.coordinator.model import Issued, Now
 
-SLACK = 0.01        # of the monotonic time that has passed
-JUMP_MS = 60_000    # from here on an event reports the difference between clocks
+SLACK = 0.01  # of the monotonic time that has passed
+JUMP_MS = 60_000  # from here on an event reports the difference between clocks
 
 
 @dataclass(frozen=True, slots=True)

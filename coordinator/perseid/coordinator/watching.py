@@ -42,14 +42,14 @@ _log = logging.getLogger(__name__)
 
 Emit = Callable[[Event], None]
 
-REGISTRY_S = 1.0        # a look without a reported change, in case a report was lost
+REGISTRY_S = 1.0  # a look without a reported change, in case a report was lost
 RETRY_S = 0.2
-IDENTITY_S = 5.0        # between checks that the progress topic is still the same one
-IDENTITY_MAX_S = 60.0   # without an answer: each check may wait for long, and delays its job
-PROGRESS_WAIT_S = 0.5   # one blocking read; records are returned as soon as they arrive
-ENDS_BUSY_S = 0.005     # an epoch could begin and input is flowing
-ENDS_READY_S = 0.02     # an epoch could begin, but nothing has arrived for a while
-ENDS_WAITING_S = 0.05   # no job has a free credit
+IDENTITY_S = 5.0  # between checks that the progress topic is still the same one
+IDENTITY_MAX_S = 60.0  # without an answer: each check may wait for long, and delays its job
+PROGRESS_WAIT_S = 0.5  # one blocking read; records are returned as soon as they arrive
+ENDS_BUSY_S = 0.005  # an epoch could begin and input is flowing
+ENDS_READY_S = 0.02  # an epoch could begin, but nothing has arrived for a while
+ENDS_WAITING_S = 0.05  # no job has a free credit
 FLOWING_S = 2.0
 
 
@@ -308,7 +308,11 @@ class TopicsWatcher(Watcher):
             there = topic in self._topics.identities([topic])
         except TransientAnswer as error:
             return str(error)
-        return None if there else (
-            f"sink topic {topic} does not exist; create it with "
-            f"`perseid topics create {topic} --partitions N`"
+        return (
+            None
+            if there
+            else (
+                f"sink topic {topic} does not exist; create it with "
+                f"`perseid topics create {topic} --partitions N`"
+            )
         )

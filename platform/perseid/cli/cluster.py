@@ -54,7 +54,9 @@ def up(
     from perseid.embedded import Cluster, Outside
 
     if master is not None and not master.startswith(MASTERS):
-        raise UsageError(f"--master {master!r}: write local[2], standalone, embedded or spark://host:port")
+        raise UsageError(
+            f"--master {master!r}: write local[2], standalone, embedded or spark://host:port"
+        )
     cluster = Cluster(data, say=output.note)
     deployment = cluster.up(workers, coordinators, outside=Outside(
         kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store,

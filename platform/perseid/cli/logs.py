@@ -53,9 +53,7 @@ def logs(
 
 
 def _past(files: dict[str, Path], job: str | None) -> Iterator[loglines.Entry]:
-    read = [
-        loglines.entries(name, _written(path).splitlines()) for name, path in files.items()
-    ]
+    read = [loglines.entries(name, _written(path).splitlines()) for name, path in files.items()]
     found = loglines.merged(read)
     return loglines.about(job, found) if job is not None else found
 

@@ -50,9 +50,7 @@ def status(data: output.Data = None, as_json: output.Json = False) -> None:
         show(shown)
 
 
-def document(
-    settings: Deployment, processes: Sequence[ProcessInfo], seen: Seen
-) -> dict[str, Any]:
+def document(settings: Deployment, processes: Sequence[ProcessInfo], seen: Seen) -> dict[str, Any]:
     """The document of `status --json` (contracts.md, Command line)."""
     view = seen.view
     dead = [f"process {p.name} is not alive" for p in processes if not p.alive]

@@ -58,8 +58,10 @@ def read(texts: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
     rows = len(texts)
     column = binary(texts)
     size = text_bytes(texts)
-    made = [_Reading(name, _READ[kind], rows, size)
-            for name, kind in zip(schema.names, schema.types, strict=True)]
+    made = [
+        _Reading(name, _READ[kind], rows, size)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
     structures = (_ReadColumn * len(made))(*[m.structure() for m in made])
     if kernels().perseid_json_read(ctypes.byref(column), rows, structures, len(made)) != rows:
         return None
@@ -149,7 +151,7 @@ class _Writing:
 def _writing(field: Field) -> _Writing | None:
     array, kind = one(field.column), field.column.type
     if pa.types.is_string(kind):
-        code, longest = (_TEXT if field.is_json else _STRING), len('null')
+        code, longest = (_TEXT if field.is_json else _STRING), len("null")
     elif pa.types.is_boolean(kind):
         code, longest = _BOOL, len("false")
     elif pa.types.is_integer(kind) and kind != pa.uint64():

@@ -41,19 +41,19 @@ class Deployment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "local"
-    kafka: str                                  # bootstrap servers
-    zookeeper: str                              # hosts, without chroot
-    redis: str                                  # URL, without a password
-    master: str = "local[2,4]"                  # local[k] without retries becomes local[k,4]
-    cores: int = 2                              # that one worker takes of a Spark cluster
-    query: str = QUERIES[0]                     # how a query takes tokens, one of QUERIES
-    spark: dict[str, str] = {}                  # Spark's own settings, see `spark_settings`
-    store: str                                  # checkpoint store: directory or pyarrow.fs URI
-    state: str                                  # root of the state logs, on tmpfs if there is one
-    logs: str                                   # folder of the processes' logs
+    kafka: str  # bootstrap servers
+    zookeeper: str  # hosts, without chroot
+    redis: str  # URL, without a password
+    master: str = "local[2,4]"  # local[k] without retries becomes local[k,4]
+    cores: int = 2  # that one worker takes of a Spark cluster
+    query: str = QUERIES[0]  # how a query takes tokens, one of QUERIES
+    spark: dict[str, str] = {}  # Spark's own settings, see `spark_settings`
+    store: str  # checkpoint store: directory or pyarrow.fs URI
+    state: str  # root of the state logs, on tmpfs if there is one
+    logs: str  # folder of the processes' logs
     zookeeper_session_s: float = 2.0
     jobs_allow_code: bool = True
-    schema_registries: dict[str, str] = {}      # by the name in job files: no job names a URL
+    schema_registries: dict[str, str] = {}  # by the name in job files: no job names a URL
     kafka_access: Access = Access(part="KAFKA")
     kafka_job_access: Access = Access(part="KAFKA_JOB")  # of a job's own principal, on workers
     zookeeper_access: Access = Access(part="ZOOKEEPER")
@@ -130,9 +130,7 @@ class Deployment(BaseModel):
     def accesses(self) -> dict[str, Access]:
         """The accesses by field: the environment over this deployment's own."""
         kept = (self.kafka_access, self.kafka_job_access, self.zookeeper_access, self.redis_access)
-        return {
-            f"{access.part.lower()}_access": access.under(os.environ) for access in kept
-        }
+        return {f"{access.part.lower()}_access": access.under(os.environ) for access in kept}
 
     def brokers(self, job: str | None = None) -> Brokers:
         """Kafka, with the deployment's principal or with that of a job, if jobs have theirs."""

@@ -6,17 +6,17 @@ import re
 
 from perseid.errors import UsageError
 
-EPOCH = "/epoch"        # the fence: its version guards every write of the leader
-LEADER = "/leader"      # ephemeral, of the leading coordinator
+EPOCH = "/epoch"  # the fence: its version guards every write of the leader
+LEADER = "/leader"  # ephemeral, of the leading coordinator
 COORDINATORS = "/coordinators"  # one ephemeral child per life of a coordinator
-WORKERS = "/workers"    # one ephemeral child per worker incarnation
+WORKERS = "/workers"  # one ephemeral child per worker incarnation
 DEPLOYMENT = "/deployment"  # a random id, which distinguishes deployments with one checkpoint store
 JOBS = "/jobs"
 PROTOCOL = "/protocol"  # of the deployment's data, see `versions`
-CHANGED = "/changed"    # set by every write of a spec or a plan, so that one watch covers them all
-REPOSITORY = "/repository"       # what the last check of the config repository found
+CHANGED = "/changed"  # set by every write of a spec or a plan, so that one watch covers them all
+REPOSITORY = "/repository"  # what the last check of the config repository found
 LOOK_ASKED = "/repository-look"  # set to request a check now; its version counts the requests
-FOLLOWER = "/follower"           # ephemeral, of the process that follows the repository
+FOLLOWER = "/follower"  # ephemeral, of the process that follows the repository
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -13,6 +13,7 @@ from perseid.testing.wait import until
 
 STOP_S = 60.0  # a broker moves its partitions to others first
 
+
 class Server(ABC):
     """A context manager; `kill` and a new `start` keep data and port. Its output is in `log`."""
 

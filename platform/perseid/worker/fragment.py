@@ -347,9 +347,7 @@ class Fragment:
         for warning in said:
             self._report(clients.progress, "warning", events=(warning,))
 
-    def _report_event_times(
-        self, progress: Appender, order: EpochOrder, counts: Counts
-    ) -> None:
+    def _report_event_times(self, progress: Appender, order: EpochOrder, counts: Counts) -> None:
         report = reports.event_times(self.plan, order, counts)
         if report.times:
             progress.append(report)

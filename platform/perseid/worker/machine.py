@@ -112,9 +112,7 @@ class _Growth:
 class MachineWatch:
     """The state sizes of all jobs of one worker; thread safe, each fragment asks for its job."""
 
-    def __init__(
-        self, memory: Callable[[], Memory] = look, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, memory: Callable[[], Memory] = look, clock: Clock | None = None) -> None:
         self._memory = memory
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -123,9 +121,7 @@ class MachineWatch:
         self._short_s: float | None = None  # since when memory is short
         self._next_s = 0.0  # when the next job may be stopped
 
-    def judge(
-        self, job: str, epoch: int, reports: Iterable[Mapping[str, Any]]
-    ) -> tuple[str, ...]:
+    def judge(self, job: str, epoch: int, reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         """The warnings to report after `epoch`; PermanentError when `job` has to stop."""
         size = sum(int(report.get("state_bytes", 0)) for report in reports)
         with self._lock:

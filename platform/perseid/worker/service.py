@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
-CONNECT_S = 60.0       # ZooKeeper may be starting, too
-ALIVE = "alive"        # file whose mtime is the last read of the plans: for health checks
-LOOK_S = 1.0           # plans are read this often even without a change, in case a watch was lost
+CONNECT_S = 60.0  # ZooKeeper may be starting, too
+ALIVE = "alive"  # file whose mtime is the last read of the plans: for health checks
+LOOK_S = 1.0  # plans are read this often even without a change, in case a watch was lost
 
 
 class WorkerService:
@@ -187,4 +187,3 @@ def _checkpoints(registry: Registry, plan: Plan) -> tuple[CheckpointPointer, ...
     """The complete checkpoints of the plan's job, newest first."""
     found = registry.pointers(plan.job)
     return found.pointers if found is not None and found.job_uuid == plan.job_uuid else ()
-

@@ -185,9 +185,7 @@ def _nexmark(asked: Asked, data: Path | None) -> Result:
 def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
     """The rows that a module measures, in a process of its own."""
     command = [sys.executable, "-m", module, *arguments]
-    ran = subprocess.run(
-        command, check=False, stdout=subprocess.PIPE, text=True, env=environment()
-    )
+    ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment())
     if ran.returncode != 0:
         raise RefusedError(failed)
     rows: list[Result] = json.loads(ran.stdout)

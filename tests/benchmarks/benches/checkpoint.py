@@ -115,9 +115,7 @@ def has_room(window_s: float, period_s: float) -> bool:
 
 def enough(timeline: Timeline) -> bool:
     """Whether the checkpoints of a window say what one costs. Pure."""
-    return (
-        len(timeline.checkpoints) >= CHECKPOINTS_MIN and timeline.full_snapshots >= SNAPSHOTS_MIN
-    )
+    return len(timeline.checkpoints) >= CHECKPOINTS_MIN and timeline.full_snapshots >= SNAPSHOTS_MIN
 
 
 def figures(

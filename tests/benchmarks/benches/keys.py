@@ -99,9 +99,7 @@ def write(
         raise OSError(f"{left} records were not acknowledged within {_FLUSH_S:.0f} s")
 
 
-def _turns(
-    starts: Mapping[int, int], ends: Mapping[int, int]
-) -> Iterator[tuple[int, int, int]]:
+def _turns(starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
     """(partition, start, end), a block at a time from each partition."""
     for ahead in range(0, max(end - starts.get(p, 0) for p, end in ends.items()), BLOCK):
         for partition, end in ends.items():

@@ -92,11 +92,13 @@ class Timeline:
         """The longest epoch that ran while a checkpoint was made, over the median of all."""
         begun = {e.epoch: e.end_ms - e.duration_ms for e in self.epochs}
         spans = [(begun[c.epoch], c.end_ms) for c in self.checkpoints if c.epoch in begun]
-        return self._over_median([
-            e.duration_ms
-            for e in self.epochs
-            if any(e.end_ms > start and e.end_ms - e.duration_ms < end for start, end in spans)
-        ])
+        return self._over_median(
+            [
+                e.duration_ms
+                for e in self.epochs
+                if any(e.end_ms > start and e.end_ms - e.duration_ms < end for start, end in spans)
+            ]
+        )
 
     def _over_median(self, durations_ms: Sequence[int]) -> float | None:
         median = statistics.median(e.duration_ms for e in self.epochs) if self.epochs else 0

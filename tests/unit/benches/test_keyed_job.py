@@ -26,6 +26,6 @@ def test_it_counts_every_key_and_says_how_many_records_it_has_seen(tmp_path: Pat
 
 
 def test_its_folder_takes_what_a_run_changes(tmp_path: Path) -> None:
-    edits = (("period: \"30s\"", "period: \"10s\""), ("parallelism: 4\n", "parallelism: 64\n"))
+    edits = (('period: "30s"', 'period: "10s"'), ("parallelism: 4\n", "parallelism: 64\n"))
     folder = edited(FOLDER, tmp_path / "keyed", edits)
     assert Harness(folder, "counts", parallelism=64).epoch({"value": ["a"]}) != []

@@ -50,7 +50,7 @@ def test_a_test_that_hangs_in_a_c_library_ends_its_ring_with_all_stacks(tmp_path
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode != 0
-    assert "test_stuck.py\", line 3 in test_stuck" in ran.stdout + ran.stderr
+    assert 'test_stuck.py", line 3 in test_stuck' in ran.stdout + ran.stderr
 
 
 def test_unknown_and_empty_rings_are_refused(root: Path) -> None:

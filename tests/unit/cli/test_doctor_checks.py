@@ -27,7 +27,10 @@ INFOS = {
     "shop-counts": TopicInfo("shop-counts", "2", 2, cleanup_policy="compact"),
     **{
         t.name: TopicInfo(
-            t.name, t.name, t.partitions, retention_ms=int(t.config["retention.ms"]),
+            t.name,
+            t.name,
+            t.partitions,
+            retention_ms=int(t.config["retention.ms"]),
             stamped=t.config["message.timestamp.type"],
         )
         for t in JOB.needed

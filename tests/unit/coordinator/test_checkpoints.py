@@ -65,9 +65,7 @@ def test_a_token_asks_for_a_checkpoint_once_a_period(world: World, leader: Leade
     assert epoch(world, leader, PERIOD_S / 2).checkpoint
 
 
-def test_the_pointer_moves_only_after_the_manifest_is_written(
-    world: World, leader: Leader
-) -> None:
+def test_the_pointer_moves_only_after_the_manifest_is_written(world: World, leader: Leader) -> None:
     epoch(world, leader)
     token = epoch(world, leader, PERIOD_S)
     kinds = [type(a) for a in leader.performed]
@@ -169,9 +167,7 @@ def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Lea
     assert world.pointers[JOB].pointers[0].generation == 99
 
 
-def test_parts_are_not_enough_before_the_sinks_have_committed(
-    world: World, leader: Leader
-) -> None:
+def test_parts_are_not_enough_before_the_sinks_have_committed(world: World, leader: Leader) -> None:
     token = checkpoint_token(world, leader)
     say(world, leader, part(world, token, 0), part(world, token, 1))
     assert JOB not in world.pointers
@@ -243,9 +239,7 @@ def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader:
     assert successor.job().collecting is None
 
 
-def test_a_part_of_a_token_that_was_taken_back_does_not_count(
-    world: World, leader: Leader
-) -> None:
+def test_a_part_of_a_token_that_was_taken_back_does_not_count(world: World, leader: Leader) -> None:
     """The epoch has been issued again since, with other input perhaps."""
     token = checkpoint_token(world, leader)
     offset = leader.job().tip.offset

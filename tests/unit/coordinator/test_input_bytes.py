@@ -25,9 +25,7 @@ CHECKS = (InputCheck(1, 0, "lines", 10, 0),)
 
 
 def bounded(spec: JobSpec) -> JobSpec:
-    return spec.model_copy(
-        update={"epoch": spec.epoch.model_copy(update={"max_bytes": BYTES_MAX})}
-    )
+    return spec.model_copy(update={"epoch": spec.epoch.model_copy(update={"max_bytes": BYTES_MAX})})
 
 
 @pytest.fixture

@@ -141,11 +141,11 @@ def epoch_of(rows: int, duration_ms: int) -> EpochDone:
 @pytest.mark.parametrize(
     ("rows", "duration_ms", "size"),
     [
-        (20_000, 250, 40_000),    # twice as fast as it should be: twice as large
-        (20_000, 10, 40_000),     # but never more than doubled at once
+        (20_000, 250, 40_000),  # twice as fast as it should be: twice as large
+        (20_000, 10, 40_000),  # but never more than doubled at once
         (20_000, 1000, 10_000),
         (20_000, 60_000, 10_000),
-        (9_000, 5000, 20_000),    # a small epoch tells nothing
+        (9_000, 5000, 20_000),  # a small epoch tells nothing
         (20_000, 0, 20_000),
     ],
 )

@@ -27,9 +27,9 @@ def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:
 @pytest.mark.parametrize(
     ("fixed_ms", "record_ms", "least_ms", "most_ms"),
     [
-        (200, 0.005, 350, 650),     # meets the target of 500 ms
+        (200, 0.005, 350, 650),  # meets the target of 500 ms
         (700, 0.005, 1_000, 2_000),  # the fixed cost alone is over it: as long again for records
-        (50, 1.0, 350, 700),        # slow records: small epochs
+        (50, 1.0, 350, 700),  # slow records: small epochs
     ],
 )
 def test_sizing_meets_the_target_or_spends_half_the_time_on_records(

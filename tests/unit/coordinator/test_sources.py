@@ -114,9 +114,7 @@ def test_a_new_leader_finds_new_partitions_in_the_tokens(world: World, leader: L
 
 
 @pytest.mark.parametrize("phase", ["stopped", "failed"])
-def test_a_job_that_does_not_run_is_not_judged(
-    world: World, leader: Leader, phase: str
-) -> None:
+def test_a_job_that_does_not_run_is_not_judged(world: World, leader: Leader, phase: str) -> None:
     if phase == "failed":
         world.say(JOB, "failed", permanent=True, error_kind="BadInputError")
     else:

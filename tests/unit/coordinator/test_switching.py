@@ -186,9 +186,7 @@ def test_a_switch_begins_with_a_checkpoint_that_was_taken_for_it(
     assert (plan.revision, plan.checkpoints[0].epoch) == ("r2", asked.epoch + 1)
 
 
-def test_the_layout_rises_with_operators_keys_or_parallelism(
-    world: World, leader: Leader
-) -> None:
+def test_the_layout_rises_with_operators_keys_or_parallelism(world: World, leader: Leader) -> None:
     run(world, leader, 2)
     operators = {
         "counts": OperatorSpec(inputs={"input": "lines"}, use="m:C", key=("value",), parallelism=3)

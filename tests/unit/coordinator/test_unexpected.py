@@ -112,9 +112,7 @@ def test_what_passes_while_it_is_loaded_is_no_try(world: World, leader: Leader) 
 def test_tries_of_an_epoch_are_none_of_its_loading(world: World, leader: Leader) -> None:
     fail(world, leader, TRIES_MAX - 1)
     leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
-    leader.feed(
-        ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False)
-    )
+    leader.feed(ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False))
     assert world.statuses[JOB].state != "failed"
 
 

@@ -97,9 +97,7 @@ def append_states(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
 def progress_watcher(
     kafka: kafka_handle.Kafka, job: str, seen: list[Event], now: Callable[[], float] = lambda: 0.0
 ) -> ProgressWatcher:
-    return ProgressWatcher(
-        job, 0, kafka.reader(), kafka.topics, seen.append, lambda _: None, now
-    )
+    return ProgressWatcher(job, 0, kafka.reader(), kafka.topics, seen.append, lambda _: None, now)
 
 
 def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> None:

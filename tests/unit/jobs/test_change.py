@@ -317,7 +317,7 @@ def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_a
 
 
 def test_of_the_library_and_of_packages_only_what_is_in_front_counts() -> None:
-    library = spec(("sql: \"SELECT k, n FROM input\"", "use: 'library:Grep'"))
+    library = spec(('sql: "SELECT k, n FROM input"', "use: 'library:Grep'"))
     assert fingerprint(library, FILES) == fingerprint(library, {**FILES, "m.py": b"corrected"})
     package = spec(KEYLESS, ('"m:O"', '"pkg:O"'))
     files = {"rows.py": b"4", "pkg/__init__.py": b"5"}

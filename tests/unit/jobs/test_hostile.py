@@ -188,9 +188,7 @@ SCALARS = st.one_of(
 )  # fmt: skip
 DOCUMENTS = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=6)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=6)),
     max_leaves=40,
 )
 TEXTS = st.one_of(

@@ -276,7 +276,7 @@ def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:
 
 
 def test_dead_letters_of_an_operator_without_a_key_have_a_writer() -> None:
-    text = replaced("key: k, use: \"m:O\"", 'use: "m:O", errors: {operator: bisect}')
+    text = replaced('key: k, use: "m:O"', 'use: "m:O", errors: {operator: bisect}')
     spec = parse.loads(text)
     assert spec.dead_letters == "perseid.job.dlq"
     assert [t.operator for t in build(spec, 1).tasks] == ["dead-letters", "o"]
@@ -310,8 +310,11 @@ def test_late_rows_may_be_dead_letters_of_a_job_that_tolerates_no_bad_ones() -> 
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ("{column: k}", "sources.a.eventTime.column: found 'k' of type string, expected a column "
-         "of type timestamp or int64 (milliseconds since 1970); write `n`"),
+        (
+            "{column: k}",
+            "sources.a.eventTime.column: found 'k' of type string, expected a column "
+            "of type timestamp or int64 (milliseconds since 1970); write `n`",
+        ),
         ("{column: m}", "found 'm', expected a column of type timestamp or int64"),
         ("{column: offset}", "found 'offset', expected a column of type timestamp"),
         ("{watermark: 5s}", "sources.a.eventTime.column: is missing"),
@@ -415,8 +418,11 @@ def test_feedback_is_an_input_of_the_epoch_before() -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ("{x: a, y: p}", "operators o <- p <- o read each other, expected no cycle; let one of "
-         "them read a source, or the epoch before: `{from: OPERATOR, feedback: {delay: 1}}`"),
+        (
+            "{x: a, y: p}",
+            "operators o <- p <- o read each other, expected no cycle; let one of "
+            "them read a source, or the epoch before: `{from: OPERATOR, feedback: {delay: 1}}`",
+        ),
         ("{x: a, y: {from: p}}", "operators.o.inputs.y: found a feedback edge without a delay"),
         ("{x: a, y: {from: p, feedback: {}}}", "a feedback edge without a delay"),
         ("{x: a, y: {from: p, feedback: {delay: 2}}}", "found {'delay': 2}, expected {delay: 1}"),

@@ -203,8 +203,9 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_fetch_that_fails_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RetryableError, match="git fetch failed"), git.fetched(
-        "https://127.0.0.1:1/x.git", None
+    with (
+        pytest.raises(RetryableError, match="git fetch failed"),
+        git.fetched("https://127.0.0.1:1/x.git", None),
     ):
         raise AssertionError("nothing listens on port 1")
 

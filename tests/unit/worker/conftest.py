@@ -121,9 +121,7 @@ class Partition:
 
     def snapshot(self, state: PartitionState, epoch: int, generation: int = 1) -> None:
         """Has the state of `epoch` written into the log as one file."""
-        write_snapshot(
-            state.log, state.part_order("job", generation, epoch, 100 + epoch, None)
-        )
+        write_snapshot(state.log, state.part_order("job", generation, epoch, 100 + epoch, None))
 
     def checkpoint(self, epoch: int, generation: int = 1) -> CheckpointPointer:
         """Puts the log's snapshot of `epoch` into the store."""

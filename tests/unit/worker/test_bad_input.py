@@ -297,9 +297,7 @@ def test_a_row_of_either_input_without_a_part_of_the_key_is_a_letter(
     assert len(found) == (1 if name == "Join" else 2)
 
 
-@pytest.mark.parametrize(
-    "method", ["def __init__(self):", "def open(self, identity, parameters):"]
-)
+@pytest.mark.parametrize("method", ["def __init__(self):", "def open(self, identity, parameters):"])
 def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     raising = f"    {method}\n        raise KeyError('limit')\n\n    def process"

@@ -165,6 +165,8 @@ def test_a_row_that_avro_cannot_take_is_named_without_what_it_says() -> None:
     far = pa.table({"at": pa.array([2**62]).cast(pa.timestamp("us"))})
     with pytest.raises(BadInputError, match=r"schema \(OverflowError\): {at: timestamp\[us\]}"):
         encode.values(far, "avro", schema)
+
+
 CANNOT = {
     "json": {
         pa.binary(): r"'c' of type binary .*`base64\(c\) AS c`",

@@ -68,9 +68,7 @@ def test_a_part_is_written_by_a_process_that_ends_with_its_input(
     assert writer.exit_code == 0
 
 
-def test_what_goes_wrong_is_said_and_the_process_goes_on(
-    tmp_path: Path, order: PartOrder
-) -> None:
+def test_what_goes_wrong_is_said_and_the_process_goes_on(tmp_path: Path, order: PartOrder) -> None:
     store = str(tmp_path / "store")
     with pytest.raises(RetryableError, match="a checkpoint of epoch 2"):
         checkpoints._written(store, replace(order, epoch=2))

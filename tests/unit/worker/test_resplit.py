@@ -58,18 +58,14 @@ class Raising(Keyless):
         raise ValueError(self.partition)
 
 
-def share(
-    kind: type[Operator], partition: int, count: int, key: tuple[str, ...] = KEY
-) -> Share:
+def share(kind: type[Operator], partition: int, count: int, key: tuple[str, ...] = KEY) -> Share:
     def make(number: int, parallelism: int) -> Operator:
         return opened(kind, Identity("job", "o", number, parallelism), {})
 
     return Share("o", key, partition, count, make)
 
 
-def split(
-    kind: type[Operator], parts: Parts, count: int, key: tuple[str, ...] = KEY
-) -> Parts:
+def split(kind: type[Operator], parts: Parts, count: int, key: tuple[str, ...] = KEY) -> Parts:
     return [share(kind, p, count, key).of(iter(parts), len(parts), 9) for p in range(count)]
 
 

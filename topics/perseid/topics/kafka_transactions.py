@@ -203,9 +203,7 @@ class KafkaTransaction:
             from confluent_kafka import KafkaException
 
             producer.purge()
-            with suppress(
-                KafkaException
-            ):  # best effort: the next acquire aborts too
+            with suppress(KafkaException):  # best effort: the next acquire aborts too
                 producer.abort_transaction(_ABORT_S)
 
     def _needed(self) -> Producer:

@@ -141,9 +141,7 @@ class Event:
 class PartitionConsumer:
     """Reads one partition from an offset on. Not thread-safe."""
 
-    def __init__(
-        self, settings: Mapping[str, Any], topic: str, partition: int, start: int
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any], topic: str, partition: int, start: int) -> None:
         """`settings` are librdkafka's.
 
         Raises:

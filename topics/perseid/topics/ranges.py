@@ -125,7 +125,8 @@ class _Ranges(Generic[Batch]):
         while place.cursor.position < end:
             before = place.cursor.position
             found: Batch = place.cursor.fetch(  # type: ignore[assignment]
-                min(end - before, BATCH_RECORDS_MAX), _WAIT_S)
+                min(end - before, BATCH_RECORDS_MAX), _WAIT_S
+            )
             if place.cursor.position > before:
                 inside, rest = self._split(found, end)
                 place.ahead = rest if len(rest) else None
@@ -168,9 +169,7 @@ class RangeReader(_Ranges["list[Message]"]):
     def _open(self, topic: str, partition: int, start: int, brief: bool) -> Cursor:
         return Cursor(self._bootstrap, topic, partition, start, self._isolation, brief=brief)
 
-    def _split(
-        self, records: list[Message], end: int
-    ) -> tuple[list[Message], list[Message]]:
+    def _split(self, records: list[Message], end: int) -> tuple[list[Message], list[Message]]:
         if not records or (records[-1].offset() or 0) < end:
             return records, []
         cut = next(i for i, m in enumerate(records) if (m.offset() or 0) >= end)

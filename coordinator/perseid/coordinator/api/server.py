@@ -15,7 +15,7 @@ from perseid.coordinator.api.listening import Listening
 from perseid.coordinator.api.routes import Backend, make_router
 from perseid.errors import UsageError
 
-CONNECTIONS_MAX = 200   # further ones are answered with 503 at once
+CONNECTIONS_MAX = 200  # further ones are answered with 503 at once
 DESCRIPTION = """\
 Jobs of a perseid deployment. Every error is a `Problem`. Send `Authorization: Bearer TOKEN`, unless
 the coordinator listens on loopback without tokens. Calls are answered by the leader; another

@@ -30,12 +30,12 @@ from perseid.coordinator.planners.recovery import (
 )
 
 ALL_PAIRS_QUERIES_MAX = 60  # above, only some of the densest queries and their pairs are seeds
-SEED_QUERIES_MIN = 20       # the least number of these
-SEED_WORK = 400_000_000     # their pairs times the cost of growing one: about a second
-NEED_WORK = 8               # of a partition that a query needs, in checks of a query's density
-EXCHANGES_MAX = 4           # improvements of a plan that grew from few seeds
-CELLS_AT_ONCE = 2_000_000   # plans by columns that are grown together: they fit into the cache
-GIVEN_UP = 40               # the least dense queries that are tried to be exchanged for one
+SEED_QUERIES_MIN = 20  # the least number of these
+SEED_WORK = 400_000_000  # their pairs times the cost of growing one: about a second
+NEED_WORK = 8  # of a partition that a query needs, in checks of a query's density
+EXCHANGES_MAX = 4  # improvements of a plan that grew from few seeds
+CELLS_AT_ONCE = 2_000_000  # plans by columns that are grown together: they fit into the cache
+GIVEN_UP = 40  # the least dense queries that are tried to be exchanged for one
 NONE = -1
 _NOTHING = 1e-12  # a smaller sum of costs is a rounding error
 

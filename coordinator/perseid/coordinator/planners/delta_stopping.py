@@ -34,7 +34,7 @@ from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.state_moments import growths
 from perseid.coordinator.planners.state_sizes import Numbers, Point
 
-STEPS = 50    # of a period
+STEPS = 50  # of a period
 ROUNDS = 100  # of value iteration; each round halves the remaining error, roughly
 CLOSE = 1e-4  # of the highest cost of waiting: the allowed error
 

@@ -125,7 +125,7 @@ class Full:
     sources: Ids
     targets: Ids
     rate: Rates
-    weight: Rates     # (targets, sources)
+    weight: Rates  # (targets, sources)
     by_source: Rates  # (sources, targets)
 
     def received(self, values: Rates) -> Rates:
@@ -167,11 +167,11 @@ class Listed:
     sources: Ids
     targets: Ids
     rate: Rates
-    weight: Rates       # by substream
-    row: Ids            # by substream: the position of its target
-    column: Ids         # by substream: the position of its source
-    starts: Ids         # by target: where its substreams begin
-    by_source: Ids      # by substream: its position when they are sorted by source
+    weight: Rates  # by substream
+    row: Ids  # by substream: the position of its target
+    column: Ids  # by substream: the position of its source
+    starts: Ids  # by target: where its substreams begin
+    by_source: Ids  # by substream: its position when they are sorted by source
     source_starts: Ids  # by source: where its substreams begin in that order
 
     def received(self, values: Rates) -> Rates:

@@ -40,10 +40,10 @@ from perseid.coordinator.planners.repeating import Planned, repetition
 from perseid.coordinator.planners.state_sizes import BYTES_MAX, Point, Sizes
 from perseid.errors import BadInputError
 
-PROFILE_PERIODS = 8    # older ones are dropped: a job's load changes with the hours
-PERIOD_SAMPLES = 200   # kept of a period; of two that are closer, the smaller one
-LEARNED_PERIODS = 2    # fewer do not form a profile
-WORTH = 0.005          # of what a period changes: a smaller saving is not worth an early checkpoint
+PROFILE_PERIODS = 8  # older ones are dropped: a job's load changes with the hours
+PERIOD_SAMPLES = 200  # kept of a period; of two that are closer, the smaller one
+LEARNED_PERIODS = 2  # fewer do not form a profile
+WORTH = 0.005  # of what a period changes: a smaller saving is not worth an early checkpoint
 
 
 def played(changes: Changes, period_s: float, end_s: float, epoch_s: float = 1.0) -> list[float]:

@@ -30,12 +30,12 @@ from perseid.coordinator.planners import checks
 from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.state_sizes import Numbers
 
-STEPS = 50     # of a period: the resolution of lengths and moments
-PERIODS = 3    # that a plan looks ahead
-UNLIKE = 0.5   # of the mean deviation: the distance of two unrelated places of a curve
-ALIKE = 0.15   # of it: the largest distance of a repetition
-EARLY = 2      # how many steps before its moment a checkpoint may be taken, if it is as good
-EQUAL = 0.02   # of what a period changes: moments within it count as equal
+STEPS = 50  # of a period: the resolution of lengths and moments
+PERIODS = 3  # that a plan looks ahead
+UNLIKE = 0.5  # of the mean deviation: the distance of two unrelated places of a curve
+ALIKE = 0.15  # of it: the largest distance of a repetition
+EARLY = 2  # how many steps before its moment a checkpoint may be taken, if it is as good
+EQUAL = 0.02  # of what a period changes: moments within it count as equal
 
 Steps = npt.NDArray[np.int64]
 
@@ -53,10 +53,12 @@ def repetition(seen: Changes, period_s: float) -> float | None:
     deviation = float(np.abs(totals - totals.mean()).mean())
     if deviation == 0:
         return None
-    apart = np.array([
-        np.abs(totals[shift:] - totals[:-shift]).mean() / deviation
-        for shift in range(1, len(totals) // 2 + 1)
-    ])
+    apart = np.array(
+        [
+            np.abs(totals[shift:] - totals[:-shift]).mean() / deviation
+            for shift in range(1, len(totals) // 2 + 1)
+        ]
+    )
     unlike = np.flatnonzero(apart >= UNLIKE)  # any small shift resembles no shift
     if not len(unlike):
         return None

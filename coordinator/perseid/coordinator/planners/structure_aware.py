@@ -21,10 +21,10 @@ from perseid.coordinator.planners.replication import (
 from perseid.coordinator.planners.topology import Topology
 
 MEASURED = 16  # pieces whose gain is measured in each round
-STARTS = 8     # first pieces that are tried: the densest one often leaves room that fits nothing
+STARTS = 8  # first pieces that are tried: the densest one often leaves room that fits nothing
 STARTS_PARTITIONS_MAX = 1000  # in larger topologies one piece matters little
 EXCHANGES = 8  # the least valuable partitions, which are tried to be exchanged at the end
-ROUNDS = 32    # at most: with a large budget a round adds several pieces
+ROUNDS = 32  # at most: with a large budget a round adds several pieces
 
 
 def structure_aware(topology: Topology, budget: int) -> ReplicationPlan:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from perseid.jobs.model.spec import OperatorSpec
     from perseid.jobs.operator import Operator
 
+
 def build(name: str, spec: OperatorSpec) -> type[Operator]:
     """The operator class `library:name` for this use of it; key types come from `with: types`."""
     from perseid.jobs.library import (

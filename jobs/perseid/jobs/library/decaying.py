@@ -80,8 +80,7 @@ class DecayingSums(Operator):
         rows, count = codes(keys)
         first = pa.array(first_rows(rows, count))
         changed = {
-            name: array.take(first)
-            for name, array in zip(self.fields.types, keys, strict=True)
+            name: array.take(first) for name, array in zip(self.fields.types, keys, strict=True)
         }
         old = self.sums.lookup(changed)
         before, since = (numbers(conform(old[n], old[n].type, n)) for n in (SUM, AT))

@@ -80,9 +80,7 @@ def is_keyed(operator: OperatorSpec) -> bool:
     return bool(operator.key)
 
 
-def upstream(
-    spec: JobSpec, names: Iterable[str], *, keyed: bool = True
-) -> dict[str, OperatorSpec]:
+def upstream(spec: JobSpec, names: Iterable[str], *, keyed: bool = True) -> dict[str, OperatorSpec]:
     """The operators among `names`, and all upstream operators within the same epoch.
 
     `keyed` false stops before operators with a key.

@@ -23,7 +23,7 @@ from perseid.errors import BadInputError, DamagedFile, RetryableError
 from perseid.state.durability.files import faults
 
 JOB_FILE = "job.yaml"
-FILE_BYTES_MAX = 4 << 20   # code and schemas; data belongs in topics
+FILE_BYTES_MAX = 4 << 20  # code and schemas; data belongs in topics
 TREE_BYTES_MAX = 16 << 20  # each worker process that runs the revision reads it as a whole
 FILES_MAX = 1000
 _PART = re.compile(r"^[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]{0,199}\Z")

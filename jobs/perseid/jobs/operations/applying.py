@@ -184,9 +184,7 @@ class _Look:
         found = (durability.of_topic(info, len(self._brokers)) for info in infos.values())
         return tuple(str(weakness) for some in found for weakness in some)
 
-    def refusals(
-        self, job: Validated, new: Classes, all_jobs: Sequence[JobSpec]
-    ) -> Iterator[str]:
+    def refusals(self, job: Validated, new: Classes, all_jobs: Sequence[JobSpec]) -> Iterator[str]:
         yield from self._sources(job.spec, new)
         yield from schemas.refusals(job, self._cluster.schema_registries)
         others = {spec.name: spec for spec in all_jobs if spec.name != job.spec.name}

@@ -134,8 +134,10 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
         lines += [f"  error       {error.get('kind')}: {error.get('text')}",
                   f"  next        {error['next']}"]  # fmt: skip
     elif shown.get("failing"):
-        lines += [f"  failing     {failing_text(shown['failing'])}",
-                  f"  next        `perseid logs {shown['name']}` has it in full; it is tried again"]
+        lines += [
+            f"  failing     {failing_text(shown['failing'])}",
+            f"  next        `perseid logs {shown['name']}` has it in full; it is tried again",
+        ]
     elif shown["state"] == "stopped":
         lines.append(f"  next        `perseid jobs start {shown['name']}`")
     return lines

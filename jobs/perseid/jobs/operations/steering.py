@@ -80,9 +80,7 @@ def start(registry: Registry, clock: Clock, job: str, origin: str) -> tuple[JobE
     ), stored.version  # fmt: skip
 
 
-def stop(
-    registry: Registry, clock: Clock, job: str, *, checkpoint: bool
-) -> tuple[JobEntry, int]:
+def stop(registry: Registry, clock: Clock, job: str, *, checkpoint: bool) -> tuple[JobEntry, int]:
     """The entry that stops a job, after a checkpoint if requested. Nothing is written."""
     stored = stored_entry(registry, job)
     _not_removed(stored.value)

@@ -125,7 +125,7 @@ def entries(repository: Path, commit: str, prefix: str) -> Iterator[Blob]:
             head, _, path = line.partition(b"\t")
             mode, _, blob, size = head.decode().split()
             name = path.decode("utf-8", "backslashreplace")
-            yield Blob(mode, blob, int(size) if size != "-" else 0, name[len(prefix):].lstrip("/"))
+            yield Blob(mode, blob, int(size) if size != "-" else 0, name[len(prefix) :].lstrip("/"))
 
 
 def contents(repository: Path, blobs: Sequence[Blob]) -> list[bytes]:

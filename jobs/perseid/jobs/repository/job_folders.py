@@ -218,7 +218,7 @@ def _commit_tree(
     if len(own) > FILES_MAX or sum(b.bytes for b in own) > TREE_BYTES_MAX:
         raise BadInputError(f"{name}: is larger than {FILES_MAX} files or {TREE_BYTES_MAX} bytes")
     read = git.contents(repository, own)
-    files = {b.path[len(below):]: content for b, content in zip(own, read, strict=True)}
+    files = {b.path[len(below) :]: content for b, content in zip(own, read, strict=True)}
     for path, content in files.items():
         if content.startswith(LFS_POINTER):
             raise BadInputError(

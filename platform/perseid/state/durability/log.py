@@ -390,9 +390,7 @@ def _temporaries(files: Files, owned: str) -> list[str]:
     return found
 
 
-def _then_reach(
-    chunks: Iterable[memoryview], name: str, operator: str
-) -> Iterator[memoryview]:
+def _then_reach(chunks: Iterable[memoryview], name: str, operator: str) -> Iterator[memoryview]:
     """The chunks, then the crash point: all is written, the file has no final name yet."""
     yield from chunks
     crashpoints.reach(name, operator)

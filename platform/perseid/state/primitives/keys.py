@@ -159,9 +159,7 @@ def usable(kind: pa.DataType) -> bool:
     )
 
 
-def among(
-    types: Mapping[str, pa.DataType], key: Sequence[str]
-) -> dict[str, pa.DataType] | None:
+def among(types: Mapping[str, pa.DataType], key: Sequence[str]) -> dict[str, pa.DataType] | None:
     """The types of `key`, if all its columns exist and have types that partitions can hash."""
     there = all(name in types and hashed_bits(types[name]) is not None for name in key)
     return {name: types[name] for name in key} if there else None

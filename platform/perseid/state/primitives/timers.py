@@ -114,9 +114,7 @@ class Timers(Table):
 _NEVER = np.iinfo(np.int64).max
 
 
-def due_of(
-    live: Mapping[str, Any], watermark_ms: int | None, time_ms: int
-) -> Sequence[pa.Table]:
+def due_of(live: Mapping[str, Any], watermark_ms: int | None, time_ms: int) -> Sequence[pa.Table]:
     """The due timers of an operator; a column `timer` has the primitive's name."""
     found = []
     for name, primitive in live.items():

@@ -267,7 +267,8 @@ class Checker:
         if entry.token_offset in self.tokens.taken_back:
             raise Defect(f"ledger partition {partition}: {entry} is of a token that is taken back")
         if last is not None and (
-            entry.epoch <= last.epoch or entry.generation < last.generation
+            entry.epoch <= last.epoch
+            or entry.generation < last.generation
             or (entry.layout == last.layout and entry.epoch != last.epoch + 1)
         ):
             raise Defect(f"ledger partition {partition}: {entry} follows {last}")

@@ -92,9 +92,7 @@ class Coordinator:
 class Life:
     """One process of a coordinator."""
 
-    def __init__(
-        self, world: World, host: str, label: str, on_death: Callable[[], None]
-    ) -> None:
+    def __init__(self, world: World, host: str, label: str, on_death: Callable[[], None]) -> None:
         self.world, self.label, self._on_death = world, label, on_death
         self.clock = world.clock_of(host, world.simulation.random.choice(SKEWS_MS))
         self._time = token_time.started(self._now())

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from perseid.topics.admin import Partition
 
 BITES_SHARE = 0.05  # of retentions: they delete records that are still needed
-STRANGERS = 60      # records in a topic that was created again
+STRANGERS = 60  # records in a topic that was created again
 PARTITIONS_MAX = 4  # of a source topic
-AWAY_S = 2.0        # at most, until a deleted topic exists again
-SET_EVERY_S = 3.0   # a clock is set
+AWAY_S = 2.0  # at most, until a deleted topic exists again
+SET_EVERY_S = 3.0  # a clock is set
 AHEAD_S = (3_600, -3_600, 30 * 86_400, -30 * 86_400)
-LIVES_MAX = 100     # of a coordinator
+LIVES_MAX = 100  # of a coordinator
 
 
 def set_clocks(world: World, chance: Random) -> None:

@@ -205,9 +205,7 @@ def _heal(simulation: Simulation, world: World) -> None:
 def _await_checkpoint(simulation: Simulation, world: World) -> None:
     above = world.ask_checkpoint()
     until_s = simulation.now_s - START_S + CHECKPOINT_S
-    if not _run(
-        simulation, until_s, lambda: world.finished and world.checkpoint_epoch > above
-    ):
+    if not _run(simulation, until_s, lambda: world.finished and world.checkpoint_epoch > above):
         raise Defect(f"no checkpoint {CHECKPOINT_S} s after it was asked for")
 
 

@@ -88,9 +88,7 @@ class WordcountCheck:
             if last > sent:
                 self._tally.add("wrong", f"{word!r} ends at {last}, but was sent {sent} times")
             elif abs(last - share * sent) > slack:
-                text = (
-                    f"{word!r} ends at {last} of {sent}, and {share:.3f} of all words are there"
-                )
+                text = f"{word!r} ends at {last} of {sent}, and {share:.3f} of all words are there"
                 self._tally.add("lost" if last < share * sent else "wrong", text)
         return self._tally.verdict()
 

@@ -62,9 +62,7 @@ class FragmentContext:
     @property
     def owned(self) -> str:
         """The directory of the owner's state logs."""
-        return owner_directory(
-            self.deployment.state, self.job_uuid, self.layout.number, self.owner
-        )
+        return owner_directory(self.deployment.state, self.job_uuid, self.layout.number, self.owner)
 
     @property
     def brokers(self) -> Brokers:

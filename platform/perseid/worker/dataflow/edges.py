@@ -28,12 +28,12 @@ REPORT = -1  # target of rows that go to the driver: JSON, never data
 
 SCHEMA = pa.schema(
     [
-        ("slot", pa.int32()),    # task index in the next stage
+        ("slot", pa.int32()),  # task index in the next stage
         ("target", pa.int32()),  # gid of the consumer, or REPORT
-        ("input", pa.int32()),   # index of the consumer's input
+        ("input", pa.int32()),  # index of the consumer's input
         ("origin", pa.int32()),  # task index of the producer in its stage
         ("chunk", pa.int32()),
-        ("blob", pa.binary()),   # Arrow IPC stream; empty: neither rows nor schema
+        ("blob", pa.binary()),  # Arrow IPC stream; empty: neither rows nor schema
     ]
 )
 DDL = "slot int, target int, input int, origin int, chunk int, blob binary"

@@ -81,9 +81,7 @@ class EpochFeed:
     rewind rolls back: those never run.
     """
 
-    def __init__(
-        self, past: TokenHistory, done_epoch: int, layout: int, generation: int
-    ) -> None:
+    def __init__(self, past: TokenHistory, done_epoch: int, layout: int, generation: int) -> None:
         self._past, self._layout, self._generation = past, layout, generation
         self._chain = Chain(past.base_at(done_epoch))
         self._checks = dict(past.checks)

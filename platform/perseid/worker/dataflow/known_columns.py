@@ -140,12 +140,18 @@ def problems(spec: JobSpec, files: Files, known: Columns) -> Iterator[Found]:
 def _key(operator: str, column: str, stream: str, columns: pa.Schema) -> Iterator[Found]:
     path, where = ("operators", operator, "key"), f"operators.{operator}.key"
     if column not in columns.names:
-        yield path, (
-            f"{where}: found {column!r}, expected a column of {stream}'s query "
-            f"({listed(columns.names)}); choose one of them"
+        yield (
+            path,
+            (
+                f"{where}: found {column!r}, expected a column of {stream}'s query "
+                f"({listed(columns.names)}); choose one of them"
+            ),
         )
     elif not key_types.usable(columns.field(column).type):
-        yield path, (
-            f"{where}: column {column!r} of {stream} has type {columns.field(column).type}, "
-            f"expected {key_types.EXPECTED}; {key_types.CAST}"
+        yield (
+            path,
+            (
+                f"{where}: column {column!r} of {stream} has type {columns.field(column).type}, "
+                f"expected {key_types.EXPECTED}; {key_types.CAST}"
+            ),
         )

@@ -143,9 +143,7 @@ class Ranges(Protocol):
 
     def prepare(self, starts: Mapping[tuple[str, int], int]) -> None: ...
 
-    def read(
-        self, topic: str, partition: int, start: int, end: int
-    ) -> Iterator[Records]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]: ...
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]: ...
 
@@ -264,8 +262,10 @@ def _timed(
     late = event_time.late(times, token.watermark_ms)
     count.late += len(late)
     if plan.event_time.late == "dlq":
-        bad = [_refused(found, records[i], "LateRecord", reason)
-               for i, reason in event_time.late_refusals(late, times, token.watermark_ms).items()]
+        bad = [
+            _refused(found, records[i], "LateRecord", reason)
+            for i, reason in event_time.late_refusals(late, times, token.watermark_ms).items()
+        ]
         count.refused.extend(bad)
     return wrong if plan.event_time.late == "update" else [*wrong, *late]
 

@@ -131,9 +131,7 @@ def share_of(
     return Share(name, spec.key, partition, spec.parallelism, make)
 
 
-def check_types(
-    operator: str, key: tuple[str, ...], kind: type[Operator], rows: pa.Schema
-) -> None:
+def check_types(operator: str, key: tuple[str, ...], kind: type[Operator], rows: pa.Schema) -> None:
     """PermanentError when rows are distributed differently from the state of their key.
 
     The hash of a number depends on its type, and a primitive accepts several types. The state of a

@@ -52,7 +52,9 @@ class GoOn:
 
 
 def decide(
-    restored: Mapping[int, Restored], ledgers: Mapping[int, int], base_epoch: int,
+    restored: Mapping[int, Restored],
+    ledgers: Mapping[int, int],
+    base_epoch: int,
     complete_epoch: int = 0,
 ) -> GoOn | Again:
     """What to do after every stateful partition was restored once.

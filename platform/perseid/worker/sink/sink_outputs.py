@@ -87,9 +87,7 @@ def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:
     return joined
 
 
-def _parts(
-    batch: SinkBatch, where: npt.NDArray[np.int64], count: int
-) -> Iterator[PartitionBatch]:
+def _parts(batch: SinkBatch, where: npt.NDArray[np.int64], count: int) -> Iterator[PartitionBatch]:
     """The batch by partition; each part keeps the batch's order."""
     order, bounds = grouped(where, count)
     rows = pa.array(order)

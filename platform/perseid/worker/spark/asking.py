@@ -25,6 +25,7 @@ from perseid.worker.spark import spark_types, sql
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 def ask(spark: SparkSession, asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answers to the queries of one job."""
     known: dict[str, pa.Schema] = {}

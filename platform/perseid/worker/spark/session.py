@@ -109,7 +109,11 @@ def _is_here(master: str) -> bool:
 
 
 def open_session(
-    master: str, cores: int, name: str, folder: Path, event_log: str | None = None,
+    master: str,
+    cores: int,
+    name: str,
+    folder: Path,
+    event_log: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A new Spark application for one worker; `cores` is its share of a cluster master.
@@ -169,9 +173,7 @@ def _keep_values_out_of_logs(session: SparkSession) -> None:
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     assert session._jvm is not None, "the session is open"
     log4j = session._jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(
-        "org.apache.spark.executor.Executor", log4j.Level.OFF
-    )
+    log4j.core.config.Configurator.setLevel("org.apache.spark.executor.Executor", log4j.Level.OFF)
     result = getattr(log4j.core, "Filter$Result")
     on_data = log4j.core.filter.RegexFilter.createFilter(
         f"(?s).*{sql_errors.STATES}.*", None, False, result.DENY, result.NEUTRAL

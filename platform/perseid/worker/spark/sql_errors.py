@@ -24,9 +24,7 @@ _PLACE = re.compile(r"== SQL \((?P<place>line \d+, position \d+)\) ==\n(?P<line>
 _CUT = "..."  # Spark shortens a long line at both ends
 
 
-def on_data(
-    text: str, queries: Mapping[str, str], epoch: int, token: str
-) -> PermanentError | None:
+def on_data(text: str, queries: Mapping[str, str], epoch: int, token: str) -> PermanentError | None:
     """The error of an epoch that ended with `text`; None unless a record caused it.
 
     `queries`: those of the job by operator. `token`: marks the errors of the fragment's tasks.

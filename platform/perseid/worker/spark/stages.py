@@ -163,9 +163,7 @@ def decode_rows(
 
 
 @stage
-def run_level(
-    context: FragmentContext, level: int, batches: Batches
-) -> Iterator[pa.RecordBatch]:
+def run_level(context: FragmentContext, level: int, batches: Batches) -> Iterator[pa.RecordBatch]:
     """One task of level 1 or above."""
     order = begun(context)
     rows = from_batches(batches)

@@ -69,9 +69,7 @@ class TokenReader(SimpleDataSourceStreamReader):
         return RuntimeError(describe(typed(error, f"reading {self._topic}"), self._token))
 
 
-def source_class(
-    bootstrap: Bootstrap, topic: str, start: int, token: str
-) -> type[DataSource]:
+def source_class(bootstrap: Bootstrap, topic: str, start: int, token: str) -> type[DataSource]:
     """The data source of one fragment, to be registered."""
     return _source(NAME, lambda: TokenReader(KafkaLogReader(bootstrap), topic, start, token))
 

@@ -57,9 +57,7 @@ _DRAWN = (
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
 )  # fmt: skip
 _SET_UP = (
-    Planted(
-        tokens.of_protocol_2(mended.tokens_are_read_before_the_fence), SINGLE, Overtaken()
-    ),
+    Planted(tokens.of_protocol_2(mended.tokens_are_read_before_the_fence), SINGLE, Overtaken()),
     Planted(
         tokens.of_protocol_2(mended.checkpoints_of_a_restore_are_deleted),
         APART,
