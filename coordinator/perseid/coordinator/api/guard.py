@@ -15,9 +15,10 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from fastapi import Request, Security
+from fastapi import Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.middleware.base import RequestResponseEndpoint
 
 from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal, answer
 from perseid.coordinator.api.limits import BODY_BYTES_MAX, RateLimit
@@ -144,26 +145,34 @@ def _split(url: str) -> SplitResult:
         return urlsplit("")
 
 
-class BodyLimit:
-    """ASGI: refuses bodies that are large or do not declare their size."""
+async def checked_and_logged(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Middleware: refuses large bodies, and logs calls that may change something, with the result.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Only validated names are logged, neither headers nor the raw path. Calls with a refused body, of
+    strangers beyond their rate, or to unknown paths, are not logged.
+    """
+    refusal = _body_refusal(request.headers)
+    if refusal is not None:
+        return answer(refusal)
+    if request.method in _LOOKING:
+        return await call_next(request)
+    status: int | None = None
+    try:
+        response = await call_next(request)
+        status = response.status_code
+        return response
+    finally:
+        who = getattr(request.state, "principal", None)
+        if who is not None or status in _DENIED:
+            _log.info("%s asks: %s, answered with %s", who or "unknown", _what(request), status)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = _body_refusal(dict(scope["headers"])) if scope["type"] == "http" else None
-        if refusal is not None:
-            await answer(refusal)(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
-
-def _body_refusal(headers: dict[bytes, bytes]) -> Refusal | None:
-    if b"transfer-encoding" in headers:
+def _body_refusal(headers: Headers) -> Refusal | None:
+    if "transfer-encoding" in headers:
         return Refusal(HTTPStatus.LENGTH_REQUIRED, "UsageError",
                        "a body needs a Content-Length; no call of this API has a body")  # fmt: skip
-    length = headers.get(b"content-length", b"0")
-    if not length.isdigit() or len(length) > 20 or int(length) > BODY_BYTES_MAX:
+    length = headers.get("content-length", "0")
+    if not re.fullmatch("[0-9]{1,20}", length) or int(length) > BODY_BYTES_MAX:
         return Refusal(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "UsageError",
             f"a body has at most {BODY_BYTES_MAX} bytes; no call of this API has a body",
@@ -171,41 +180,10 @@ def _body_refusal(headers: dict[bytes, bytes]) -> Refusal | None:
     return None
 
 
-class Audit:
-    """ASGI: logs every call that may change something, with its caller and its result.
-
-    Only validated names are logged, neither headers nor the raw path. Calls of strangers beyond
-    their rate, or to unknown paths, are not logged.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in _LOOKING:
-            await self._app(scope, receive, send)
-            return
-        scope.setdefault("state", {})
-        status: int | None = None
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        finally:
-            who = scope["state"].get("principal")
-            if who is not None or status in _DENIED:
-                _log.info("%s asks: %s, answered with %s", who or "unknown", _what(scope), status)
-
-
-def _what(scope: Scope) -> str:
-    route, job = scope.get("route"), str(scope.get("path_params", {}).get("job", ""))
-    path = getattr(route, "path", "an unknown path")
-    method = scope["method"] if re.fullmatch("[A-Z]{1,10}", scope["method"]) else "a method"
+def _what(request: Request) -> str:
+    path = getattr(request.scope.get("route"), "path", "an unknown path")
+    job = str(request.path_params.get("job", ""))
+    method = request.method if re.fullmatch("[A-Z]{1,10}", request.method) else "a method"
     named = f" of job {job}" if re.fullmatch(NAME, job) else ""
-    details = scope["state"].get("details", "")
+    details = getattr(request.state, "details", "")
     return f"{method} {path}{named}{f' ({details})' if details else ''}"

@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from perseid.coordinator.api import http_errors
-from perseid.coordinator.api.guard import Audit, BodyLimit, Guard
+from perseid.coordinator.api.guard import Guard, checked_and_logged
 from perseid.coordinator.api.listening import Listening
 from perseid.coordinator.api.routes import Backend, make_router
 from perseid.errors import UsageError
@@ -30,8 +30,7 @@ def make_app(back: Backend, guard: Guard) -> FastAPI:
     )
     http_errors.install(app)
     app.include_router(make_router(back, guard))
-    app.add_middleware(Audit)
-    app.add_middleware(BodyLimit)
+    app.middleware("http")(checked_and_logged)
     return app
 
 
