@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from benches.spark_events import EVENT_LOG
 from perseid.embedded import Cluster
 from perseid.records import crashpoints
 from perseid.records.deployment import REGISTRIES
-from perseid.testing.security import MARKER, Matrix
 from perseid.testing.server import free_port
-from perseid.testing.spark_events import EVENT_LOG
 from perseid.worker.__main__ import STOP_CHECKPOINT
 from perseid.worker.machine import CGROUPS
+from support.security import MARKER, Matrix
 
-pytest_plugins = ["perseid.testing.fixtures", "perseid.testing.resuming"]
+pytest_plugins = ["perseid.testing.fixtures", "support.resuming"]
 # The same examples in every run; `--seeds N` and the soak are for searching. No deadlines: the
 # machine may be busy with a Kafka and two Sparks.
 settings.register_profile("perseid", derandomize=True, deadline=None)

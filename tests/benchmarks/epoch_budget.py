@@ -28,8 +28,8 @@ from typing import Any
 
 from benches.bench_cluster import Place, place
 from benches.sides import Perseid, running
+from benches.spark_events import EVENT_LOG, events
 from perseid.cli.scenario.bed import Names
-from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.verify.read import read_topic
 from perseid.topics import codec
 from perseid.topics import names as topic_names

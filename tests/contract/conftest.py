@@ -16,8 +16,8 @@ from perseid.embedded import Cluster
 from perseid.embedded.java import java_home
 from perseid.embedded.parts import spark_environment
 from perseid.embedded.spark_home import spark_home
-from perseid.testing import kafka_handle
-from perseid.testing.kafka_handle import Kafka
+from support import kafka_handle
+from support.kafka_handle import Kafka
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +55,7 @@ def in_spark(tmp_path: Path) -> Callable[..., Any]:
     What it printed last, a line of JSON, is what it found. `host`: environment variables.
     """
     environment = {**os.environ, **spark_environment(java_home(), spark_home())}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])  # where `support` is
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over the folder of the session
 
     def run(script: str, given: str, *, timeout_s: float = 150, **host: str) -> Any:

@@ -19,7 +19,11 @@ from perseid.registry.port import Create, SessionState
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.state.durability.counters import CounterKey, Divergence
 from perseid.state.durability.counters_redis import RedisCounters
-from perseid.testing.addresses import (
+from perseid.testing.wait import until
+from perseid.topics import clients
+from perseid.topics.admin import TopicAdmin
+from perseid.topics.ranges import ColumnReader
+from support.addresses import (
     FIRST,
     SECOND,
     Gone,
@@ -28,13 +32,9 @@ from perseid.testing.addresses import (
     NamedKafka,
     Names,
 )
-from perseid.testing.proxy import Proxy
-from perseid.testing.redis_server import RedisServer
-from perseid.testing.wait import until
-from perseid.testing.zookeeper import ZooKeeperServer
-from perseid.topics import clients
-from perseid.topics.admin import TopicAdmin
-from perseid.topics.ranges import ColumnReader
+from support.proxy import Proxy
+from support.redis_server import RedisServer
+from support.zookeeper import ZooKeeperServer
 
 SESSION_S = 10.0
 PATIENCE_S = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from perseid.testing.http_server import running
+from support.http_server import running
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "java.lock", "audit.lock")

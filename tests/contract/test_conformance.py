@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from perseid.testing.conformance import kafka, kafka_side, redis, redis_side, zookeeper
-from perseid.testing.conformance import zookeeper_side as zoo_side
 from perseid.testing.counters import FakeCounters, FakeRedis
 from perseid.testing.kafka import (
     FakeColumnReader,
@@ -25,6 +23,8 @@ from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_model import ModelKafka, ModelLog
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.znodes import Tree
+from support.conformance import kafka, kafka_side, redis, redis_side, zookeeper
+from support.conformance import zookeeper_side as zoo_side
 
 SUITES: list[tuple[list[Any], Callable[[], Any]]] = [
     (list(kafka.SCRIPTS), kafka_side.ModelSide),

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from perseid.testing.broker import KafkaServer
-from perseid.testing.conformance import Script
-from perseid.testing.conformance.kafka import SCRIPTS
-from perseid.testing.conformance.kafka_side import BrokerSide, KafkaSide, ModelSide
 from perseid.testing.kafka import FakeRangeReader
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.simulation.engine import SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
@@ -26,6 +21,11 @@ from perseid.testing.simulation.ports import (
     SimulatedTransactions,
 )
 from perseid.topics.log import LogReader
+from support.broker import KafkaServer
+from support.conformance import Script
+from support.conformance.kafka import SCRIPTS
+from support.conformance.kafka_side import BrokerSide, KafkaSide, ModelSide
+from support.kafka_handle import Kafka
 
 HOUR_S = 3600.0
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseid.testing.conformance import Script
-from perseid.testing.conformance.redis import SCRIPTS
-from perseid.testing.conformance.redis_side import FakeSide, RealSide, RedisSide
-from perseid.testing.redis_server import RedisServer
+from support.conformance import Script
+from support.conformance.redis import SCRIPTS
+from support.conformance.redis_side import FakeSide, RealSide, RedisSide
+from support.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")

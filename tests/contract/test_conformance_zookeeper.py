@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from perseid.testing.conformance import Script
-from perseid.testing.conformance.zookeeper import SCRIPTS
-from perseid.testing.conformance.zookeeper_side import FakeSide, RealSide, ZooKeeperSide
 from perseid.testing.simulation.engine import Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.network import Cut, Network, SimulatedCoordination
-from perseid.testing.zookeeper import ZooKeeperServer
+from support.conformance import Script
+from support.conformance.zookeeper import SCRIPTS
+from support.conformance.zookeeper_side import FakeSide, RealSide, ZooKeeperSide
+from support.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture(scope="module")

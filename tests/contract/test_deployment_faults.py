@@ -12,12 +12,12 @@ import pytest
 from perseid.cli import doctor_checks, open_transactions
 from perseid.coordinator.loading import high_watermarks, source_topics
 from perseid.errors import RetryableError
-from perseid.testing.broker import KafkaServer
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import durability
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.transactions import PartitionBatch
+from support.broker import KafkaServer
+from support.kafka_handle import Kafka
 
 
 class LargeKafka(KafkaServer):

@@ -14,10 +14,10 @@ import pytest
 from perseid.errors import RetryableError
 from perseid.registry.port import ConflictError, Create, SessionState, UnknownOutcomeError
 from perseid.registry.zookeeper import KazooCoordination
-from perseid.testing import kafka_handle
-from perseid.testing.committing import Committing
-from perseid.testing.ensembles import KafkaEnsemble, ZooKeeperEnsemble
 from perseid.testing.wait import until
+from support import kafka_handle
+from support.committing import Committing
+from support.ensembles import KafkaEnsemble, ZooKeeperEnsemble
 
 SESSION_S = 4.0
 PATIENCE_S = 60.0

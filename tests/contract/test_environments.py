@@ -17,7 +17,7 @@ from perseid.jobs.environments.lockfile import LOCK_FILE
 from perseid.jobs.model.trees import archive, archive_path, sha256
 from perseid.records import crashpoints
 from perseid.state.durability.store import open_store
-from perseid.testing.wheels import locked, wheel
+from support.wheels import locked, wheel
 
 JOB = """\
 name: j

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RetryableError, TransientAnswer
-from perseid.testing import kafka_handle
-from perseid.testing.broker import KafkaServer
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
+from support import kafka_handle
+from support.broker import KafkaServer
+from support.kafka_handle import Kafka
 
 GOOD, HIT = 50, b"the-record-that-is-hit"
 

@@ -18,9 +18,9 @@ from perseid.records.repository import RepoJob, RepoRecord
 from perseid.registry import Registry
 from perseid.registry.repository import RepoNodes
 from perseid.state.durability.store import open_store
-from perseid.testing.git_server import GitServer, Origin
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
+from support.git_server import GitServer, Origin
 
 PATIENCE_S = 60.0
 JOB = """\

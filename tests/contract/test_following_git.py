@@ -14,7 +14,7 @@ from perseid.errors import BadInputError, RetryableError
 from perseid.jobs.following.remote import Remote
 from perseid.jobs.following.settings import Settings, settings
 from perseid.jobs.repository import git as git_command
-from perseid.testing.git_server import GitServer, Origin, git
+from support.git_server import GitServer, Origin, git
 
 JOB = """\
 name: {name}

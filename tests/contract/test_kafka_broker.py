@@ -9,11 +9,11 @@ import pytest
 
 from perseid.embedded import Cluster
 from perseid.errors import PermanentError
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.partitioner import partitions
 from perseid.topics.transactions import octets
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
+from support.kafka_handle import Kafka
 
 
 def identity(kafka: Kafka) -> SinkIdentity:

@@ -11,12 +11,12 @@ from perseid.coordinator.ledger_claims import claim
 from perseid.errors import FencedError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Plan
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import names
 from perseid.topics.admin import Partition
 from perseid.topics.records import LedgerRecord
 from perseid.topics.transactions import PartitionBatch, SinkBatch, Transaction, Written
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
+from support.kafka_handle import Kafka
 
 LAYOUT = Layout(1, (
     Task(5, "op", 0, 1, True, 0), Task(6, "op", 1, 1, True, 1), Task(7, "log", 0, 1, True, None),

@@ -6,13 +6,13 @@ import time
 from itertools import islice
 
 from perseid.cli.topic_records import Look, Pair, write
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import codec
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.partitioner import partitions
 from perseid.topics.records import Claim
 from perseid.topics.transactions import PartitionBatch, octets
+from support.kafka_handle import Kafka
 
 
 def look(kafka: Kafka, topic: str, *, committed: bool = True) -> Look:

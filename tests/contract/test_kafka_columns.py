@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import clients, librdkafka
 from perseid.topics.columns import Records
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ranges import ColumnReader, RangeReader
 from perseid.topics.transactions import PartitionBatch
+from support.kafka_handle import Kafka
 
 Row = tuple[bytes | None, bytes | None]
 ROWS: list[Row] = [

@@ -10,13 +10,13 @@ import pytest
 from perseid.errors import FencedError, PerseidError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Plan
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import codec, names
 from perseid.topics.clients import BATCH_BYTES_MAX, TRANSACTION_TIMEOUT_MS
 from perseid.topics.records import LedgerRecord
 from perseid.topics.transactions import PartitionBatch, Transaction
 from perseid.worker.sink.committed import committed_epochs
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
+from support.kafka_handle import Kafka
 
 LAYOUT = Layout(1, (Task(5, "op", 0, 1, True, 0), Task(6, "op", 1, 1, True, 1)))
 

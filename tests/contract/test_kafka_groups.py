@@ -10,10 +10,10 @@ import pytest
 
 from perseid.embedded import Cluster
 from perseid.errors import FencedError, RetryableError
-from perseid.testing.groups import ModelGroups
 from perseid.testing.stack import group_offsets
 from perseid.topics.admin import Partition, TopicAdmin
 from perseid.topics.groups import GroupWriter, KafkaGroupWriter
+from support.groups import ModelGroups
 
 GROUP = f"perseid.group-{uuid.uuid4().hex[:8]}"
 TOPIC = "grouped"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import codec
 from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import Begin, Claim, PartFailed, Rewind, Token
+from support.kafka_handle import Kafka
 
 
 def _token(epoch: int, previous: int, *, ce: int = 1) -> Token:

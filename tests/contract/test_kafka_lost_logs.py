@@ -7,13 +7,13 @@ import pytest
 from perseid.coordinator.events import Event, ProgressLost, ProgressSeen
 from perseid.coordinator.watching import ProgressWatcher
 from perseid.errors import PermanentError, RetryableError
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
+from support.kafka_handle import Kafka
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)
 FAILED = FragmentState("u", 1, "w", "failed", 0, "RetryableError", "away")

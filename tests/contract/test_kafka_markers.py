@@ -11,9 +11,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from perseid.testing.broker import JoiningBroker, KafkaServer
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
+from support.broker import JoiningBroker, KafkaServer
 
 TOPIC = "sink"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.testing.broker import KafkaServer
 from perseid.topics import group_deletion
 from perseid.topics.admin import TopicAdmin
+from support.broker import KafkaServer
 
 PAUSE_S = 5.0  # two questions and more go without an answer
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.testing import kafka_handle
-from perseid.testing.broker import KafkaServer
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.transactions import PartitionBatch
+from support import kafka_handle
+from support.broker import KafkaServer
+from support.kafka_handle import Kafka
 
 BATCH_BYTES = 100_000
 

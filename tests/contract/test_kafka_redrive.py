@@ -12,12 +12,12 @@ from perseid.cli.dead_letters import Letter, Target, target
 from perseid.cli.redrive import Outcome, Redrive, Trail
 from perseid.clocks import SystemClock
 from perseid.errors import PermanentError, RetryableError
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.records import Redriven
 from perseid.topics.transactions import PartitionBatch, Transaction, Transactions
 from perseid.worker.dead_letters import refused
+from support.kafka_handle import Kafka
 
 LETTERS = 7
 BATCH = 3
@@ -339,7 +339,7 @@ def test_nobody_goes_by_a_trail_that_is_undecided(
 
 
 def test_a_redrive_stops_and_says_how_to_resume() -> None:
-    from perseid.testing import kafka_handle
+    from support import kafka_handle
 
     kafka = kafka_handle.fake()
     post = Post(kafka)

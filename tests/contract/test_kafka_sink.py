@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from perseid.errors import FencedError, LedgerGap, PermanentError, RetryableError
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import names
 from perseid.topics.partitioner import partitions
 from perseid.topics.transactions import octets
 from perseid.worker.sink.sink_outputs import checksum
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
+from support.kafka_handle import Kafka
 
 
 def session(kafka: Kafka, who: SinkIdentity) -> SinkSession:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import codec
 from perseid.topics.records import LedgerRecord
 from perseid.topics.transactions import PartitionBatch, Transaction
+from support.kafka_handle import Kafka
 
 BATCH = 1_000_000
 

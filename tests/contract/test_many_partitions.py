@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import TransientAnswer
-from perseid.testing.kafka_handle import Kafka
 from perseid.topics import clients
 from perseid.topics.admin import Partition
 from perseid.topics.ranges import ColumnReader
+from support.kafka_handle import Kafka
 
 EACH = 5  # records of a partition in an epoch
 EPOCH_MS = 2.0  # of a partition; about 0.1 on an idle machine, and 4 with a consumer for each

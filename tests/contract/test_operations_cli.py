@@ -27,12 +27,12 @@ from perseid.embedded import Cluster
 from perseid.errors import PerseidError
 from perseid.records import LeaderInfo, Plan, WorkerInfo
 from perseid.registry import FencedRegistry, Registry, lead
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.server import free_port
 from perseid.topics import names
 from perseid.topics.control import control_topics
 from perseid.topics.transactions import PartitionBatch, Transaction
 from perseid.worker.dead_letters import refused
+from support.kafka_handle import Kafka
 
 JOB = """
 name: {job}

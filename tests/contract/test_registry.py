@@ -43,7 +43,7 @@ from perseid.registry.port import Coordination, Delete, Set
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.wait import until
-from perseid.testing.zookeeper import ZooKeeperServer
+from support.zookeeper import ZooKeeperServer
 
 _PATIENCE_S = 15.0
 Outcome = Literal["done", "not done"]

@@ -22,7 +22,6 @@ from perseid.cli import main
 from perseid.errors import PerseidError, RetryableError, TransientAnswer
 from perseid.records import Deployment
 from perseid.records.access import Access, Brokers
-from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
 from perseid.topics import clients, names
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.kafka_transactions import KafkaTransactions
@@ -30,6 +29,7 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter
 from perseid.topics.ranges import RangeReader
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
+from support.secured_kafka import ADMIN, SecuredKafkaServer
 
 OURS, THEIRS = "ours", "theirs"
 USERS = {

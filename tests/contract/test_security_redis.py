@@ -16,8 +16,8 @@ from perseid.records.access import Access
 from perseid.state.durability.counters import CounterKey, Divergence
 from perseid.state.durability.counters_redis import RedisCounters
 from perseid.state.durability.redis_client import connect, rights
-from perseid.testing.certificates import Authority
-from perseid.testing.redis_server import RedisServer, TlsFront
+from support.certificates import Authority
+from support.redis_server import RedisServer, TlsFront
 
 SECRET = "canary-77aa"
 KEY, VALUE = CounterKey("wordcount", "counts", 0), Divergence(1, 1, 2.5)

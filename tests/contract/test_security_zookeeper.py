@@ -20,7 +20,7 @@ from perseid.records.access import Access
 from perseid.registry import Registry, lead
 from perseid.registry.probe import look
 from perseid.registry.zookeeper import KazooCoordination
-from perseid.testing.zookeeper import SecuredZooKeeperServer, ZooKeeperServer
+from support.zookeeper import SecuredZooKeeperServer, ZooKeeperServer
 
 SECRET = "canary-51c2"
 _names = count(1)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.testing import kafka_handle
-from perseid.testing.broker import KafkaServer
-from perseid.testing.kafka_handle import Kafka
-from perseid.testing.kafka_wire import limit_producers
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.sink import sink_time
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
+from support import kafka_handle
+from support.broker import KafkaServer
+from support.kafka_handle import Kafka
+from support.kafka_wire import limit_producers
 
 FIRST_S = 10.0  # instead of 30; the client waits for so long for one answer
 LONGEST_S = 25

@@ -172,7 +172,7 @@ from pathlib import Path
 os.dup2(os.open("log", os.O_CREAT | os.O_WRONLY), 2)
 from pyspark.sql import functions as F
 from perseid.errors import PerseidError
-from perseid.testing import sql_batch
+from support import sql_batch
 from perseid.topics.columns import Records
 from perseid.worker.spark import spark_types, sql
 from perseid.worker.spark.session import open_session

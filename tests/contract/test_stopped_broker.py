@@ -9,9 +9,9 @@ from threading import Timer
 
 import pytest
 
-from perseid.testing import kafka_handle
-from perseid.testing.broker import KafkaServer
-from perseid.testing.committing import Committing
+from support import kafka_handle
+from support.broker import KafkaServer
+from support.committing import Committing
 
 IN_A_COMMIT_S = 0.02  # what a commit of a few records takes; the stop begins within it
 PAUSES_S = (0.05, 0.3, 1.5)

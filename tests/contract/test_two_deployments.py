@@ -16,11 +16,11 @@ from perseid.jobs.model.trees import folder_tree, store_archive
 from perseid.jobs.repository.job_folders import example
 from perseid.records import JobEntry, LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, lead
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
 from perseid.topics import codec, names
 from perseid.topics.records import Begin, Claim, Token
+from support.kafka_handle import Kafka
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from perseid.testing.compose import ComposeStack
-from perseid.testing.git_server import Origin
 from perseid.testing.stack import Stack, example
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
+from support import git_server
+from support.git_server import Origin
 
 JOB, SOURCE, SINK = "deployed", "deployed-lines", "deployed-counts"
 WRITTEN_S = 180
@@ -98,6 +100,7 @@ def follow(stack: ComposeStack, folder: Path, served: Path) -> None:
         f"{JOB}/{path.name}": path.read_bytes() for path in folder.glob("*.*")
     }
     origin.commit(origin.files(files))
+    shutil.copy(git_server.__file__, served)  # the image has no tests
     stack.change(PERSEID_TEST_GIT=str(served))
     stack.up("git", "follower", healthy=False)
 

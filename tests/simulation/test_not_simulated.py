@@ -21,9 +21,6 @@ from perseid.records import Deployment
 from perseid.registry import zookeeper
 from perseid.registry.zookeeper import _StandingWatch
 from perseid.testing import registry
-from perseid.testing.conformance import zookeeper_side
-from perseid.testing.conformance.zookeeper import SCRIPTS
-from perseid.testing.conformance.zookeeper_side import FakeSide
 from perseid.testing.kafka import FakeLogReader, FakeTopics, FakeTransactions, ModelKafka
 from perseid.testing.simulation.job import Shape
 from perseid.testing.wait import WaitedInVain
@@ -35,6 +32,9 @@ from perseid.worker.dataflow.context import EpochOrder, FragmentContext
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import flow, tasks
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
+from support.conformance import zookeeper_side
+from support.conformance.zookeeper import SCRIPTS
+from support.conformance.zookeeper_side import FakeSide
 
 # Watches -----------------------------------------------------------------------------------------
 

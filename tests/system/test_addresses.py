@@ -13,13 +13,13 @@ import pytest
 
 from perseid.embedded import Cluster
 from perseid.embedded.prepare import Outside
-from perseid.testing.addresses import HostsFile, Left, Movable, NamedKafka
-from perseid.testing.engines import Engine
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
-from perseid.testing.zookeeper import ZooKeeperServer
+from support.addresses import HostsFile, Left, Movable, NamedKafka
+from support.engines import Engine
+from support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1200)]
 

@@ -8,7 +8,7 @@ from perseid.jobs.environments.installing import Environments
 from perseid.records import crashpoints
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
-from perseid.testing.wheels import locked, wheel
+from support.wheels import locked, wheel
 
 JOB = """\
 name: {name}

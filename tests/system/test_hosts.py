@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from perseid.embedded import Cluster
-from perseid.testing.engines import Engine, WallClock
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
 from perseid.worker.process import surroundings
+from support.engines import Engine, WallClock
 
 WAIT_S = 300.0
 HOUR_S = 3_600

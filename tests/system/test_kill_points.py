@@ -19,12 +19,12 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import KillTarget
-from perseid.testing.kill_points import REACH_S, kills
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
 from perseid.worker.checkpoint import part_writer
+from support.kill_points import REACH_S, kills
 
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two

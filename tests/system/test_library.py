@@ -21,7 +21,10 @@ from perseid.cli import jobs, state
 from perseid.jobs.environments import loading
 from perseid.records import crashpoints
 from perseid.records.crashpoints import KillTarget
-from perseid.testing.kill_points import (
+from perseid.testing.running import RunningCluster
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from support.kill_points import (
     POINTS,
     REACH_S,
     Kill,
@@ -30,10 +33,7 @@ from perseid.testing.kill_points import (
     matrix,
     together,
 )
-from perseid.testing.running import RunningCluster
-from perseid.testing.uninterrupted import Rows, Uninterrupted
-from perseid.testing.verify.read import read_topic
-from perseid.testing.wait import until
+from support.uninterrupted import Rows, Uninterrupted
 
 JOB = """\
 name: library

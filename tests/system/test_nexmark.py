@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from benches.nexmark import TOPICS, Event, Events, answers
 from benches.nexmark_run import PARTITIONS, difference, feed, run_query
-from perseid.testing.nexmark import TOPICS, Event, Events, answers
 from perseid.testing.running import RunningCluster
 
 EVENTS = Events(20_000, seed=5)

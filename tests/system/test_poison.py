@@ -15,11 +15,11 @@ import pytest
 
 from perseid.records import crashpoints
 from perseid.records.crashpoints import KillTarget
-from perseid.testing.kill_points import REACH_S
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.worker.dataflow.partition import partitions
+from support.kill_points import REACH_S
 
 JOB = """
 name: poison

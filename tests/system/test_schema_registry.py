@@ -18,8 +18,8 @@ import pytest
 
 from perseid.records.deployment import REGISTRIES, parse_registries
 from perseid.testing.running import RunningCluster
-from perseid.testing.schema_registry import SchemaRegistryServer
 from perseid.testing.verify.read import read_topic
+from support.schema_registry import SchemaRegistryServer
 
 JOB = """
 name: views

@@ -24,15 +24,15 @@ from perseid.records.access import Access
 from perseid.registry import Registry
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.state.durability.redis_client import rights
-from perseid.testing.redis_server import RedisServer
 from perseid.testing.running import RunningCluster
-from perseid.testing.secured_kafka import ADMIN, SecuredKafkaServer
 from perseid.testing.stack import example, lines
 from perseid.testing.wait import until
-from perseid.testing.zookeeper import SecuredZooKeeperServer
 from perseid.topics import clients
 from perseid.topics.admin import TopicAdmin
 from perseid.topics.ranges import RangeReader
+from support.redis_server import RedisServer
+from support.secured_kafka import ADMIN, SecuredKafkaServer
+from support.zookeeper import SecuredZooKeeperServer
 
 LINES = 2000
 JOB = "wordcount"

@@ -8,8 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benches.spark_events import EVENT_LOG, events
 from perseid.testing.running import RunningCluster
-from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.stack import example, lines
 from perseid.testing.wait import until
 

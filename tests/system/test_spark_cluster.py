@@ -17,11 +17,11 @@ import httpx
 import psutil
 import pytest
 
+from benches.spark_events import EVENT_LOG, events
 from perseid.embedded import Cluster
 from perseid.embedded.prepare import Outside
 from perseid.testing.running import RunningCluster
 from perseid.testing.server import free_port
-from perseid.testing.spark_events import EVENT_LOG, events
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic

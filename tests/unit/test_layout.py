@@ -26,7 +26,8 @@ FUNCTION_LINES_MAX = 70
 
 
 def sources() -> list[Path]:
-    return [path for root in ROOTS for path in (REPOSITORY / root / "perseid").rglob("*.py")]
+    folders = [*(REPOSITORY / root / "perseid" for root in ROOTS), REPOSITORY / "tests" / "support"]
+    return [path for folder in folders for path in folder.rglob("*.py")]
 
 
 def test_platform_is_the_standard_librarys() -> None:
@@ -90,6 +91,12 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     """Imports inside functions count, those for type checkers alone do not."""
     graph = TopologicalSorter({name: imported_by(path) for name, path in modules().items()})
     graph.prepare()  # a CycleError names the modules
+
+
+def test_what_is_installed_imports_nothing_that_is_not() -> None:
+    product = {name: path for name, path in modules().items() if name.startswith("perseid.")}
+    ours = ("import support", "from support", "import benches", "from benches")
+    assert [n for n, path in product.items() if any(o in path.read_text() for o in ours)] == []
 
 
 @cache

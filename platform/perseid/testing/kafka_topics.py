@@ -107,7 +107,7 @@ class FakeTopics:
             self._kafka.topics.pop(topic, None)
 
     def delete_group(self, group: str) -> None:
-        """Does nothing: groups are modelled in `perseid.testing.groups`."""
+        """Does nothing: groups are not modelled here."""
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         for (topic, partition), offset in before.items():

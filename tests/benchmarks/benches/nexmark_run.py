@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benches.nexmark import QUERIES, TOPICS, Event, Events, Row, answers, key_of, value_of
 from perseid.embedded import Cluster
 from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
-from perseid.testing.nexmark import QUERIES, TOPICS, Event, Events, Row, answers, key_of, value_of
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until

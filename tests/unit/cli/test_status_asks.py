@@ -17,7 +17,7 @@ from perseid.coordinator.api.listening import Listening
 from perseid.coordinator.api.server import Api
 from perseid.coordinator.api.tokens import Role
 from perseid.errors import RefusedError, RetryableError
-from perseid.testing.served import JOB, Served
+from support.served import JOB, Served
 
 
 @pytest.fixture

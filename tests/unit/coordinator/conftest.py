@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perseid.testing.coordinator import Leader, World, job_entry
-from perseid.testing.coordinator_setting import Setting
+from support.coordinator import Leader, World, job_entry
+from support.coordinator_setting import Setting
 
 
 @pytest.fixture

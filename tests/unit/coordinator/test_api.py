@@ -20,7 +20,7 @@ from perseid.records import JobStatus
 from perseid.registry import paths
 from perseid.registry.port import Delete
 from perseid.registry.repository import RepoNodes
-from perseid.testing.served import EPOCH, JOB, LEADER, REPOSITORY, Served
+from support.served import EPOCH, JOB, LEADER, REPOSITORY, Served
 
 JOBS = "/api/v1/jobs"
 # Each route, the role that it needs (None: no token), and what it answers.

@@ -18,7 +18,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from perseid.coordinator.api.tokens import Role
-from perseid.testing.served import JOB, Served
+from support.served import JOB, Served
 
 # What the API takes for a boolean. Of another type in the document it is the same text in a query.
 BOOLEANS = {"true", "false", "1", "0", "t", "f", "y", "n", "yes", "no", "on", "off"}

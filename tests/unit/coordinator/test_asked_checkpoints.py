@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.testing.coordinator import Leader, World
 from perseid.topics.records import PartFailed, Token
+from support.coordinator import Leader, World
 
 JOB = "wordcount"
 

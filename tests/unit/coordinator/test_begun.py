@@ -5,8 +5,8 @@ from __future__ import annotations
 from perseid.coordinator import sources
 from perseid.coordinator.model import Position, ranges_in
 from perseid.jobs.model.spec import SourceSpec
-from perseid.testing.coordinator import job_spec
 from perseid.topics.records import SourceRange, Token
+from support.coordinator import job_spec
 
 SPEC = job_spec(sources={"lines": SourceSpec(topic="new-lines", format="text")})
 

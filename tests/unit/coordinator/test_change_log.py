@@ -6,7 +6,7 @@ import logging
 
 from perseid.coordinator import change_log
 from perseid.coordinator.model import EVENTS_MAX, TRANSITIONS_MAX, JobState
-from perseid.testing.coordinator import Leader, World
+from support.coordinator import Leader, World
 
 JOB = "wordcount"
 Seen = list[tuple[int, str, dict[str, object]]]

@@ -9,8 +9,8 @@ from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import Collecting
 from perseid.records import CheckpointPointer, PartFile
-from perseid.testing.coordinator import Leader, World, part_of
 from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
+from support.coordinator import Leader, World, part_of
 
 JOB = "wordcount"
 PERIOD_S = 30.0

@@ -11,9 +11,9 @@ from perseid.coordinator import actions as act
 from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.jobs.model.spec import EpochSpec, JobSpec, SourceSpec
-from perseid.testing.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec
-from perseid.testing.coordinator_steps import JOB, fail, last, new_revision, run, want
 from perseid.topics.records import PartDone, Rewind, Token
+from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec
+from support.coordinator_steps import JOB, fail, last, new_revision, run, want
 
 
 def failed_in_flight(world: World, leader: Leader) -> Token:

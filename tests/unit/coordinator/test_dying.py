@@ -8,9 +8,9 @@ import pytest
 
 from perseid.coordinator.corrections import DEATHS_MAX, FAILURES_MAX
 from perseid.coordinator.model import ranges_of
-from perseid.testing.coordinator import Crashed, Leader, World
-from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
 from perseid.topics.records import Rewind, Token
+from support.coordinator import Crashed, Leader, World
+from support.coordinator_steps import JOB, last, new_revision, run, want
 
 LATER_S = 60.0  # than any attempt is spaced out
 

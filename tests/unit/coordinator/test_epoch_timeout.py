@@ -10,8 +10,8 @@ from perseid.coordinator.epoch_timeout import TOPICS_S
 from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.lifecycle import Phase
 from perseid.jobs.model.spec import EpochSpec
-from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_spec
 from perseid.topics.records import Rewind
+from support.coordinator import TOPIC_ID, Leader, World, job_spec
 
 JOB = "wordcount"
 TIMEOUT_S = 60.0

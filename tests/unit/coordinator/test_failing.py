@@ -13,8 +13,8 @@ from perseid.coordinator.core import LOAD_REPORTED_S, LOAD_RETRY_S, decide
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.records.entries import FAILING_MIN
-from perseid.testing.coordinator import Leader, World, job_entry
-from perseid.testing.coordinator_steps import JOB, new_revision, run, want
+from support.coordinator import Leader, World, job_entry
+from support.coordinator_steps import JOB, new_revision, run, want
 
 TEXT = """PythonException: An exception was thrown from the Python worker:
 Traceback (most recent call last):

@@ -10,7 +10,7 @@ from perseid.cli.status import job_faults
 from perseid.coordinator import events as ev
 from perseid.coordinator import holding, view
 from perseid.coordinator.actions import AppendToken, WriteManifest
-from perseid.testing.coordinator import Leader, World
+from support.coordinator import Leader, World
 
 JOB, PERIOD_S = "wordcount", 30.0
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from perseid.coordinator import input_bytes, issue
 from perseid.coordinator.model import ranges_of
 from perseid.jobs.model.spec import JobSpec, SourceSpec
-from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import EpochDone, InputCheck, Token
+from support.coordinator import Leader, World, job_spec
 
 JOB = "wordcount"
 MIB = 1 << 20

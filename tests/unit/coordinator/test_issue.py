@@ -8,8 +8,8 @@ from perseid.coordinator import issue
 from perseid.coordinator.actions import AppendToken
 from perseid.coordinator.events import EndsSeen
 from perseid.coordinator.model import ranges_of
-from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import EpochDone, Token
+from support.coordinator import Leader, World, job_spec
 
 JOB = "wordcount"
 

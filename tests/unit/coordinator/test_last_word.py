@@ -7,7 +7,7 @@ import pytest
 from perseid.coordinator.actions import LoadJob
 from perseid.coordinator.events import ProgressLost
 from perseid.coordinator.lifecycle import Phase
-from perseid.testing.coordinator import Leader, World, job_entry
+from support.coordinator import Leader, World, job_entry
 
 JOB = "wordcount"
 

@@ -10,7 +10,7 @@ from perseid.coordinator import __main__ as coordinator
 from perseid.coordinator.api.listening import Listening, add_options, is_loopback, listening
 from perseid.coordinator.api.server import Api
 from perseid.errors import RefusedError, UsageError
-from perseid.testing.served import Served
+from support.served import Served
 
 
 def chosen(*arguments: str, **environment: str) -> Listening:

@@ -16,11 +16,11 @@ from perseid.errors import DamagedFile, PermanentError, RetryableError, Transien
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
 from perseid.registry.port import Set
-from perseid.testing.coordinator_setting import JOB, Setting, running, token
 from perseid.testing.kafka import FakeLogReader
 from perseid.topics import codec, names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import Begin, Claim, EpochDone, LedgerRecord, Rewind, SourceRange
+from support.coordinator_setting import JOB, Setting, running, token
 
 FAILED = JobStatus("u1", "failed", 1, 1, 1, {"kind": "PermanentError", "text": "line 7"})
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from perseid.coordinator import input_checks
 from perseid.coordinator.model import JobState, ranges_of
 from perseid.jobs.operations.applying import SOURCE_PARTITIONS_MAX
-from perseid.testing.coordinator import Leader, World, job_entry
 from perseid.topics import codec
 from perseid.topics.admin import MESSAGE_BYTES_MAX
 from perseid.topics.records import InputCheck
+from support.coordinator import Leader, World, job_entry
 
 JOB = "wordcount"
 EPOCHS = 5

@@ -17,8 +17,8 @@ from perseid.coordinator import statuses
 from perseid.coordinator.api import metrics
 from perseid.coordinator.view import Look
 from perseid.records import LeaderInfo
-from perseid.testing.coordinator import RECORD_BYTES, Crashed, Leader, World
 from perseid.topics.records import EpochDone, OperatorState
+from support.coordinator import RECORD_BYTES, Crashed, Leader, World
 
 JOB = "wordcount"
 API = Path(perseid.coordinator.__file__).with_name("API.md")

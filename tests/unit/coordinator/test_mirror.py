@@ -10,8 +10,8 @@ from perseid.coordinator import view
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.mirror import REFRESH_S, OffsetsMirror, committed, is_mirrored
 from perseid.jobs.model.spec import SourceSpec
-from perseid.testing.coordinator import Crashed, Leader, World, job_spec
-from perseid.testing.groups import ModelGroups
+from support.coordinator import Crashed, Leader, World, job_spec
+from support.groups import ModelGroups
 
 JOB = "wordcount"
 

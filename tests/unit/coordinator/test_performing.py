@@ -18,9 +18,9 @@ from perseid.errors import RetryableError
 from perseid.records import JobStatus, LeaderInfo, Plan
 from perseid.registry import Registry, lead
 from perseid.state.durability import checkpoint
-from perseid.testing.coordinator_setting import JOB, Setting, running, token
 from perseid.testing.kafka import FakeLogWriter
 from perseid.topics.records import Begin, Claim, PartDone
+from support.coordinator_setting import JOB, Setting, running, token
 
 
 class Acting:

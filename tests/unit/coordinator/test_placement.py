@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perseid.coordinator import failing, placement
-from perseid.testing.coordinator import Leader, World, job_entry, job_spec, worker_info
-from perseid.testing.coordinator_steps import JOB, run, want
+from support.coordinator import Leader, World, job_entry, job_spec, worker_info
+from support.coordinator_steps import JOB, run, want
 
 
 def fail(world: World, leader: Leader, **how: object) -> None:

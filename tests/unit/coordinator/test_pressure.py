@@ -8,8 +8,8 @@ import pytest
 
 from perseid.coordinator import issue, pressure
 from perseid.coordinator.model import ranges_of
-from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import OperatorState
+from support.coordinator import Leader, World, job_spec
 
 JOB = "wordcount"
 LIMIT = 1 << 20

@@ -12,8 +12,8 @@ from perseid.coordinator.events import Event, SourceTopic, TopicsSeen
 from perseid.coordinator.sink_topics import ASKED_S
 from perseid.coordinator.watching import TopicsWatcher, Wanted
 from perseid.errors import TransientAnswer
-from perseid.testing import kafka_handle
-from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_spec
+from support import kafka_handle
+from support.coordinator import TOPIC_ID, Leader, World, job_spec
 
 JOB = "wordcount"
 LINES = SourceTopic("lines", TOPIC_ID, compacted=False, starts={0: 0, 1: 0})

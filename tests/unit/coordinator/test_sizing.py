@@ -8,8 +8,8 @@ import pytest
 
 from perseid.coordinator import issue
 from perseid.coordinator.model import Done, JobState
-from perseid.testing.coordinator import Leader
 from perseid.topics.records import EpochDone
+from support.coordinator import Leader
 
 
 def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:

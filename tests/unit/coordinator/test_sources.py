@@ -4,7 +4,7 @@ import pytest
 
 from perseid.coordinator.events import EndsSeen, SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
-from perseid.testing.coordinator import TOPIC_ID, Leader, World, job_entry
+from support.coordinator import TOPIC_ID, Leader, World, job_entry
 
 JOB = "wordcount"
 

@@ -12,8 +12,8 @@ import pytest
 from perseid.coordinator.model import first_positions
 from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, ordered_sources, split
 from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
-from perseid.testing.coordinator import Leader, World, job_spec
 from perseid.topics.records import SourceRange, Split
+from support.coordinator import Leader, World, job_spec
 
 
 def source_range(partition: int, count: int, source: str = "lines") -> SourceRange:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from perseid.coordinator import stalled, view
 from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.loading import high_watermarks
-from perseid.testing.coordinator import TOPIC_ID, Leader, World
-from perseid.testing.coordinator_steps import run
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.topics.admin import Partition
+from support.coordinator import TOPIC_ID, Leader, World
+from support.coordinator_steps import run
 
 PLACE = ("lines", 0)
 

@@ -19,7 +19,7 @@ from perseid.jobs.model.trees import archive_path
 from perseid.records import CheckpointPointers
 from perseid.registry import paths
 from perseid.registry.port import Set
-from perseid.testing.coordinator_setting import JOB, Setting
+from support.coordinator_setting import JOB, Setting
 
 NOW_MS = 10 * YOUNG_MS
 OLD, PLANNED = "a" * 64, "b" * 64

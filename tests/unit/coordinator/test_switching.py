@@ -12,9 +12,9 @@ from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, che
 from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
 from perseid.jobs.model.spec import OperatorSpec, SourceSpec
-from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
-from perseid.testing.coordinator_steps import JOB, last, new_revision, run, want
 from perseid.topics.records import PartFailed
+from support.coordinator import Crashed, Leader, World, job_entry, job_spec
+from support.coordinator_steps import JOB, last, new_revision, run, want
 
 # -- stop, start, remove -------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from perseid.coordinator.core import LOAD_RETRY_S
 from perseid.coordinator.events import ActionFailed, ManifestFailed
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec
-from perseid.testing.coordinator import Leader, World, job_spec
-from perseid.testing.coordinator_steps import want
 from perseid.topics.records import OperatorState
+from support.coordinator import Leader, World, job_spec
+from support.coordinator_steps import want
 
 JOB = "wordcount"
 PERIOD_S = 30.0

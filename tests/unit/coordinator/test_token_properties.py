@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from perseid.errors import FencedError
 from perseid.jobs.model.spec import EventTimeSpec, JobSpec, SourceSpec
-from perseid.testing.coordinator import Crashed, Leader, World, job_entry, job_spec
 from perseid.topics.records import Token
+from support.coordinator import Crashed, Leader, World, job_entry, job_spec
 
 JOB = "wordcount"
 PARTITIONS = 3

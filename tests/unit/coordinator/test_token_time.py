@@ -7,9 +7,9 @@ import pytest
 from perseid.coordinator import token_time
 from perseid.coordinator.model import Now
 from perseid.coordinator.token_time import SLACK, Time
-from perseid.testing.coordinator import Leader, World
-from perseid.testing.coordinator_steps import want
 from perseid.topics.records import Token
+from support.coordinator import Leader, World
+from support.coordinator_steps import want
 
 JOB = "wordcount"
 HOUR_S, MONTH_S = 3_600.0, 30 * 86_400.0

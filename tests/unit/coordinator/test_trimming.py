@@ -18,13 +18,13 @@ from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.operations import checkpointing
 from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers
-from perseid.testing.coordinator import Leader, World
-from perseid.testing.coordinator_setting import JOB, Setting, running, token
 from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTopics
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import LedgerRecord
+from support.coordinator import Leader, World
+from support.coordinator_setting import JOB, Setting, running, token
 
 TOKENS, LEDGER = (names.tokens(JOB), 0), names.ledger(JOB)
 PERIOD_S = 30.0

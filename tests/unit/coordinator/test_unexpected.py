@@ -15,8 +15,8 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import EVENTS_MAX, JobState, Now
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
 from perseid.registry.codec import ENTRY_BYTES_MAX, encode
-from perseid.testing.coordinator import Leader, World, job_entry
-from perseid.testing.coordinator_steps import JOB, run
+from support.coordinator import Leader, World, job_entry
+from support.coordinator_steps import JOB, run
 
 TEXT = "operator spent, partition 1, epoch 3, raised ArrowTypeError: Expected bytes"
 LATER_S = 60.0  # than any attempt is spaced out

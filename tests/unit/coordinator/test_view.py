@@ -8,8 +8,8 @@ import pytest
 from perseid.coordinator import view
 from perseid.coordinator.api.server import Api
 from perseid.records import LeaderInfo
-from perseid.testing.coordinator import Crashed, Leader, World
-from perseid.testing.served import Served
+from support.coordinator import Crashed, Leader, World
+from support.served import Served
 
 JOB = "wordcount"
 LEADER = LeaderInfo("c1", 1, 4711, "http://127.0.0.1:1")

@@ -19,7 +19,6 @@ from perseid.errors import LogTruncated, RetryableError
 from perseid.records import JobEntry, WorkerInfo
 from perseid.registry import Registry, paths
 from perseid.registry.port import Set
-from perseid.testing import kafka_handle
 from perseid.testing.kafka import FakeLogWriter
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.testing.kafka_topics import FakeTopics
@@ -28,6 +27,7 @@ from perseid.testing.wait import until
 from perseid.topics import codec, names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import Begin, EpochDone, FragmentState
+from support import kafka_handle
 
 
 def test_a_job_applied_again_under_its_name_is_reported_the_ends() -> None:

@@ -8,8 +8,8 @@ from perseid.coordinator import view
 from perseid.coordinator.watermark import IDLE_MS
 from perseid.jobs.model.spec import EventTimeSpec, SourceSpec
 from perseid.records import LeaderInfo
-from perseid.testing.coordinator import Leader, World, job_entry, job_spec
 from perseid.topics.records import EventTime, EventTimes, Token
+from support.coordinator import Leader, World, job_entry, job_spec
 
 JOB = "wordcount"
 TIMED = EventTimeSpec(column="timestamp", delay_ms=500)

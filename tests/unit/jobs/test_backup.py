@@ -23,14 +23,14 @@ from perseid.state.durability import checkpoint
 from perseid.state.durability.checkpoint import Manifest, Part
 from perseid.state.durability.pieces import piece_path
 from perseid.state.durability.store import LocalStore
-from perseid.testing import kafka_handle
-from perseid.testing.kafka_handle import Kafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
 from perseid.worker.dataflow.feed import base_of
+from support import kafka_handle
+from support.kafka_handle import Kafka
 
 JOB, UUID, SHA = "shop", "uuid-1", "a" * 64
 BUILD = Build("0.1.0", 1)

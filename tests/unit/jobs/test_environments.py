@@ -19,7 +19,7 @@ from perseid.jobs.environments.lockfile import LOCK_FILE, Locked, read
 from perseid.jobs.model.problems import JobFileErrors
 from perseid.jobs.model.spec import OperatorSpec
 from perseid.testing.wait import until
-from perseid.testing.wheels import locked, wheel
+from support.wheels import locked, wheel
 
 HASH = "--hash=sha256:" + "a" * 64
 CODE = """\

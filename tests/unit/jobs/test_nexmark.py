@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from benches.nexmark import JITTER_MS, QUERIES, START_MS, Event, Events, answers
 from benches.nexmark_run import row_of
 from perseid.jobs.repository import job_folders
 from perseid.jobs.validation import parse
-from perseid.testing.nexmark import JITTER_MS, QUERIES, START_MS, Event, Events, answers
 from perseid.testing.operators import Harness
 
 EVENTS = Events(6_000, seed=11)

@@ -23,8 +23,8 @@ from perseid.registry.facade import Registry
 from perseid.state.durability.store import LocalStore
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
-from perseid.testing.schema_registry import ApiError, Subjects
 from perseid.topics.schema_registry import Schema
+from support.schema_registry import ApiError, Subjects
 
 JOB = """\
 name: job

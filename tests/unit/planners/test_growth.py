@@ -65,9 +65,9 @@ from perseid.coordinator.planners.thresholds import (
 )
 from perseid.coordinator.planners.topology import Topology
 from perseid.jobs.model.spec import JobSpec, OperatorSpec, SourceSpec
-from perseid.testing import growth
-from perseid.testing.growth import case, exponent
 from perseid.topics.records import EpochDone, InputCheck, SourceRange, Token
+from support import growth
+from support.growth import case, exponent
 
 TOLERANCE = 0.1  # what is constant or logarithmic bends an exponent
 PLANNERS = Path(recovery.__file__).parent

@@ -10,7 +10,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from perseid.records.access import Access
 from perseid.registry.zookeeper import new_client
-from perseid.testing.addresses import Names
+from support.addresses import Names
 
 SESSION_S = 6.0
 

@@ -13,9 +13,9 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError, RefusedError, RetryableError
-from perseid.testing.http_server import running
-from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, auth_variable, open_all
+from support.http_server import running
+from support.schema_registry import serve
 
 
 def record(*fields: dict[str, Any]) -> Schema:

@@ -21,14 +21,14 @@ from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import JobStatus, Plan
 from perseid.registry import codec as entries
-from perseid.testing.coordinator import Leader, World, job_entry
-from perseid.testing.coordinator_steps import JOB, run
 from perseid.topics import codec
 from perseid.topics.records import FragmentState, Token
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.dataflow.operators import call
 from perseid.worker.dead_letters.poison import guarded
 from perseid.worker.fragment import Fragment
+from support.coordinator import Leader, World, job_entry
+from support.coordinator_steps import JOB, run
 
 TOKEN = "drawn-for-this-life"
 FORGED = "perseid-error[RetryableError]: all is well ::end"

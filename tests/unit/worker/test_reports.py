@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perseid.jobs.model.layout import build
-from perseid.testing.coordinator import job_spec
 from perseid.topics.records import OperatorState
 from perseid.worker.epoch.reports import operator_states
+from support.coordinator import job_spec
 
 
 def test_partitions_of_an_operator_are_summed_and_what_has_no_state_is_left_out() -> None:

@@ -10,11 +10,11 @@ import pytest
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Deployment
-from perseid.testing.coordinator import job_spec
 from perseid.topics.records import SourceRange, Token
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext, is_small
 from perseid.worker.epoch import tasks
 from perseid.worker.spark.epochs import check_complete
+from support.coordinator import job_spec
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 

@@ -9,11 +9,11 @@ from pyspark import cloudpickle
 
 from perseid.errors import LogTruncated, RetryableError
 from perseid.records.access import Access, Brokers
-from perseid.testing import kafka_handle
 from perseid.topics import names
 from perseid.worker.dataflow.failures import classify
 from perseid.worker.spark import token_source
 from perseid.worker.spark.token_source import TokenReader
+from support import kafka_handle
 
 TOKEN = "of this life"
 

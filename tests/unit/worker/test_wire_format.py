@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from perseid.clocks import ManualClock
 from perseid.errors import RetryableError
-from perseid.testing.http_server import running
-from perseid.testing.schema_registry import serve
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, SchemaRegistry
 from perseid.topics.transactions import octets
 from perseid.worker.formats import encode
 from perseid.worker.formats.decode import Format, make
 from perseid.worker.formats.wire_format import FORGET_S, KnownSchemas, frame
+from support.http_server import running
+from support.schema_registry import serve
 
 USER, N = {"name": "user", "type": "string"}, {"name": "n", "type": "int"}
 OLD: dict[str, Any] = {

@@ -1,0 +1,39 @@
+"""Common steps on the one job of a world in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perseid.topics.records import Token
+from support.coordinator import Leader, World, job_spec
+
+JOB = "wordcount"
+
+
+def want(world: World, leader: Leader, **changes: object) -> None:
+    """Changes the user's entry, with a higher counter."""
+    before = world.entries[JOB]
+    world.entries[JOB] = replace(before, counter=before.counter + 1, **changes)  # type: ignore[arg-type]
+    leader.look()
+
+
+def new_revision(world: World, leader: Leader, **changes: object) -> None:
+    world.programs["archive-2"] = job_spec(**changes)  # type: ignore[arg-type]
+    want(world, leader, revision="r2", archive="archive-2")
+
+
+def run(world: World, leader: Leader, epochs: int = 1) -> None:
+    for _ in range(epochs):
+        world.produce(0, 10)
+        leader.poll()
+        world.work(JOB)
+        leader.listen()
+
+
+def last(world: World) -> Token:
+    return list(world.valid(JOB).values())[-1]
+
+
+def fail(world: World, leader: Leader) -> None:
+    world.say(JOB, "failed", permanent=True, error_kind="BadInputError", error="line 7")
+    leader.listen()
