@@ -92,7 +92,7 @@ class Grammar:
             f"CAST({self.bool_(depth - 1)} AS INT)", "crc32(r)", f"xxhash64({s}, {a})",
             f"size(split({s}, ' '))", f"try_cast({s} AS BIGINT)", f"bit_count({a})", "length(r)",
             f"datediff({t}, {self.time(depth - 1)})", f"weekofyear({t})", f"greatest({a}, {b})",
-            f"sign({a})", "shiftleft(7, 2)",
+            f"CAST(sign({a}) AS BIGINT)", "shiftleft(7, 2)",
         ])  # fmt: skip
 
     def real(self, depth: int) -> str:

@@ -11,8 +11,6 @@ import pytest
 from perseid.errors import UsageError
 from perseid.testing.simulation import again
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.mutants import PLANTED
-from perseid.testing.simulation.mutants.planting import Planted, find
 from perseid.testing.simulation.scripts import (
     Corrected,
     DamagedLogs,
@@ -22,6 +20,8 @@ from perseid.testing.simulation.scripts import (
     Script,
     Swarm,
 )
+from support.mutants import PLANTED
+from support.mutants.planting import Planted, find
 
 WINDOWS = Shape(workers=2, hosts=1, totals=2, relays=0, input_s=10.0, size_timed=True)
 # By seed alone, by its shape, by a script, and of another world.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.testing.simulation.mutants import PLANTED
-from perseid.testing.simulation.mutants.planting import SEEDS_MAX, find
-from perseid.testing.simulation.mutants.search import search
+from support.mutants import PLANTED
+from support.mutants.planting import SEEDS_MAX, find
+from support.mutants.search import search
 
 FOUND_BY = {
     "no_read_back": 0,

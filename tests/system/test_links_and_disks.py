@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from perseid.testing.simulation.schedule import Strike, worst
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.wait import until
 from support.breakable import BreakableCluster
+from support.schedule import Strike, worst
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1200)]
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from perseid.cli.scenario import soaking
 from perseid.cli.scenario.bed import Names, ScenarioBed, connect
 from perseid.cli.scenario.follow import Follower
 from perseid.cli.scenario.kills import KillReport
@@ -23,6 +22,7 @@ from perseid.cli.scenario.load_generator import LoadGenerator, judge
 from perseid.cli.scenario.nemesis import Nemesis
 from perseid.cli.scenario.progress import Progress
 from perseid.embedded import Cluster
+from support import soaking
 
 RATE = 2_000.0
 HEALED_S = 120.0  # between a kill and the next committed epoch; far above what any recovery takes

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from benches.bench_cluster import Place
+from benches.host_stall import steady
 from benches.keyed import (
     FASTEST,
     NEVER,
@@ -30,7 +31,6 @@ from benches.keys import Keys
 from benches.results import median_row, ratios
 from benches.timeline import Timeline
 from perseid.cli import output
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 CHECKPOINTS_MIN = 6

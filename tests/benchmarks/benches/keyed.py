@@ -23,6 +23,7 @@ import orjson
 import pyarrow as pa
 
 from benches.bench_cluster import PARTITIONS, Place
+from benches.host_stall import HostStallDetector
 from benches.keys import Keys, ends_of, write
 from benches.memory import PeakMemory, by_program, tmpfs_bytes
 from benches.reading import read_topic
@@ -31,7 +32,6 @@ from perseid.cli import output
 from perseid.cli.scenario.bed import Names, ScenarioBed, connect, edited
 from perseid.cli.state import place_of, root_of
 from perseid.clocks import SystemClock
-from perseid.embedded.host_stall import HostStallDetector
 from perseid.errors import PermanentError
 from perseid.jobs.operations import backup
 from perseid.topics.records import FragmentState

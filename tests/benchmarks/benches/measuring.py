@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from benches.bench_cluster import Place
+from benches.host_stall import steady
 from benches.results import median_row, ratios
 from benches.sides import EXACT, Side, running
 from perseid.cli import output
 from perseid.cli.scenario.bed import Names
 from perseid.cli.scenario.load_generator import LoadGenerator, measure
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benches.host_stall import steady
 from benches.nexmark import QUERIES, TOPICS, Event, Events, Row, answers, key_of, value_of
 from perseid.embedded import Cluster
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic

@@ -56,8 +56,8 @@ def _structure_aware(structure: Structure) -> Callable[[int], Decision]:
 
 def _best_density(queries: int, partitions: int) -> Callable[[int], Decision]:
     def case(seed: int) -> Decision:
+        from benches.random_queries import DrawnQueries, draw_queries
         from perseid.coordinator.planners.best_density import best_density
-        from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 
         free = (0.3, 0.5, 0.8)[seed % 3]
         drawn = DrawnQueries(queries=queries, partitions=partitions, share_max=6, free=free)

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from benches import planner_scale
+from benches.random_queries import DrawnQueries, draw_queries
 from perseid.cli import output
 from perseid.coordinator.planners import delta_stopping, delta_timing, live_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
@@ -28,7 +29,6 @@ from perseid.coordinator.planners.checkpoint_timing import (
 from perseid.coordinator.planners.delta_stopping import DeltaStopping
 from perseid.coordinator.planners.delta_timing import Changes
 from perseid.coordinator.planners.graph import Node, Stream
-from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import SHAPES, draw_changes, draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw, substreams
 from perseid.coordinator.planners.replication import ReplicationPlan, greedy, optimal

@@ -13,12 +13,12 @@ from itertools import count
 from typing import Any
 
 from benches.bench_cluster import Place
+from benches.host_stall import steady
 from benches.keyed import ROW_OVERHEAD, KeyedJob, Shape, engines, filled
 from benches.keys import Keys, ends_of, write
 from benches.results import median_row
 from benches.timeline import Checkpoint
 from perseid.cli import output
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 
 _KEY_BYTES = 88

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benches.bench_cluster import PARTITIONS, Place
+from benches.host_stall import steady
 from benches.keyed import (
     FASTEST_SHORT,
     MASTER,
@@ -34,7 +35,6 @@ from benches.keys import Keys, ends_of, write
 from benches.memory import PeakMemory
 from benches.results import median_row
 from perseid.cli import output
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.worker.process.spare_memory import ANYWAY_S
 

@@ -20,13 +20,13 @@ import orjson
 from confluent_kafka import Producer
 
 from benches.bench_cluster import PARTITIONS, Place
+from benches.host_stall import steady
 from benches.keyed import engines
 from benches.reading import read_topic
 from benches.results import median_row, ratios
 from benches.timeline import Timeline, progress_of
 from perseid.cli import output
 from perseid.cli.scenario.bed import Names, ScenarioBed, edited
-from perseid.embedded.host_stall import steady
 from perseid.errors import PermanentError
 from perseid.jobs.repository.job_folders import example
 

@@ -68,6 +68,15 @@ def test_an_error_with_json_is_one_document(capsys: pytest.CaptureFixture[str]) 
     assert "--nope" in found["error"]["message"]
 
 
+@pytest.mark.parametrize("verb", ["bench", "test"])
+def test_an_installed_package_refuses_what_a_checkout_has(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "repository", lambda: None)
+    assert main.run([verb, "--json"]) == 3
+    assert f"`./perseid {verb}`" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
 def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([]) == 0
     assert "Usage: perseid" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benches.random_queries import DrawnQueries
 from perseid.coordinator.planners import checks, delta_timing, recovery
 from perseid.coordinator.planners.adaptation import adapt
 from perseid.coordinator.planners.backups import Backups
@@ -42,7 +43,6 @@ from perseid.coordinator.planners.fidelity import fidelities
 from perseid.coordinator.planners.graph import RATE_MAX, Node, Stream, TopologyError
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.planners.mttf import mean_time_to_failure_s
-from perseid.coordinator.planners.random_queries import DrawnQueries
 from perseid.coordinator.planners.random_sizes import draw_changes, draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, substreams
 from perseid.coordinator.planners.recovery import Partition, Query, RecoveryProblem

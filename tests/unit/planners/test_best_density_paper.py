@@ -10,8 +10,8 @@ from math import inf
 from random import Random
 from statistics import mean
 
+from benches.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.best_density import Grown, Growth, Start, best_density
-from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.recovery import (
     Partition,
     Query,

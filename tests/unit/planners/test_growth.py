@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benches.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners import (
     best_density,
     flow,
@@ -48,7 +49,6 @@ from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.planners.mc_trees import count, mc_trees
 from perseid.coordinator.planners.measured_rates import loads, measured
 from perseid.coordinator.planners.mttf import mean_time_to_failure_s
-from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.random_sizes import draw_changes, draw_sizes
 from perseid.coordinator.planners.random_topology import Drawn, draw
 from perseid.coordinator.planners.recovery_capacity import Worker, place

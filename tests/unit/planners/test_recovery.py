@@ -11,9 +11,9 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from benches.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners import best_density as module
 from perseid.coordinator.planners.best_density import best_density, seed_queries_of
-from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.recovery import (
     Partition,
     Query,

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from benches.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.best_density import best_density
-from perseid.coordinator.planners.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners.recovery import (
     Partition,
     Query,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 
+from perseid.embedded.paths import repository
 from perseid.errors import UsageError
 from perseid.testing.simulation import again, approximate
 from perseid.testing.simulation.job import Shape
@@ -62,12 +64,12 @@ def _one(seed: int, options: argparse.Namespace) -> int:
 
 
 def _planted(name: str) -> AbstractContextManager[None]:
-    from perseid.testing.simulation.mutants import PLANTED
-    from perseid.testing.simulation.mutants.planting import planted
-
-    if name not in PLANTED:
-        raise UsageError(f"there is no planted defect {name!r}: there are {', '.join(PLANTED)}")
-    return planted(PLANTED[name])
+    root = repository()
+    if root is None:
+        raise UsageError("--planted: expected a checkout, found an installed package; clone it")
+    sys.path.insert(0, str(root / "tests"))
+    planted: AbstractContextManager[None] = import_module("support.mutants.search").named(name)
+    return planted
 
 
 def _many(first: int, end: int) -> int:

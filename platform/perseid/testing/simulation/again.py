@@ -16,7 +16,7 @@ from perseid.testing.simulation.scripts import SCRIPTS, Script
 MODULE = "perseid.testing.simulation"
 Written = TypeVar("Written")
 
-active: list[str] = []  # planted defects; set by `mutants.planting.planted`
+active: list[str] = []  # planted defects; set by `support.mutants.planting.planted`
 
 
 def command(

@@ -24,9 +24,9 @@ from typing import IO, Annotated
 
 import typer
 
-from perseid.cli import output
-from perseid.cli.container_images import PREFIX, WHY_NOT, images
+from perseid.cli import main, output
 from perseid.errors import RefusedError, UsageError
+from support.container_images import PREFIX, WHY_NOT, images
 
 COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
@@ -78,11 +78,7 @@ def test(
     as_json: output.Json = False,
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
-    from perseid.embedded.paths import repository
-
-    root = repository()
-    if root is None:
-        raise RefusedError("the tests are in the repository: clone it and type `./perseid test`")
+    root = Path(__file__).parents[2]
     rows = ring_rows(root, ring, together=soak is not None)
     deployed = any([DEPLOYMENT] in row for row in rows)  # not when it only soaks with the others
     options = pytest_options(
@@ -250,3 +246,12 @@ class Run:
         self.found.codes.append(ran.returncode)
         if summary.is_file():
             self.found.rings.update(json.loads(summary.read_text()))
+
+
+commands = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+commands.command(epilog="Example: perseid test --ring unit,contract -k ledger")(test)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs `perseid test ARGUMENTS` and returns its exit code."""
+    return main.run(arguments, commands, "perseid test")

@@ -19,7 +19,6 @@ from perseid.coordinator.watching import ProgressWatcher
 from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError
 from perseid.state.durability.log import StateLog
-from perseid.testing.simulation.mutants.planting import Mutant
 from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogWriter
 from perseid.topics.chain import Accepted, Chain, Void
@@ -29,6 +28,7 @@ from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.sink.transaction import SinkSession
+from support.mutants.planting import Mutant
 
 
 def claims_do_not_count() -> AbstractContextManager[Any]:

@@ -1,6 +1,6 @@
 """The faults of a simulated seed as a schedule for real servers."""
 
-from perseid.testing.simulation.schedule import Strike, strikes, worst
+from support.schedule import Strike, strikes, worst
 
 TRACE = """\
     0.440 c1.1 main: KILLED at after append to tokens

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from perseid.testing.simulation import approximate
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.mutants import (
-    approximation,
-    checkpoints,
-    mended,
-    sinks,
-    states,
-    tokens,
-)
-from perseid.testing.simulation.mutants.planting import Planted
 from perseid.testing.simulation.scripts import (
     Corrected,
     LedgerCut,
@@ -21,6 +12,15 @@ from perseid.testing.simulation.scripts import (
     Swarm,
     SwitchedOff,
 )
+from support.mutants import (
+    approximation,
+    checkpoints,
+    mended,
+    sinks,
+    states,
+    tokens,
+)
+from support.mutants.planting import Planted
 
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.embedded import host_stall
-from perseid.embedded.host_stall import HostStallDetector, HostStalled, steady
+from benches import host_stall
+from benches.host_stall import HostStallDetector, HostStalled, steady
 from perseid.errors import PermanentError
 
 GAPS_S: list[float] = []  # the next runs' longest ones

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from perseid.cli.scenario.kills import KillReport
-from perseid.cli.scenario.soaking import SOAK_KINDS, complaints, rounds, wanted_kills
+from support.soaking import SOAK_KINDS, complaints, rounds, wanted_kills
 
 
 @pytest.mark.parametrize("seed", range(20))

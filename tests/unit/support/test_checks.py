@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perseid.cli.checks import STUCK, Found, pytest_options, ring_rows
 from perseid.errors import RefusedError, UsageError
+from support.checks import STUCK, Found, pytest_options, ring_rows
 
 
 @pytest.fixture

@@ -1,13 +1,22 @@
-"""Searches on all cores for seeds that detect the planted defects."""
+"""Planted defects by name, and the search on all cores for seeds that detect them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 
-from perseid.testing.simulation.mutants import PLANTED
-from perseid.testing.simulation.mutants.planting import SEEDS_MAX, find
+from perseid.errors import UsageError
+from support.mutants import PLANTED
+from support.mutants.planting import SEEDS_MAX, find, planted
+
+
+def named(name: str) -> AbstractContextManager[None]:
+    """Plants the defect of this name. UsageError lists the names there are."""
+    if name not in PLANTED:
+        raise UsageError(f"there is no planted defect {name!r}: there are {', '.join(PLANTED)}")
+    return planted(PLANTED[name])
 
 
 def search(names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
