@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import orjson
 import pytest
+from werkzeug.wrappers import Request, Response
 
 from support.http_server import running
 
@@ -17,31 +17,19 @@ ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "java.lock", "audit.lock")
 
 
-class Service(ThreadingHTTPServer):
+class Service:
     """OSV's API. Knows one weakness each of the packages in `weak`, mended in version 999."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
         self.weak: set[str] = set()
         self.asked: set[tuple[str, str]] = set()
 
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Service
-
-    def do_POST(self) -> None:
-        asked = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+    def __call__(self, request: Request) -> Response:
+        asked = orjson.loads(request.get_data())
         name = asked["package"]["name"]
-        self.server.asked.add((name, asked["version"]))
-        body = orjson.dumps({"vulns": [_weakness(name)]} if name in self.server.weak else {})
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        self.asked.add((name, asked["version"]))
+        found = {"vulns": [_weakness(name)]} if name in self.weak else {}
+        return Response(orjson.dumps(found), mimetype="application/json")
 
 
 def _weakness(name: str) -> dict[str, object]:

@@ -10,16 +10,18 @@ shares no code with `perseid.topics.schema_registry`.
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from werkzeug.serving import run_simple
+from werkzeug.wrappers import Request, Response
+
 from perseid.testing.server import Server, free_port
 
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _PROMOTED = {"int": {"long", "float", "double"}, "long": {"float", "double"}, "float": {"double"},
              "string": {"bytes"}, "bytes": {"string"}}  # fmt: skip
 
@@ -159,40 +161,26 @@ def _document(schema: dict[str, str]) -> dict[str, str]:
     return dict(schema)
 
 
-def serve(port: int, auth: str | None) -> ThreadingHTTPServer:
-    """Returns a server on loopback, ready to `serve_forever`; `asked` lists its requests."""
-    subjects = Subjects()
-    wanted = auth and "Basic " + base64.b64encode(auth.encode()).decode()
+class Api:
+    """Answers requests, and lists them in `asked`; `auth` ("user:password") restricts access."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def __init__(self, auth: str | None = None) -> None:
+        self._subjects, self._auth = Subjects(), auth
+        self.asked: list[str] = []
 
-        def _do(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            raw = self.rfile.read(length)
-            parts = [unquote(p) for p in urlsplit(self.path).path.strip("/").split("/")]
-            self.server.asked.append(f"{self.command} {'/'.join(parts)}")  # type: ignore[attr-defined]
-            try:
-                if wanted and self.headers.get("Authorization") != wanted:
-                    raise ApiError(401, 401, "Unauthorized")
-                self._send(200, subjects.answer(self.command, parts, json.loads(raw or b"{}")))
-            except ApiError as error:
-                document = {"error_code": error.code, "message": error.message}
-                self._send(error.status, document)
-
-        do_GET = do_POST = _do
-
-        def _send(self, status: int, body: dict[str, Any]) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.asked = []  # type: ignore[attr-defined]
-    return server
+    def __call__(self, request: Request) -> Response:
+        path = urlsplit(request.environ["RAW_URI"]).path  # a subject may contain an encoded slash
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        self.asked.append(f"{request.method} {'/'.join(parts)}")
+        login = request.authorization
+        try:
+            if self._auth and (not login or f"{login.username}:{login.password}" != self._auth):
+                raise ApiError(401, 401, "Unauthorized")
+            body = json.loads(request.get_data() or b"{}")
+            status, document = 200, self._subjects.answer(request.method, parts, body)
+        except ApiError as error:
+            status, document = error.status, {"error_code": error.code, "message": error.message}
+        return Response(json.dumps(document), status, content_type=CONTENT_TYPE)
 
 
 class SchemaRegistryServer(Server):
@@ -222,4 +210,5 @@ class SchemaRegistryServer(Server):
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None).serve_forever()
+    api = Api(sys.argv[2] if len(sys.argv) > 2 else None)
+    run_simple("127.0.0.1", int(sys.argv[1]), Request.application(api), threaded=True)

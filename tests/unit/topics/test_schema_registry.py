@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
 from typing import Any
 
 import httpx
 import pytest
+from werkzeug.wrappers import Request, Response
 
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError, RefusedError, RetryableError
 from perseid.topics.schema_registry import HttpSchemaRegistry, Schema, auth_variable, open_all
 from support.http_server import running
-from support.schema_registry import serve
+from support.schema_registry import Api
 
 
 def record(*fields: dict[str, Any]) -> Schema:
@@ -29,7 +30,7 @@ OBJECT = Schema("JSON", json.dumps({"type": "object", "properties": {"a": {"type
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with running(serve(0, None)) as found:
+    with running(Api()) as found:
         yield found
 
 
@@ -105,7 +106,7 @@ def test_answers_are_those_of_the_documented_api(url: str) -> None:
 def test_users_and_passwords_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(auth_variable("my-own"), "ann:se:cret")
     assert auth_variable("my-own") == "PERSEID_SCHEMA_REGISTRY_AUTH_MY_OWN"
-    with running(serve(0, "ann:se:cret")) as url:
+    with running(Api("ann:se:cret")) as url:
         registries = open_all({"my-own": url, "main": url})
         assert registries["my-own"].by_id(1) is None
         with pytest.raises(PermanentError) as caught:
@@ -118,29 +119,16 @@ def test_users_and_passwords_come_from_the_environment(monkeypatch: pytest.Monke
     assert "cret" not in str(caught.value) + repr(vars(registries["my-own"]))
 
 
-class Scripted(BaseHTTPRequestHandler):
-    """Answers with the statuses of `script`, the last one for ever."""
-
-    script: list[int]
-
-    def do_GET(self) -> None:
-        status = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        body = b'{"schema": "{}"}'
-        self.send_response(status)
-        self.send_header("Location", "http://127.0.0.1:1/")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - of http.server
-        """Nothing on the tests' terminal."""
-
-
 @contextmanager
 def scripted(*statuses: int) -> Iterator[HttpSchemaRegistry]:
-    handler = type("Handler", (Scripted,), {"script": list(statuses)})
+    """Answers with these statuses, the last one for ever."""
+    waiting = chain(statuses, repeat(statuses[-1]))
+
+    def answer(_: Request) -> Response:
+        return Response('{"schema": "{}"}', next(waiting), {"Location": "http://127.0.0.1:1/"})
+
     with (
-        running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url,
+        running(answer) as url,
         closing(HttpSchemaRegistry("main", url, clock=ManualClock())) as found,
     ):
         yield found

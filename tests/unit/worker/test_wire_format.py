@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from http.server import ThreadingHTTPServer
 from typing import Any, cast
 
 import fastavro
@@ -27,7 +26,7 @@ from perseid.worker.formats import encode
 from perseid.worker.formats.decode import Format, make
 from perseid.worker.formats.wire_format import FORGET_S, KnownSchemas, frame
 from support.http_server import running
-from support.schema_registry import serve
+from support.schema_registry import Api
 
 USER, N = {"name": "user", "type": "string"}, {"name": "n", "type": "int"}
 OLD: dict[str, Any] = {
@@ -50,9 +49,8 @@ COLUMNS = {"user": "string", "n": "int64"}
 class World:
     """A registry with the schemas above and what reads with it."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.server = server
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+    def __init__(self, api: Api, url: str) -> None:
+        self.api, self.url = api, url
         self.clock = ManualClock()
         self.registry = HttpSchemaRegistry("main", self.url, clock=self.clock)
         self.known = KnownSchemas(self.registry, self.clock)
@@ -73,21 +71,20 @@ class World:
         return make("json", COLUMNS, None, self.known)
 
     def asked_by_id(self) -> list[str]:
-        asked: list[str] = self.server.asked  # type: ignore[attr-defined]
-        return [a for a in asked if "ids" in a]
+        return [asked for asked in self.api.asked if "ids" in asked]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ThreadingHTTPServer]:
-    server = serve(0, None)
-    with running(server):
-        yield server
+def served() -> Iterator[tuple[Api, str]]:
+    api = Api()
+    with running(api) as url:
+        yield api, url
 
 
 @pytest.fixture
-def world(server: ThreadingHTTPServer) -> Iterator[World]:
-    found = World(server)
-    found.server.asked.clear()  # type: ignore[attr-defined]
+def world(served: tuple[Api, str]) -> Iterator[World]:
+    found = World(*served)
+    found.api.asked.clear()
     with closing(found.registry):
         yield found
 
