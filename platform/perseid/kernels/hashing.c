@@ -7,12 +7,6 @@ static uint32_t read32(const uint8_t *at) {
     return found;
 }
 
-static uint64_t read64(const uint8_t *at) {
-    uint64_t found;
-    memcpy(&found, at, sizeof found);
-    return found;
-}
-
 /* What a null is hashed as: no bytes, whatever lies under it. */
 static uint32_t length_of(const binary_column *values, int64_t row) {
     if (!is_valid(values, row)) return 0;

@@ -26,4 +26,20 @@ static inline int is_valid(const binary_column *column, int64_t row) {
     return bit_is_set(column->valid, column->valid_offset + row);
 }
 
+static inline uint64_t read64(const uint8_t *at) {
+    uint64_t found;
+    memcpy(&found, at, sizeof found);
+    return found;
+}
+
+/* Marks by their high bits which of 8 bytes a JSON string cannot hold as they are: quotes,
+ * backslashes, control characters. Marks of bytes that are not ASCII, and of those after the first
+ * right mark, may be wrong. */
+#define HIGH_BITS 0x8080808080808080u
+
+static inline uint64_t special_bytes(uint64_t word) {
+    const uint64_t ones = 0x0101010101010101u;
+    return (word - ones * 0x20) | ((word ^ ones * '"') - ones) | ((word ^ ones * '\\') - ones);
+}
+
 #endif

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,31 @@ def test_json_read_back_is_what_was_written(rows: list[tuple[Any, ...]]) -> None
     columns = [pa.array([r[i] for r in rows], kind) for i, kind in enumerate(kinds)]
     values = encode.json_values(pa.table(columns, names=names)).to_pylist()
     assert [json.loads(v) for v in values] == [dict(zip(names, r, strict=True)) for r in rows]
+
+
+MICROS = st.integers(-62_135_596_800 * 10**6, 253_402_300_800 * 10**6 - 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.none() | st.floats(), st.none() | MICROS)), st.integers(0, 2))
+def test_numbers_and_times_are_written_as_orjson_writes_single_ones(
+    rows: list[tuple[float | None, int | None]], start: int
+) -> None:
+    floats, times = pa.array([f for f, _ in rows], pa.float64()), pa.array([t for _, t in rows])
+    columns = {
+        "f": floats, "g": floats.cast(pa.float32()), "h": floats.cast(pa.float16()),
+        "t": times.cast(pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "u": times.cast(pa.int64()).cast(pa.timestamp("us")),
+    }  # fmt: skip
+    table = pa.table(columns).slice(start)
+    wanted = table.to_pylist()
+    values = encode.json_values(table).to_pylist()
+    for name in columns:
+        texts = encode.json_values(table.select([name])).to_pylist()
+        assert texts == [b'{"%s": %s}' % (name.encode(), orjson.dumps(r[name])) for r in wanted]
+    assert [orjson.loads(value) for value in values] == [
+        orjson.loads(orjson.dumps(row)) for row in wanted
+    ]
 
 
 def test_json_of_times_and_lists() -> None:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from perseid.errors import BadInputError
 from perseid.topics.transactions import octets
+from perseid.worker.formats import decode
 from perseid.worker.formats.avro_format import decode_avro
-from perseid.worker.formats.decode import make
+from perseid.worker.formats.decode import _decode_any_json, make
 
 COLUMNS = {"user": "string", "n": "int64", "share": "float64", "on": "bool"}
 AVRO: dict[str, Any] = {
@@ -209,6 +210,35 @@ def test_what_becomes_of_a_json_record_does_not_depend_on_its_neighbours(
     assert repr(together.to_pylist()) == repr(rows.to_pylist())  # NaN is not equal to itself
     reasons = [bad.get(0) for _, bad in alone]
     assert refused == {i: reason for i, reason in enumerate(reasons) if reason}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(any_record, max_size=6), st.sampled_from([ALL_TYPES, COLUMNS]))
+def test_both_ways_of_json_have_the_same_rows_and_refusals(
+    values: list[bytes | None], columns: dict[str, str]
+) -> None:
+    kind = make("json", columns, None)
+    found, refused = kind.decode(octets(values))
+    wanted, bad = _decode_any_json(octets(values), kind.schema)
+    assert repr(found.to_pylist()) == repr(wanted.to_pylist())  # NaN is not equal to itself
+    assert refused == bad
+
+
+def test_one_odd_record_takes_no_other_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: list[bytes | None] = []
+
+    def noted(values: pa.BinaryArray, schema: pa.Schema) -> Any:
+        slow.extend(values.to_pylist())
+        return _decode_any_json(values, schema)
+
+    monkeypatch.setattr(decode, "_decode_any_json", noted)
+    odd = [b'{"n": 1, "n": 2}', b'{"n": ', None, b'{"share": 1e-300}']
+    values = [odd[i // 10] if i % 10 == 5 else b'{"n": %d}' % i for i in range(40)]
+    found, refused = make("json", COLUMNS, None).decode(octets(values))
+    assert slow == odd
+    assert sorted(refused) == [15, 25]
+    wanted = [{5: 2, 35: None}.get(i, i) for i in range(40) if i not in refused]
+    assert found["n"].to_pylist() == wanted
 
 
 def test_avro_mixed_with_what_is_none() -> None:
