@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,5 @@ def two_workers(running: RunningCluster) -> None:
     """Waits for a worker to take over, so that a kill hits a job that can go on at once."""
     from perseid.registry import Registry
 
-    registry = Registry.connect(running.cluster.deployment)
-    try:
+    with closing(Registry.connect(running.cluster.deployment)) as registry:
         until(lambda: len(registry.workers()) >= 2, 300.0, "two live workers")
-    finally:
-        registry.close()

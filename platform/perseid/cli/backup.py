@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -80,14 +81,11 @@ def restore(
     from perseid.records.version import this_build
     from perseid.topics.log import KafkaLogReader
 
-    reader = KafkaLogReader(deployment(data).brokers())
-    try:
+    with closing(KafkaLogReader(deployment(data).brokers())) as reader:
         with connected(data) as cluster:
             done = restores.restore(
                 cluster, reader, folder, this_build(), jobs or (), dry_run=dry_run
             )
-    finally:
-        reader.close()
     if as_json:
         output.document({"restored": [asdict(one) for one in done], "dry_run": dry_run})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,11 +112,8 @@ def _play(cluster: Cluster, bed: ScenarioBed, wish: Wish) -> tuple[dict[str, Any
     bed.make_topics(names.source, names.sink)
     output.note(f"applying job {names.job} (the wordcount example)")
     applied = bed.start(names)
-    view = View()
-    try:
+    with closing(View()) as view:
         played = _drive(cluster, bed, applied, view, wish)
-    finally:
-        view.close()
     bed.stop(names)  # it would use a part of a core for nothing
     output.note(
         f"stopped {names.job}; look at it: perseid topics tail {names.sink}, perseid jobs show "

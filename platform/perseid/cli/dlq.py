@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -228,15 +228,12 @@ def _redrive(
     trail = control.redriven_topic(box.spec.name)
     if not dry_run:
         box.cluster.topics.create(trail.name, trail.partitions, trail.config)
-    transactions = KafkaTransactions(box.bootstrap)
-    try:
+    with closing(KafkaTransactions(box.bootstrap)) as transactions:
         run = Redrive(
             box.spec.name, box.info, box.trail, transactions, box.cluster.clock,
             transform=transform, batch_bytes=limit,
         )  # fmt: skip
         return run.run(chosen, made, dry_run=dry_run)
-    finally:
-        transactions.close()
 
 
 def _forget(box: Box) -> None:
@@ -266,11 +263,8 @@ def _opened(data: Path | None, job: str, topic: str | None) -> Iterator[Box]:
         info = cluster.topics.describe([name]).get(name)
         if info is None:
             raise RefusedError(f"the dead-letter topic {name} of {job} does not exist")
-        box = Box(cluster, deployment(data).brokers(), spec, info)
-        try:
+        with closing(Box(cluster, deployment(data).brokers(), spec, info)) as box:
             yield box
-        finally:
-            box.close()
 
 
 def _spec(cluster: Any, entry: JobEntry) -> JobSpec:
@@ -292,13 +286,10 @@ def _row(cluster: Any, data: Path | None, spec: JobSpec) -> dict[str, Any]:
     row = {"job": spec.name, "topic": topic, "exists": info is not None}
     if info is None:
         return {**row, **summary((), lambda _: False), "counted_all": True}
-    box = Box(cluster, deployment(data).brokers(), spec, info)
-    try:
+    with closing(Box(cluster, deployment(data).brokers(), spec, info)) as box:
         found = box.letters()
         counted = summary(islice(found, LETTERS_COUNTED_MAX), box.trail.found.__contains__)
         return {**row, **counted, "counted_all": next(found, None) is None}
-    finally:
-        box.close()
 
 
 def _kinds(row: dict[str, Any]) -> str:

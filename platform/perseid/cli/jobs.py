@@ -16,6 +16,7 @@ from perseid.cli import output
 
 if TYPE_CHECKING:
     from perseid.jobs.operations.applying import Change, Cluster
+    from perseid.records.access import Bootstrap
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -304,6 +305,13 @@ def connected(data: Path | None) -> Iterator[Any]:
 
     with connecting.connected(deployment(data)) as cluster:
         yield replace(cluster, check_queries=queries.check)
+
+
+def bootstrap(data: Path | None) -> Bootstrap:
+    """How to reach the brokers of the cluster in `data`."""
+    from perseid.embedded import deployment
+
+    return deployment(data).brokers()
 
 
 def _wait_s(no_wait: bool, timeout: float) -> float | None:

@@ -2,8 +2,6 @@
 
     1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
                 open; then the trail up to the high watermark of that moment, all of it decided
-    1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
-                open; then the trail up to the high watermark of that moment, all of it decided
     2 check     letters in the trail are done
     3 write     begin, records, flush (returns their offsets), trail record, commit
 That is the sinks' protocol (`perseid.worker.sink.transaction`) with the trail as its ledger, so a
@@ -14,6 +12,7 @@ followed by step 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -205,16 +204,13 @@ class Redrive:
 
     def _attempt(self, targets: Sequence[Target]) -> None:
         """Steps 1 to 3."""
-        transaction = self._transactions.acquire(
-            names.redrive_id(self._job), self._batch_bytes, ATTEMPT_S
-        )
-        try:
+        with closing(
+            self._transactions.acquire(names.redrive_id(self._job), self._batch_bytes, ATTEMPT_S)
+        ) as transaction:
             self._trail.read(settled=True)
             left = [t for t in targets if t.letter.place not in self._trail.found]
             if left:
                 self._trail.take(self._write(transaction, left))
-        finally:
-            transaction.close()
 
     def _write(self, transaction: Transaction, targets: Sequence[Target]) -> Redriven:
         batches = _by_partition(targets)

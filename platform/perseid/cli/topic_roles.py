@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,23 +14,13 @@ Roles = dict[str, str]  # topic -> purpose
 
 def of_jobs(data: Path | None) -> dict[str, Roles]:
     """For every applied job the topics that it reads, writes and keeps."""
-    from perseid.embedded import deployment
-    from perseid.jobs.model.trees import fetch_archive
-    from perseid.jobs.validation import parse
-    from perseid.registry.facade import Registry
-    from perseid.state.durability.store import open_store
+    from perseid.cli.jobs import connected
+    from perseid.jobs.operations import applying
 
-    found = deployment(data)
-    registry = Registry.connect(found)
-    try:
-        entries = registry.jobs()
-    finally:
-        registry.close()
-    store = open_store(found.store)
-    with tempfile.TemporaryDirectory(prefix="perseid-topics-") as cache:
+    with connected(data) as cluster, TemporaryDirectory(prefix="perseid-topics-") as cache:
         return {
-            name: of_spec(parse.load(fetch_archive(store, entry.archive, Path(cache))))
-            for name, entry in entries.items()
+            name: of_spec(applying.revision(cluster, entry.archive, Path(cache)).spec)
+            for name, entry in cluster.registry.jobs().items()
         }
 
 

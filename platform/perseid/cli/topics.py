@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perseid.cli import output
+from perseid.cli import jobs, output
 from perseid.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from perseid.cli.topic_records import Shown
-    from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin, TopicInfo
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -118,7 +117,7 @@ def produce(
     if dry_run:
         count, seconds = sum(1 for _ in records), 0.0
     else:
-        count, seconds = write(_bootstrap(data), topic, records, rate)
+        count, seconds = write(jobs.bootstrap(data), topic, records, rate)
     if as_json:
         output.document(
             {"topic": topic, "records": count, "seconds": round(seconds, 3), "dry_run": dry_run}
@@ -151,7 +150,7 @@ def tail(
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
     admin = _admin(data)
     info = _existing(admin, topic)
-    look = topic_records.Look(_bootstrap(data), admin, info, isolation == "read_committed")
+    look = topic_records.Look(jobs.bootstrap(data), admin, info, isolation == "read_committed")
     if count is None and not as_json:
         for record in look.follow(from_beginning=from_beginning):
             output.lines([_line(record)])
@@ -163,16 +162,10 @@ def tail(
         output.lines(_line(r) for r in found)
 
 
-def _bootstrap(data: Path | None) -> Bootstrap:
-    from perseid.embedded import deployment
-
-    return deployment(data).brokers()
-
-
 def _admin(data: Path | None) -> TopicAdmin:
     from perseid.topics.admin import TopicAdmin
 
-    return TopicAdmin(_bootstrap(data))
+    return TopicAdmin(jobs.bootstrap(data))
 
 
 def _existing(admin: TopicAdmin, topic: str) -> TopicInfo:

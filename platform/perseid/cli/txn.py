@@ -39,7 +39,7 @@ def list_(
 ) -> None:
     """Partitions that an open transaction holds back: since when, and its possible owner."""
     with jobs.connected(data) as cluster:
-        found = Transactions(cluster, bootstrap_of(data))
+        found = Transactions(cluster, jobs.bootstrap(data))
         held = found.held(job)
         now_ms = cluster.clock.wall_ms()
     rows = [_row(one, now_ms) for one in held]
@@ -71,7 +71,7 @@ def abort(
     from perseid.cli import open_transactions
 
     with jobs.connected(data) as cluster:
-        found = Transactions(cluster, bootstrap_of(data))
+        found = Transactions(cluster, jobs.bootstrap(data))
         held = found.held(job)
         chosen = open_transactions.to_abort(job, held, ids or ())
         open_transactions.check_owner(job, chosen, owned(cluster.registry, job), force=force)
@@ -95,12 +95,6 @@ def abort(
     if left:
         output.note(f"perseid: {open_transactions.left_text(left)}")
         raise typer.Exit(1)
-
-
-def bootstrap_of(data: Path | None) -> Bootstrap:
-    from perseid.embedded import deployment
-
-    return deployment(data).brokers()
 
 
 class Transactions:
@@ -177,13 +171,10 @@ class Transactions:
         from perseid.topics.cursor import Cursor
 
         start = max(held.stable, self._topics.starts([held.place])[held.place])
-        cursor = Cursor(
-            self._bootstrap, *held.place, start, "read_uncommitted", brief=True
-        )  # fmt: skip
-        try:
+        with closing(
+            Cursor(self._bootstrap, *held.place, start, "read_uncommitted", brief=True)
+        ) as cursor:
             found = cursor.fetch(1, _SINCE_S)
-        finally:
-            cursor.close()
         return found[0].timestamp()[1] if found else None
 
 

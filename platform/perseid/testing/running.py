@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,8 @@ class RunningCluster(Stack):
 
         from perseid.registry import Registry
 
-        registry = Registry.connect(self.cluster.deployment)
-        try:
+        with closing(Registry.connect(self.cluster.deployment)) as registry:
             leader = registry.leader()
-        finally:
-            registry.close()
         if leader is None:
             return {}
         try:
@@ -89,12 +86,9 @@ class RunningCluster(Stack):
         from perseid.jobs.operations import backup
         from perseid.registry import Registry
 
-        registry = Registry.connect(self.cluster.deployment)
-        try:
+        with closing(Registry.connect(self.cluster.deployment)) as registry:
             until(lambda: registry.plan(job) is not None, WORKERS_S, f"a plan of {job}")
             backup.mark(registry, job, SystemClock().wall_ms(), whole=True)
-        finally:
-            registry.close()
 
     def logs(self) -> dict[Path, str]:
         """Returns the logs of coordinators and workers so far, by file."""
@@ -114,11 +108,8 @@ class RunningCluster(Stack):
         """Waits until so many are live, so that a killed job can move at once."""
         from perseid.registry import Registry
 
-        registry = Registry.connect(self.cluster.deployment)
-        try:
+        with closing(Registry.connect(self.cluster.deployment)) as registry:
             until(lambda: len(registry.workers()) >= count, WORKERS_S, f"{count} live workers")
-        finally:
-            registry.close()
 
     def kill_owner(self, name: str) -> str:
         """Kills the worker that runs the job, as soon as there is one; returns its incarnation."""

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,11 +110,8 @@ class WorkerService:
 
     def _admit(self) -> None:
         """Before the JVM starts: RefusedError when this version must not take part."""
-        registry = Registry.connect(self.deployment, CONNECT_S)
-        try:
+        with closing(Registry.connect(self.deployment, CONNECT_S)) as registry:
             versions.admit(registry, self.worker_id, this_build())
-        finally:
-            registry.close()
 
     def _stop(self) -> None:
         self._stopping.set()

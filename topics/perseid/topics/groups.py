@@ -8,6 +8,7 @@ transactional id fences every earlier writer, including its pending writes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perseid.errors import FencedError, PermanentError, RetryableError
@@ -53,11 +54,8 @@ class KafkaGroupWriter:
         self._producer = None
         if self._metadata is None:
             settings: dict[str, Any] = {"group.id": self._group}
-            consumer = clients.reader(self._bootstrap, **settings)
-            try:
+            with closing(clients.reader(self._bootstrap, **settings)) as consumer:
                 self._metadata = consumer.consumer_group_metadata()
-            finally:
-                consumer.close()
         producer = clients.transactional(self._bootstrap, self._id)
         try:
             producer.init_transactions(ANSWER_S)

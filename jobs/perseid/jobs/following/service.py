@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,8 +38,7 @@ def follow(deployment: Deployment, settings: Settings, *, once: bool = False) ->
     Raises RetryableError when ZooKeeper cannot be reached at the start, or with `once` when another
     process follows.
     """
-    registry = Registry.connect(deployment, timeout_s=30.0)
-    try:
+    with closing(Registry.connect(deployment, timeout_s=30.0)) as registry:
         with TemporaryDirectory(prefix="perseid-follow-") as work:
             clock = SystemClock()
             follower = Follower(
@@ -49,8 +49,6 @@ def follow(deployment: Deployment, settings: Settings, *, once: bool = False) ->
             if once:
                 return loop.once()
             loop.run()
-    finally:
-        registry.close()
 
 
 class Loop:

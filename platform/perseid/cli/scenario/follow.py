@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 from perseid.cli.scenario.progress import Progress
@@ -53,11 +54,8 @@ def first_append_ms(bootstrap: str, windows: list[SinkWindow], after_ms: int) ->
     An epoch may have been committed in part before a kill; that part does not count as output after
     it.
     """
-    reader = clients.reader(bootstrap, fetch_wait_ms=10)
-    try:
+    with closing(clients.reader(bootstrap, fetch_wait_ms=10)) as reader:
         times = [_append_ms(reader, w.topic, w.partition, w.first) for w in windows]
-    finally:
-        reader.close()
     return min((t for t in times if t is not None and t >= after_ms), default=None)
 
 

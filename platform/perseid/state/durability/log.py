@@ -280,7 +280,7 @@ class StateLog:
         kind, epoch = header.kind, header.epoch
         chunks: Iterable[memoryview] = blob.encode(header, sections)
         if kind == DELTA:
-            chunks = _then_reach(chunks, "log.before-rename", self.identity.operator)
+            chunks = _then_reach(chunks, self.identity.operator)
         with fenced(self.directory):
             if self._files.write_new(self._path(kind, epoch), chunks):
                 return None
@@ -390,10 +390,10 @@ def _temporaries(files: Files, owned: str) -> list[str]:
     return found
 
 
-def _then_reach(chunks: Iterable[memoryview], name: str, operator: str) -> Iterator[memoryview]:
+def _then_reach(chunks: Iterable[memoryview], operator: str) -> Iterator[memoryview]:
     """The chunks, then the crash point: all is written, the file has no final name yet."""
     yield from chunks
-    crashpoints.reach(name, operator)
+    crashpoints.reach("log.before-rename", operator)
 
 
 def _span(epochs: list[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -94,8 +95,7 @@ class Ages:
 
 def _tail(bootstrap: str, topic: str) -> Iterator[Any]:
     """Yields every committed record from the first on, and None when there is no new one."""
-    reader = consumer(bootstrap)
-    try:
+    with closing(consumer(bootstrap)) as reader:
         reader.assign([TopicPartition(topic, p, 0) for p in partitions(bootstrap, topic)])
         while True:
             batch = reader.consume(1_000, timeout=_POLL_S)
@@ -109,5 +109,3 @@ def _tail(bootstrap: str, topic: str) -> Iterator[Any]:
                     raise KafkaException(error)
             if not good:
                 yield None
-    finally:
-        reader.close()

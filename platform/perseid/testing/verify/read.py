@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -60,11 +61,8 @@ def read_values(bootstrap: str, topic: str) -> Iterator[bytes | None]:
 
 def partitions(bootstrap: str, topic: str) -> list[int]:
     """Returns the partition numbers of `topic`; ReadError when there is no such topic."""
-    reader = consumer(bootstrap)
-    try:
+    with closing(consumer(bootstrap)) as reader:
         return _numbers(reader, topic)
-    finally:
-        reader.close()
 
 
 def _numbers(reader: Consumer, topic: str) -> list[int]:
@@ -81,8 +79,7 @@ def _record(message: Message) -> Record:
 
 def _messages(bootstrap: str, topic: str, only: int | None = None) -> Iterator[Message]:
     """Yields the messages of all partitions, or of one."""
-    reader = consumer(bootstrap)
-    try:
+    with closing(consumer(bootstrap)) as reader:
         numbers = _numbers(reader, topic)  # a reader that knows the leaders fetches at once
         wanted = numbers if only is None else [only]
         ends = _ends(bootstrap, topic, wanted)
@@ -90,18 +87,13 @@ def _messages(bootstrap: str, topic: str, only: int | None = None) -> Iterator[M
         for partition, end in zip(wanted, ends, strict=True):
             reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
             yield from _to_end(reader, f"{topic}[{partition}]", end, decided_s)
-    finally:
-        reader.close()
 
 
 def _ends(bootstrap: str, topic: str, wanted: list[int]) -> list[int]:
     """Returns the ends of the logs, including records of open transactions."""
-    reader = consumer(bootstrap, isolation="read_uncommitted")
-    try:
+    with closing(consumer(bootstrap, isolation="read_uncommitted")) as reader:
         places = [TopicPartition(topic, partition) for partition in wanted]
         return [reader.get_watermark_offsets(p, timeout=_METADATA_S)[1] for p in places]
-    finally:
-        reader.close()
 
 
 def _to_end(reader: Consumer, name: str, end: int, decided_s: float) -> Iterator[Message]:
