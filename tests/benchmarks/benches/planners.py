@@ -13,11 +13,11 @@ from statistics import fmean
 from typing import Any
 
 from benches import planner_scale
+from benches.branch_and_bound import branch_and_bound
 from benches.random_queries import DrawnQueries, draw_queries
 from perseid.cli import output
 from perseid.coordinator.planners import delta_stopping, delta_timing, live_timing, recovery
 from perseid.coordinator.planners.best_density import best_density
-from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
     Stopping,

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benches.branch_and_bound import branch_and_bound
 from benches.random_queries import DrawnQueries
 from perseid.coordinator.planners import checks, delta_timing, recovery
 from perseid.coordinator.planners.adaptation import adapt
 from perseid.coordinator.planners.backups import Backups
 from perseid.coordinator.planners.best_density import best_density
-from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
     Profile,

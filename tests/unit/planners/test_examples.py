@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the planners are true."""
+"""The examples in the docstrings of the planners, and of what judges them, are true."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from perseid.coordinator import planners
 
-MODULES = sorted(path.stem for path in Path(planners.__path__[0]).glob("*.py"))
+NAMES = sorted(path.stem for path in Path(planners.__path__[0]).glob("*.py"))
+JUDGES = ["benches.branch_and_bound", "benches.random_queries"]
+MODULES = [*(f"{planners.__name__}.{name}" for name in NAMES if name != "__init__"), *JUDGES]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_are_true(name: str) -> None:
-    module = import_module(f"{planners.__name__}.{name}")
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(import_module(name)).failed == 0
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "__init__"])
+@pytest.mark.parametrize("name", MODULES)
 def test_every_module_has_an_example(name: str) -> None:
-    found = doctest.DocTestFinder().find(import_module(f"{planners.__name__}.{name}"))
+    found = doctest.DocTestFinder().find(import_module(name))
     assert any(test.examples for test in found)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benches.branch_and_bound import branch_and_bound
 from benches.random_queries import DrawnQueries, draw_queries
 from perseid.coordinator.planners import (
     best_density,
@@ -27,7 +28,6 @@ from perseid.coordinator.planners import (
 )
 from perseid.coordinator.planners.adaptation import adapt
 from perseid.coordinator.planners.backups import Backups
-from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.checkpoint_timing import (
     FirstMinimum,
     Stopping,

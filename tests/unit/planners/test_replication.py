@@ -9,8 +9,8 @@ from statistics import mean
 
 import pytest
 
+from benches.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners import structure_aware as module
-from perseid.coordinator.planners.branch_and_bound import branch_and_bound
 from perseid.coordinator.planners.fidelity import fidelity
 from perseid.coordinator.planners.graph import Node, Stream
 from perseid.coordinator.planners.random_topology import Drawn, draw
